@@ -1,0 +1,1 @@
+"""TARSy, an operator that investigates alerts on Kubernetes with chains of LLM agents."""

@@ -1,0 +1,1 @@
+"""The HTTP API: webhooks come in, transcripts go out."""

@@ -1,0 +1,70 @@
+"""The routes, and the server that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from uuid import UUID
+
+import uvicorn
+from fastapi import Depends, FastAPI, Request
+
+from tarsy.api import auth, intake, investigations, problems
+from tarsy.store import database as databases
+
+
+def build(*, taking: intake.Intake, database: databases.Database, token: str | None) -> FastAPI:
+    """The application; `token` as in `auth.bearer`."""
+    app = FastAPI(title="TARSy", version="v1", docs_url=None, redoc_url=None)
+    app.add_exception_handler(problems.Problem, problems.respond)
+    protected = [Depends(auth.bearer(token))]
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Say that the process serves."""
+        return {"status": "ok"}
+
+    @app.post("/api/v1/webhooks/alertmanager", dependencies=protected)
+    async def alertmanager(request: Request) -> intake.Receipt:
+        """Take a notification of Alertmanager's webhook receiver."""
+        return await taking.take(request)
+
+    @app.get("/api/v1/investigations/{identity}", dependencies=protected)
+    async def investigation(identity: UUID) -> investigations.Investigation:
+        """Everything that is known of one investigation."""
+        return await investigations.read(database, identity)
+
+    return app
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handlers: the process has its own."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind the socket ourselves: uvicorn would end the process with SystemExit where the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((host.strip("[]"), port))
+    return bound
+
+
+async def serve(app: FastAPI, bound: socket.socket) -> None:
+    """Serve until cancelled; requests under way are answered first."""
+    server = Server(
+        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=10)
+    )
+    serving = asyncio.ensure_future(server.serve(sockets=[bound]))
+    try:
+        await asyncio.shield(serving)
+    finally:
+        server.should_exit = True
+        await serving

@@ -1,0 +1,1 @@
+"""The command line. Light: nothing heavy is imported before the command that needs it."""

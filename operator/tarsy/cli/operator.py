@@ -1,0 +1,50 @@
+"""`tarsy operator`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+
+from tarsy import process
+from tarsy.config import load, settings
+from tarsy.telemetry import logs
+
+
+@click.command(help="Run an operator process. Needs DATABASE_URL and TARSY_WEBHOOK_TOKEN in the environment.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="TARSY_CONFIG",
+    required=True,
+    help="The platform file: providers, MCP servers, agents.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The cluster; by default the one that this runs in, else $KUBECONFIG or ~/.kube/config.",
+)
+@click.option("--listen", default="127.0.0.1:8080", show_default=True, help="HOST:PORT of the API.")
+@click.option("--role", type=click.Choice(get_args(settings.Role)), default="all", show_default=True)
+@click.option("--insecure-dev", is_flag=True, help="Serve without a token, on loopback only.")
+@click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING"]), default="INFO", show_default=True)
+def command(
+    *, config: Path, kubeconfig: Path | None, listen: str, role: str, insecure_dev: bool, log_level: str
+) -> None:
+    """Run an operator process."""
+    logs.configure(level=log_level)
+    try:
+        found = settings.operator(
+            environment=os.environ,
+            config=config,
+            kubeconfig=kubeconfig,
+            listen=listen,
+            role=cast("settings.Role", role),
+            insecure_dev=insecure_dev,
+        )
+        asyncio.run(process.operator(found))
+    except (load.ConfigError, process.StartError) as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,144 @@
+"""The model of the platform file: providers, MCP servers, agents and the defaults that chains build on.
+
+It belongs to the platform admin; chains refer to it by name. Keys are the founding documents', in snake case, and
+unknown ones are refused: a misspelt limit that is silently ignored is worse than a start that fails.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from tarsy.resources import chain
+
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)(ms|s|m|h|d)", value)):
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    raise ValueError(f"{value!r} is not a duration: write a number and ms, s, m, h or d, such as 20s")
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+"""A duration as the file writes it: `20s`, `5m`, `7d`."""
+
+
+class Part(BaseModel):
+    """A part of the file: snake case, unknown keys refused, defaults checked like values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class GoogleProvider(Part):
+    """Gemini through google-genai."""
+
+    type: Literal["google"]
+    model: str
+    """The model's name, such as gemini-2.5-flash."""
+    api_key_env: str = "GOOGLE_API_KEY"
+    """The environment variable that holds the key."""
+    base_url: str | None = None
+    """Another server that speaks the protocol; None is the provider's own."""
+
+
+class StdioTransport(Part):
+    """A server that TARSY starts itself and speaks to over its standard streams."""
+
+    type: Literal["stdio"]
+    command: str
+    args: list[str] = []
+    env: dict[str, str] = {}
+    """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER, the only variables that are inherited."""
+
+
+class HTTPTransport(Part):
+    """A server that runs elsewhere, over streamable HTTP."""
+
+    type: Literal["http"]
+    url: str
+
+
+Transport = Annotated[StdioTransport | HTTPTransport, Field(discriminator="type")]
+
+
+class MCPServer(Part):
+    """An MCP server whose tools agents may use."""
+
+    transport: Transport
+    instructions: str = ""
+    """Added to the system prompt of every agent that has this server."""
+
+
+class Agent(Part):
+    """An agent: its tools, its instructions and what it overrides of the defaults."""
+
+    mcp_servers: list[str] = []
+    custom_instructions: str = ""
+    llm_provider: str | None = None
+    iteration_strategy: chain.IterationStrategy | None = None
+    max_iterations: chain.Iterations | None = None
+
+
+class Defaults(Part):
+    """What holds where nothing else is said."""
+
+    llm_provider: str | None = None
+    iteration_strategy: chain.IterationStrategy = "native-thinking"
+    max_iterations: chain.Iterations = 20
+
+
+class Limits(Part):
+    """How long and how much one call may take."""
+
+    iteration: Duration = Field(default="120s", validate_default=True)
+    """One iteration's model call, retries included."""
+    first_byte: Duration = Field(default="60s", validate_default=True)
+    """Silence before an answer begins."""
+    idle: Duration = Field(default="30s", validate_default=True)
+    """Silence within an answer."""
+    tool_call: Duration = Field(default="60s", validate_default=True)
+    """One tool call."""
+    tool_output: Annotated[int, Field(ge=1024)] = 64 * 1024
+    """Characters of a tool's result that are kept; the rest is cut and the cut is told."""
+    answer: Annotated[int, Field(ge=1024)] = 1024 * 1024
+    """Characters of one model answer, thoughts included; more is refused."""
+    provider_calls: Annotated[int, Field(ge=1)] = 32
+    """Calls to one provider at once, a process."""
+
+
+class Queue(Part):
+    """How investigations are shared among processes."""
+
+    slots: Annotated[int, Field(ge=1)] = 50
+    """Investigations that one process runs at once."""
+    lease: Duration = Field(default="20s", validate_default=True)
+    """How long a silent process keeps its investigations."""
+    heartbeat: Duration = Field(default="5s", validate_default=True)
+    """How often a process renews its leases; well below `lease`."""
+    max_attempts: Annotated[int, Field(ge=1)] = 3
+    """Claims of one investigation before it is given up: it may be what ends the processes."""
+
+
+class Ingest(Part):
+    """What becomes of the alerts that webhooks bring."""
+
+    alert_type_label: str = "alert_type"
+    """The label that names an alert's type; alertname where it is missing."""
+    default_alert_type: str | None = None
+    """The type of alerts that no chain takes; None leaves them alone."""
+
+
+class Platform(Part):
+    """The whole file."""
+
+    defaults: Defaults = Defaults()
+    llm_providers: dict[str, GoogleProvider] = {}
+    mcp_servers: dict[str, MCPServer] = {}
+    agents: dict[str, Agent] = {}
+    limits: Limits = Limits()
+    queue: Queue = Queue()
+    ingest: Ingest = Ingest()

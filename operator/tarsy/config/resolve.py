@@ -1,0 +1,90 @@
+"""From names to settings: which chain takes an alert type, and what one agent of one stage really runs with.
+
+Order, later wins: defaults, agent, chain, stage. Lists replace; an empty list clears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tarsy.config import platform as platforms
+from tarsy.resources import chain as chains
+
+T = TypeVar("T")
+
+
+class UnresolvedError(Exception):
+    """A name that nothing answers to; the message says which, where, and what there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedAgent:
+    """What one execution runs with, fixed when it starts."""
+
+    name: str
+    provider: str
+    strategy: chains.IterationStrategy
+    max_iterations: int
+    servers: tuple[str, ...]
+    custom_instructions: str
+    server_instructions: tuple[tuple[str, str], ...]
+    """(server, instructions) of those servers that have any."""
+
+
+def chain_for(alert_type: str, candidates: Iterable[chains.AgentChain]) -> chains.AgentChain:
+    """The one chain that takes `alert_type`; of several the oldest, then the one with the lowest uid.
+
+    An UnresolvedError names the alert types that there are.
+    """
+    known = list(candidates)
+    takers = [chain for chain in known if alert_type in chain.spec.alert_types]
+    if not takers:
+        types = sorted({name for chain in known for name in chain.spec.alert_types})
+        raise UnresolvedError(
+            f"No chain found for alert type '{alert_type}'. Available alert types: {', '.join(types) or 'none'}"
+        )
+    return min(takers, key=lambda chain: (chain.metadata.creation_timestamp or "", chain.metadata.uid))
+
+
+def agent_for(
+    platform: platforms.Platform,
+    *,
+    chain_name: str,
+    chain: chains.Spec,
+    stage: chains.Stage,
+) -> ResolvedAgent:
+    """The settings of `stage`'s agent; an UnresolvedError names what is missing, with what there is."""
+    where = f"Chain '{chain_name}' stage '{stage.name}'"
+    agent = _named(stage.agent, platform.agents, where=where, kind="agent")
+    defaults = platform.defaults
+    provider = _last(defaults.llm_provider, agent.llm_provider, chain.llm_provider, stage.llm_provider)
+    if provider is None:
+        raise UnresolvedError(f"{where} has no LLM provider: set llmProvider there or defaults.llm_provider")
+    _named(provider, platform.llm_providers, where=where, kind="LLM provider")
+    servers = _last(agent.mcp_servers, chain.mcp_servers, stage.mcp_servers) or []
+    found = {name: _named(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
+    return ResolvedAgent(
+        name=stage.agent,
+        provider=provider,
+        strategy=_last(agent.iteration_strategy, chain.iteration_strategy, stage.iteration_strategy)
+        or defaults.iteration_strategy,
+        max_iterations=_last(agent.max_iterations, chain.max_iterations, stage.max_iterations)
+        or defaults.max_iterations,
+        servers=tuple(found),
+        custom_instructions=agent.custom_instructions,
+        server_instructions=tuple((name, server.instructions) for name, server in found.items() if server.instructions),
+    )
+
+
+def _last(*values: T | None) -> T | None:
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def _named(name: str, mapping: dict[str, T], *, where: str, kind: str) -> T:
+    if name not in mapping:
+        raise UnresolvedError(
+            f"{where} references unknown {kind} '{name}'. Available {kind}s: {', '.join(sorted(mapping)) or 'none'}"
+        )
+    return mapping[name]

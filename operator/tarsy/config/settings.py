@@ -1,0 +1,70 @@
+"""Settings of one process: what environment and flags say, as opposed to the platform file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tarsy.config import load
+
+Role = Literal["all", "controller", "worker", "api"]
+
+DATABASE_URL = "DATABASE_URL"
+WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What `tarsy operator` was started with."""
+
+    database_url: str
+    platform_file: Path
+    kubeconfig: Path | None
+    """None: the cluster that the process runs in, or the default kubeconfig."""
+    listen_host: str
+    listen_port: int
+    role: Role
+    webhook_token: str | None
+    """None only with `--insecure-dev`."""
+
+    def serves(self, role: Role) -> bool:
+        """Whether this process plays `role`."""
+        return self.role in ("all", role)
+
+
+def operator(
+    *,
+    environment: Mapping[str, str],
+    config: Path,
+    kubeconfig: Path | None,
+    listen: str,
+    role: Role,
+    insecure_dev: bool,
+) -> Settings:
+    """Settings of `tarsy operator`; a ConfigError says which variable or flag is missing or wrong."""
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal():
+        raise load.ConfigError(f"--listen: {listen!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    token = environment.get(WEBHOOK_TOKEN) or None
+    if token is None and not insecure_dev:
+        raise load.ConfigError(f"{WEBHOOK_TOKEN} is not set: set it, or give --insecure-dev to serve loopback openly")
+    if insecure_dev and host not in ("127.0.0.1", "::1", "localhost"):
+        raise load.ConfigError(f"--insecure-dev serves loopback only, not {host}: give --listen 127.0.0.1:{port}")
+    return Settings(
+        database_url=database_url(environment),
+        platform_file=config,
+        kubeconfig=kubeconfig,
+        listen_host=host,
+        listen_port=int(port),
+        role=role,
+        webhook_token=token,
+    )
+
+
+def database_url(environment: Mapping[str, str]) -> str:
+    """The database's URL from the environment; a ConfigError says how it should look."""
+    if url := environment.get(DATABASE_URL):
+        return url
+    raise load.ConfigError(f"{DATABASE_URL} is not set: it should look like postgresql://user:password@host:5432/tarsy")

@@ -1,0 +1,83 @@
+"""A queue of keys: each at most once in it, never handled twice at once, tried again with growing delays.
+
+The shape of client-go's workqueue: a key that is added while it is handled is handled once more afterwards, so the
+last change is never missed, however many came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+FIRST_DELAY = 0.2  # seconds; doubled with each failure of the key
+LONGEST_DELAY = 30.0  # seconds
+
+log = logging.getLogger(__name__)
+
+
+class LaterError(Exception):
+    """Not now: handle the key again after `seconds`. Not a failure."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"again in {seconds:g} s")
+        self.seconds = seconds
+
+
+class WorkQueue(Generic[K]):
+    """Keys to be handled, on one loop."""
+
+    def __init__(self, handle: Callable[[K], Awaitable[None]], *, workers: int) -> None:
+        """`handle` is called for each key, by at most `workers` at once; what it raises is logged and tried again."""
+        self._handle = handle
+        self._workers = workers
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._waiting: set[K] = set()
+        self._handling: set[K] = set()
+        self._again: set[K] = set()
+        self._failures: dict[K, int] = {}
+
+    def add(self, key: K) -> None:
+        """Have `key` handled soon."""
+        if key in self._handling:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.put_nowait(key)
+
+    async def run(self) -> None:
+        """Handle keys until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            key = await self._ready.get()
+            self._waiting.discard(key)
+            self._handling.add(key)
+            delay = await self._try(key)
+            self._handling.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+            elif delay is not None:
+                loop.call_later(delay, self.add, key)
+
+    async def _try(self, key: K) -> float | None:
+        """Handle once; return after how many seconds to do it again, if at all."""
+        try:
+            await self._handle(key)
+        except LaterError as later:
+            return later.seconds
+        except Exception as error:  # noqa: BLE001 - one key that cannot be handled must not stop the others
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            delay: float = min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY)
+            log.warning("%s: %s; again in %.1f s", key, error, delay, extra={"action": "requeued"})
+            return delay
+        self._failures.pop(key, None)
+        return None

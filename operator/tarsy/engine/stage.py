@@ -1,0 +1,26 @@
+"""One stage: its agents, and what their outcomes make of it."""
+
+from __future__ import annotations
+
+from tarsy.config import resolve
+from tarsy.engine import execution
+from tarsy.resources import chain
+from tarsy.transcript import entries, ports
+
+
+async def run(stage: chain.Stage, *, kit: ports.Kit, journal: ports.Journal) -> entries.StageEnded:
+    """Run, or go on with, `stage`, and return how it ended."""
+    if stage.name not in journal.record.stages:
+        await journal.commit(entries.StageStarted(stage=stage.name))
+    if ended := journal.record.stages[stage.name].ended:
+        return ended
+    outcome: entries.Outcome
+    try:
+        work = await execution.run(stage, number=1, kit=kit, journal=journal)
+    except resolve.UnresolvedError as error:
+        outcome, message = "Failed", str(error)
+    else:
+        outcome, message = work.outcome, work.text if work.outcome == "Failed" else ""
+    ended = entries.StageEnded(stage=stage.name, outcome=outcome, message=message)
+    await journal.commit(ended)
+    return ended

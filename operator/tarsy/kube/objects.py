@@ -1,0 +1,146 @@
+"""Calls on our two kinds: read, create, and write the status. Errors say whether a later try may help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import aiohttp
+from kubernetes.aio import client as kubernetes
+
+from tarsy.kube import client
+from tarsy.resources import base, chain, investigation
+
+_JSON_PATCH = "application/json-patch+json"
+
+
+class RefusedError(Exception):
+    """The API server refuses what we ask, and would again; the message is its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """What came of a creation."""
+
+    existed: bool
+    """True: an object of that name was there already."""
+    found: investigation.AlertInvestigation
+
+
+async def get_investigation(
+    cluster: client.Cluster, *, namespace: str, name: str
+) -> investigation.AlertInvestigation | None:
+    """The object as it is now; None where there is none."""
+    async with _errors():
+        try:
+            found = await kubernetes.CustomObjectsApi(cluster.api).get_namespaced_custom_object(
+                **_kind(investigation.PLURAL), namespace=namespace, name=name, _request_timeout=client.REQUEST_SECONDS
+            )
+        except kubernetes.ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+    return _investigation(found)
+
+
+async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]) -> Created:
+    """Create the object, or find the one that has its name."""
+    namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+    async with _errors():
+        try:
+            made = await kubernetes.CustomObjectsApi(cluster.api).create_namespaced_custom_object(
+                **_kind(investigation.PLURAL),
+                namespace=namespace,
+                body=manifest,
+                field_validation="Strict",
+                _request_timeout=client.REQUEST_SECONDS,
+            )
+        except kubernetes.ApiException as error:
+            if error.status != 409:
+                raise
+        else:
+            return Created(existed=False, found=_investigation(made))
+    found = await get_investigation(cluster, namespace=namespace, name=name)
+    if found is None:  # deleted between the two calls: whoever sent the alert sends it again
+        raise client.ClusterDownError(f"{namespace}/{name} was deleted while it was looked at")
+    return Created(existed=True, found=found)
+
+
+async def list_chains(cluster: client.Cluster, *, namespace: str) -> list[chain.AgentChain]:
+    """The chains of one namespace, as they are now."""
+    async with _errors():
+        found: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
+            **_kind(chain.PLURAL), namespace=namespace, _request_timeout=client.REQUEST_SECONDS
+        )
+    return [
+        chain.AgentChain(metadata=base.ObjectMeta.model_validate(item["metadata"]), spec=item["spec"])
+        for item in found["items"]
+    ]
+
+
+async def apply_status(
+    cluster: client.Cluster, *, namespace: str, name: str, uid: str, status: investigation.Status
+) -> Literal["written", "gone"]:
+    """Write the whole status, if the object still is the one of that uid; "gone" if not.
+
+    A JSON Patch with a test of the uid, because neither merge patch nor server-side apply refuses an object that was
+    deleted and made again under its name.
+    """
+    patch: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": "/status", "value": status.model_dump(mode="json", by_alias=True, exclude_none=True)},
+    ]
+    async with _errors():
+        try:
+            await kubernetes.CustomObjectsApi(cluster.api).patch_namespaced_custom_object_status(
+                **_kind(investigation.PLURAL),
+                namespace=namespace,
+                name=name,
+                body=patch,
+                _content_type=_JSON_PATCH,
+                _request_timeout=client.REQUEST_SECONDS,
+            )
+        except kubernetes.ApiException as error:
+            if error.status == 404 or (error.status == 422 and not _causes(error)):
+                return "gone"
+            raise
+    return "written"
+
+
+def _kind(plural: str) -> dict[str, Any]:
+    return {"group": base.GROUP, "version": base.VERSION, "plural": plural}
+
+
+def _investigation(found: Any) -> investigation.AlertInvestigation:
+    return investigation.AlertInvestigation(
+        metadata=base.ObjectMeta.model_validate(found["metadata"]), spec=found["spec"]
+    )
+
+
+def _causes(error: kubernetes.ApiException) -> list[Any]:
+    """The single faults of a 422: there are some when the object is at fault, none when a patch's test failed."""
+    details = json.loads(error.body or "{}").get("details") or {}
+    causes: list[Any] = details.get("causes") or []
+    return causes
+
+
+@asynccontextmanager
+async def _errors() -> AsyncIterator[None]:
+    try:
+        yield
+    except kubernetes.ApiException as error:
+        if error.status is None or error.status >= 500 or error.status in (408, 429):
+            raise client.ClusterDownError(f"the API server answers {error.status} {error.reason}") from error
+        raise RefusedError(f"the API server answers {error.status}: {_message(error)}") from error
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise client.ClusterDownError(f"the API server cannot be reached: {error}") from error
+
+
+def _message(error: kubernetes.ApiException) -> str:
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(error.reason)

@@ -1,0 +1,227 @@
+"""Gemini through google-genai.
+
+The raw parts of each answer are its provider state: thought signatures only hold when parts go back whole, unchanged
+and in one content. What we have shown and stored beside them (text, calls) is for people and for other providers.
+
+Source: Gemini API documentation, "Function calling" and "Thought signatures".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from google import genai
+from google.genai import errors, types
+
+from tarsy.config import platform
+from tarsy.llm import provider
+from tarsy.transcript import messages, ports
+
+_RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
+_REJECTED = frozenset(
+    {
+        types.FinishReason.MALFORMED_FUNCTION_CALL,
+        types.FinishReason.UNEXPECTED_TOOL_CALL,
+        types.FinishReason.RECITATION,
+        types.FinishReason.SAFETY,
+        types.FinishReason.OTHER,
+    }
+)
+
+
+class Gemini:
+    """One Gemini model."""
+
+    def __init__(self, name: str, settings: platform.GoogleProvider, *, api_key: str) -> None:
+        """`name` is the provider's in the platform file: only its own state is sent back."""
+        self.model = settings.model
+        self._name = name
+        # No SDK timeout: with aiohttp it would be a deadline for the whole stream. No SDK retry: `attempts=1` also
+        # stops the hidden one after a refused connection.
+        self._client = genai.Client(
+            api_key=api_key,
+            http_options=types.HttpOptions(
+                base_url=settings.base_url, retry_options=types.HttpRetryOptions(attempts=1)
+            ),
+        )
+
+    async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+        """Stream one answer (see `provider.Provider`)."""
+        wire_names = {spec.name: spec.name.replace(".", "__", 1) for spec in request.tools}
+        names = {wire: name for name, wire in wire_names.items()}
+        chunks: AsyncIterator[types.GenerateContentResponse] | None = None
+        parts: list[types.Part] = []
+        finish: types.FinishReason | None = None
+        try:
+            chunks = await self._client.aio.models.generate_content_stream(
+                model=self.model,
+                contents=list(_contents(request.messages, provider=self._name)),
+                config=_config(request, model=self.model, wire_names=wire_names),
+            )
+            async for chunk in chunks:
+                candidate = chunk.candidates[0] if chunk.candidates else None
+                for part in (candidate and candidate.content and candidate.content.parts) or ():
+                    parts.append(part)
+                    for event in _events(part, names):
+                        yield event
+                if usage := _usage(chunk.usage_metadata):
+                    yield usage
+                if chunk.prompt_feedback and chunk.prompt_feedback.block_reason:
+                    raise provider.RejectedError(f"the prompt was blocked: {chunk.prompt_feedback.block_reason.value}")
+                finish = (candidate and candidate.finish_reason) or finish
+        except errors.APIError as error:
+            raise _translated(error) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise provider.RetryableError(f"the connection broke: {error}") from error
+        finally:
+            if chunks is not None:
+                await _abandon(chunks)
+        if finish in _REJECTED:
+            raise provider.RejectedError(f"the model stopped with {finish.value}")
+        if finish is not None:
+            yield provider.Finish([part.model_dump(mode="json", exclude_none=True) for part in _kept(parts)])
+
+    async def close(self) -> None:
+        """Close the SDK's connections."""
+        await self._client.aio.aclose()
+        self._client.close()
+
+
+async def _abandon(chunks: AsyncIterator[types.GenerateContentResponse]) -> None:
+    """Close the socket of a stream that is left early.
+
+    Only cancelling a task that is reading from it does so at once; closing the iterator waits for the garbage
+    collector. On a stream that has ended this does nothing.
+    """
+    reading = asyncio.ensure_future(anext(chunks, None))
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait([reading])
+
+
+def _config(request: ports.Request, *, model: str, wire_names: Mapping[str, str]) -> types.GenerateContentConfig:
+    declarations = [
+        types.FunctionDeclaration(
+            name=wire_names[spec.name],
+            description=spec.description,
+            parameters_json_schema=spec.parameters or None,
+        )
+        for spec in request.tools
+    ]
+    system = "\n\n".join(message.text for message in request.messages if message.role == "system")
+    return types.GenerateContentConfig(
+        system_instruction=system or None,
+        tools=[types.Tool(function_declarations=declarations)] if declarations else None,
+        thinking_config=_thinking(model),
+        automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+        automatic_continuation=False,
+    )
+
+
+def _thinking(model: str) -> types.ThinkingConfig | None:
+    """Gemini 2.5 takes a budget, 3 and newer a level; earlier ones do not think."""
+    if model.startswith("gemini-2.5"):
+        return types.ThinkingConfig(include_thoughts=True, thinking_budget=-1)
+    if model.startswith(("gemini-1", "gemini-2.0")):
+        return None
+    return types.ThinkingConfig(include_thoughts=True)
+
+
+def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Iterator[types.Content]:
+    """The conversation as contents: one for each message, the results of one answer's calls together."""
+    results: list[types.Part] = []
+    wire_ids: dict[str, str] = {}
+    for message in conversation:
+        if message.role == "tool":
+            results.append(_result(message, wire_ids))
+            continue
+        if results:
+            yield types.Content(role="user", parts=results)
+            results = []
+        match message.role:
+            case "user":
+                yield types.Content(role="user", parts=[types.Part(text=message.text)])
+            case "assistant":
+                parts = _said(message, provider=provider)
+                called = [part.function_call for part in parts if part.function_call]
+                wire_ids = {ours.id: call.id for ours, call in zip(message.calls, called, strict=True) if call.id}
+                yield types.Content(role="model", parts=parts)
+    if results:
+        yield types.Content(role="user", parts=results)
+
+
+def _said(message: messages.Message, *, provider: str) -> list[types.Part]:
+    state = message.provider_state
+    if state is not None and state.provider == provider:
+        return [types.Part.model_validate(part) for part in state.data]
+    calls = [
+        types.Part(function_call=types.FunctionCall(id=call.id, name=_wire(call.name), args=_arguments(call.arguments)))
+        for call in message.calls
+    ]
+    return [*([types.Part(text=message.text)] if message.text else []), *calls]
+
+
+def _result(message: messages.Message, wire_ids: Mapping[str, str]) -> types.Part:
+    return types.Part(
+        function_response=types.FunctionResponse(
+            id=wire_ids.get(message.call_id),
+            name=_wire(message.tool_name),
+            response={"error" if message.failed else "output": message.text},
+        )
+    )
+
+
+def _wire(name: str) -> str:
+    return name.replace(".", "__", 1)
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def _events(part: types.Part, names: Mapping[str, str]) -> Iterator[provider.StreamEvent]:
+    if part.function_call is not None:
+        wire = part.function_call.name or ""
+        yield provider.Call(names.get(wire, wire), json.dumps(part.function_call.args or {}))
+    elif part.text:
+        yield provider.Thinking(part.text) if part.thought else provider.Text(part.text)
+
+
+def _kept(parts: Sequence[types.Part]) -> Iterator[types.Part]:
+    """All parts but those that say nothing: an empty text may still carry a signature."""
+    return (part for part in parts if part.text != "" or part.thought_signature)
+
+
+def _usage(found: types.GenerateContentResponseUsageMetadata | None) -> provider.Usage | None:
+    if found is None:
+        return None
+    return provider.Usage(
+        messages.Usage(
+            input_tokens=found.prompt_token_count or 0,
+            output_tokens=found.candidates_token_count or 0,
+            thinking_tokens=found.thoughts_token_count or 0,
+            total_tokens=found.total_token_count or 0,
+        )
+    )
+
+
+def _translated(error: errors.APIError) -> provider.ProviderError:
+    text = f"{error.code} {error.status or ''}: {error.message}"
+    if error.code not in _RETRYABLE:
+        return provider.FatalError(text)
+    return provider.RetryableError(text, after=_retry_after(error))
+
+
+def _retry_after(error: errors.APIError) -> float | None:
+    """Seconds that the provider asks us to wait: the Retry-After header, else the RetryInfo detail."""
+    headers = getattr(error.response, "headers", None) or {}
+    if str(after := headers.get("Retry-After", "")).isdecimal():
+        return float(after)
+    details = error.details.get("error", {}).get("details", []) if isinstance(error.details, dict) else []
+    delays = [str(detail.get("retryDelay", "")) for detail in details if isinstance(detail, dict)]
+    return next((float(delay[:-1]) for delay in delays if delay[:-1].replace(".", "", 1).isdecimal()), None)

@@ -1,0 +1,132 @@
+"""A provider with its limits and retries: what `transcript.ports.Model` promises.
+
+Retried is what costs nothing twice that was not lost anyway: refusals (429, 5xx) and broken streams, with exponential
+back-off and jitter or after the time that the provider names. Each repeat is an attempt that the transcript shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from tarsy.config import platform
+from tarsy.llm import provider
+from tarsy.transcript import entries, messages, ports
+
+ATTEMPTS = 4
+FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
+LONGEST_BACKOFF = 20.0  # seconds; a provider that asks for more is given up
+
+
+@dataclass
+class _Answer:
+    """An answer as it comes in."""
+
+    text: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    calls: list[messages.ToolCall] = field(default_factory=list)
+    usage: messages.Usage = field(default_factory=messages.Usage)
+    finish: provider.Finish | None = None
+    size: int = 0
+
+    def add(self, event: provider.StreamEvent) -> None:
+        match event:
+            case provider.Text(text):
+                self.text.append(text)
+                self.size += len(text)
+            case provider.Thinking(text):
+                self.thinking.append(text)
+                self.size += len(text)
+            case provider.Call(name, arguments):
+                self.calls.append(messages.ToolCall(id="", name=name, arguments=arguments))
+                self.size += len(arguments)
+            case provider.Usage(usage):
+                self.usage = usage
+            case provider.Finish():
+                self.finish = event
+
+
+class LimitedModel:
+    """One provider of the platform file, within its limits."""
+
+    def __init__(self, name: str, source: provider.Provider, *, limits: platform.Limits) -> None:
+        """`name` is the provider's in the platform file."""
+        self._name = name
+        self._source = source
+        self._limits = limits
+        self._slots = asyncio.Semaphore(limits.provider_calls)
+
+    async def ask(self, request: ports.Request) -> ports.Answer:
+        """Ask, and ask again where that may help; a ModelError says why there is no answer."""
+        started = time.monotonic()
+        attempts: list[entries.Attempt] = []
+        usage = messages.Usage()
+
+        def call() -> entries.ModelCall:
+            return entries.ModelCall(
+                provider=self._name,
+                model=self._source.model,
+                seconds=time.monotonic() - started,
+                usage=usage,
+                attempts=tuple(attempts),
+            )
+
+        while True:
+            answer = _Answer()
+            try:
+                async with self._slots:
+                    await self._receive(request, answer)
+            except provider.RetryableError as error:
+                attempts.append(entries.Attempt(error=str(error)))
+                wait = _backoff(len(attempts)) if error.after is None else error.after
+                if len(attempts) == ATTEMPTS or wait > LONGEST_BACKOFF:
+                    text = f"{self._name} gave no answer in {len(attempts)} attempts: {error}"
+                    raise ports.ModelError(text, kind="fatal", call=call()) from error
+                await asyncio.sleep(wait)
+            except provider.RejectedError as error:
+                usage = answer.usage
+                raise ports.ModelError(f"{self._name}: {error}", kind="rejected", call=call()) from error
+            except provider.FatalError as error:
+                raise ports.ModelError(f"{self._name}: {error}", kind="fatal", call=call()) from error
+            else:
+                usage = answer.usage
+                return ports.Answer(message=self._message(answer), call=call())
+
+    async def _receive(self, request: ports.Request, answer: _Answer) -> None:
+        silence = self._limits.first_byte
+        async with aclosing(self._source.stream(request)) as events:
+            while (event := await _next(events, within=silence.total_seconds())) is not None:
+                answer.add(event)
+                if answer.size > self._limits.answer:
+                    raise provider.RejectedError(f"the answer is longer than {self._limits.answer} characters")
+                silence = self._limits.idle
+        if answer.finish is None:
+            raise provider.RetryableError("the answer ended before it was whole")
+
+    def _message(self, answer: _Answer) -> messages.Message:
+        state = answer.finish and answer.finish.state
+        return messages.Message(
+            role="assistant",
+            text=messages.storable("".join(answer.text)),
+            thinking=messages.storable("".join(answer.thinking)),
+            calls=tuple(answer.calls),
+            provider_state=messages.ProviderState(provider=self._name, data=state) if state else None,
+        )
+
+
+async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -> provider.StreamEvent | None:
+    try:
+        async with asyncio.timeout(within):
+            return await anext(events, None)
+    except TimeoutError as error:
+        raise provider.RetryableError(f"the provider was silent for {within:g} s") from error
+
+
+def _backoff(attempt: int) -> float:
+    """Seconds before the next attempt: doubled each time, with jitter so that a crowd does not return as one."""
+    longest: float = min(FIRST_BACKOFF * 2 ** (attempt - 1), LONGEST_BACKOFF)
+    return longest * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards nothing

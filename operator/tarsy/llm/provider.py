@@ -1,0 +1,90 @@
+"""What a provider is: it streams one answer as our own events, or raises one of our own errors.
+
+    ProviderError
+    ├── RetryableError     the same request may work later (429, 5xx, a cut connection)
+    ├── RejectedError      this answer is none; another may be (malformed call, blocked, flooded)
+    └── FatalError         asking again cannot help (key, model, request)
+
+SDK retries are off, everywhere: there is one retry policy, `llm.model`'s, and the transcript shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from tarsy.transcript import messages, ports
+
+
+class ProviderError(Exception):
+    """A request brought no answer."""
+
+
+class RetryableError(ProviderError):
+    """The same request may work later; `after` is how many seconds the provider asks us to wait, if it does."""
+
+    def __init__(self, text: str, *, after: float | None = None) -> None:
+        super().__init__(text)
+        self.after = after
+
+
+class RejectedError(ProviderError):
+    """What came is no answer; asking again may bring one."""
+
+
+class FatalError(ProviderError):
+    """Asking again cannot help."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Thinking:
+    """A piece of the thoughts that the provider shows."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call: the tool's name as the request had it, and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Token counts so far; the last one counts."""
+
+    usage: messages.Usage
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The answer is whole; `state` is what the provider wants back with it, as JSON."""
+
+    state: Any
+
+
+StreamEvent: TypeAlias = Text | Thinking | Call | Usage | Finish
+
+
+class Provider(Protocol):
+    """One provider of the platform file."""
+
+    model: str
+
+    def stream(self, request: ports.Request) -> AsyncGenerator[StreamEvent]:
+        """Stream one answer; it is whole only with `Finish`. Cancelling the consuming task closes the socket."""
+        ...
+
+    async def close(self) -> None:
+        """Close the SDK's client."""
+        ...

@@ -1,0 +1,163 @@
+"""One operator process: build the parts, start them, supervise them, stop them.
+
+Two groups of tasks: the ground (database hints, leases, tools) and the roles that stand on it (controller, worker,
+api). Roles stop first, so that runs can still give their claims back. If a part ends by itself, the process ends: an
+operator that has silently lost a part is worse than one that restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarsy.api import app, intake
+from tarsy.config import load, platform, settings
+from tarsy.controller import investigations, projector, workqueue
+from tarsy.kube import client, watch
+from tarsy.llm import registry
+from tarsy.store import database as databases
+from tarsy.store import notify
+from tarsy.tools import pool as pools
+from tarsy.transcript import ports
+from tarsy.worker import claimer, lease
+
+RECONCILERS = 4
+
+log = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The process cannot start as it was told to; the message says why."""
+
+
+Part = Callable[[], Coroutine[Any, Any, None]]
+
+
+async def operator(process: settings.Settings) -> None:
+    """Run an operator process until SIGTERM or SIGINT; a second signal ends it at once.
+
+    A StartError says why it cannot start.
+    """
+    with _start_errors():
+        loaded = load.platform_file(process.platform_file)
+    running = asyncio.create_task(_run(process, loaded))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, running)
+    with suppress(asyncio.CancelledError):
+        await running
+    log.info("stopped", extra={"action": "stopped"})
+
+
+async def migrate(url: str) -> None:
+    """Bring the database at `url` to the newest schema; a StartError says why it cannot be done."""
+    database = databases.Database(url)
+    try:
+        with _start_errors():
+            await database.migrate()
+    finally:
+        await database.close()
+
+
+@contextmanager
+def _start_errors() -> Iterator[None]:
+    try:
+        yield
+    except (load.ConfigError, databases.SchemaError, databases.StoreDownError, client.ConfigError, OSError) as error:
+        raise StartError(str(error)) from error
+
+
+def _stop(running: asyncio.Task[None]) -> None:
+    if running.cancelling():
+        os._exit(1)
+    running.cancel()
+
+
+async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
+    async with AsyncExitStack() as stack:
+        database = databases.Database(process.database_url)
+        stack.push_async_callback(database.close)
+        parts = _Parts(process=process, platform=loaded, database=database, stack=stack)
+        with _start_errors():
+            await database.check_schema()
+            if process.serves("worker"):
+                await parts.worker()
+            if process.serves("controller") or process.serves("api"):
+                cluster = await client.connect(process.kubeconfig)
+                stack.push_async_callback(cluster.close)
+                if process.serves("controller"):
+                    parts.controller(cluster)
+                if process.serves("api"):
+                    parts.api(cluster)
+        await parts.run()
+
+
+@dataclass(kw_only=True)
+class _Parts:
+    """The parts of this process, as its roles need them."""
+
+    process: settings.Settings
+    platform: platform.Platform
+    database: databases.Database
+    stack: AsyncExitStack
+    ground: list[Part] = field(default_factory=list)
+    roles: list[Part] = field(default_factory=list)
+    hints: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    async def worker(self) -> None:
+        """Claim and run investigations."""
+        queue = self.platform.queue
+        models = await asyncio.to_thread(registry.build, self.platform, environment=os.environ)
+        self.stack.push_async_callback(models.close)
+        tools = pools.Pool(self.platform)
+        keeper = lease.Keeper(self.process.database_url, lease=queue.lease, heartbeat=queue.heartbeat)
+        claims = claimer.Claimer(
+            database=self.database,
+            kit=ports.Kit(platform=self.platform, model=models.__getitem__, toolbox=tools.toolbox),
+            keeper=keeper,
+            owner=uuid.uuid4(),
+            queue=queue,
+        )
+        self.hints[notify.WORK] = claims.hint
+        self.ground += [tools.run, keeper.run]
+
+        async def run() -> None:
+            await tools.settled()
+            await claims.run()
+
+        self.roles.append(run)
+
+    def controller(self, cluster: client.Cluster) -> None:
+        """Admit what appears in the cluster, and show there what the store knows."""
+        admission = investigations.Admission(cluster=cluster, database=self.database)
+        queue = workqueue.WorkQueue(admission.handle, workers=RECONCILERS)
+        watcher = watch.Watcher(cluster, namespace=cluster.namespace, seen=queue.add)
+        projection = projector.Projector(cluster=cluster, database=self.database)
+        self.hints[notify.STATUS] = projection.hint
+        self.roles += [queue.run, watcher.run, projection.run]
+
+    def api(self, cluster: client.Cluster) -> None:
+        """Serve HTTP."""
+        taking = intake.Intake(cluster=cluster, database=self.database, settings=self.platform.ingest)
+        application = app.build(taking=taking, database=self.database, token=self.process.webhook_token)
+        bound = app.bind(self.process.listen_host, self.process.listen_port)
+        self.stack.callback(bound.close)
+        log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
+        self.roles.append(lambda: app.serve(application, bound))
+
+    async def run(self) -> None:
+        """Run all parts until cancelled; roles stop before the ground they stand on."""
+        listener = notify.Listener(self.process.database_url, self.hints)
+        async with asyncio.TaskGroup() as ground:
+            for part in (listener.run, *self.ground):
+                ground.create_task(part())
+            async with asyncio.TaskGroup() as roles:
+                for part in self.roles:
+                    roles.create_task(part())

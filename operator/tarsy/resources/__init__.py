@@ -1,0 +1,1 @@
+"""The two kinds of `tarsy.dev/v1alpha1` as pydantic models, their names and their CRD schema."""

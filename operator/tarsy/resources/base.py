@@ -1,0 +1,58 @@
+"""What both kinds share: group and version, camel case on the wire, bounded field types.
+
+Every string and list is bounded, because the API server refuses CEL rules over unbounded ones and because a status
+write stores the whole object again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+GROUP = "tarsy.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+_INITIALISMS = {"Url": "URL"}
+
+
+def camel(name: str) -> str:
+    """`alert_type` to `alertType`, with the API conventions' initialisms (`runbookURL`).
+
+    Source: Kubernetes API conventions, "Naming conventions".
+    """
+    alias = to_camel(name)
+    for plain, upper in _INITIALISMS.items():
+        if alias.endswith(plain):
+            alias = alias.removesuffix(plain) + upper
+    return alias
+
+
+class Model(BaseModel):
+    """A part of a kind: camel case on the wire, unknown fields refused, immutable here."""
+
+    model_config = ConfigDict(alias_generator=camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class ObjectMeta(BaseModel):
+    """The parts of `metadata` that TARSY reads; the API server's other fields pass unseen."""
+
+    model_config = ConfigDict(alias_generator=camel, populate_by_name=True, extra="ignore", frozen=True)
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+
+
+Name = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+"""A DNS-1123 label."""
+
+Reference = Annotated[str, Field(min_length=1, max_length=253)]
+"""The name of an agent, MCP server or provider of the platform file."""
+
+AlertType = Annotated[str, Field(min_length=1, max_length=253)]
+"""An alert type as labels spell it; an Alertmanager label value has no other rule."""

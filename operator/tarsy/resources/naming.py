@@ -1,0 +1,48 @@
+"""Names of objects that webhooks make: a pure function of the alert, so that a repeat meets the object it repeats.
+
+Two notifications of one alert episode (a retry, the other half of an Alertmanager pair) give the same name; the API
+server's 409 is then the first and cheapest deduplication.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FINGERPRINT = re.compile(r"[0-9a-f]{16}")
+_LABEL_MAX = 63
+
+
+def for_alert(*, alertname: str, fingerprint: str, starts_at: datetime) -> str:
+    """Name the investigation of one alert episode: `<slug>-<fingerprint>-<start>`, at most 63 characters.
+
+    The start is milliseconds since 1970 in base 36, padded to 8 digits.
+    """
+    tail = base36(milliseconds(starts_at)).rjust(8, "0")
+    slug = re.sub(r"[^a-z0-9]+", "-", alertname.lower()).strip("-")
+    slug = slug[: _LABEL_MAX - 18 - len(tail)].rstrip("-") or "alert"
+    return f"{slug}-{hex16(fingerprint)}-{tail}"
+
+
+def milliseconds(moment: datetime) -> int:
+    """Milliseconds since 1970 UTC, rounded down; never negative (Alertmanager's zero time is year 1)."""
+    return max(0, (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1))
+
+
+def hex16(fingerprint: str) -> str:
+    """The fingerprint where it is Alertmanager's (16 hex digits), else 16 digits of its SHA-256."""
+    if _FINGERPRINT.fullmatch(fingerprint):
+        return fingerprint
+    return hashlib.sha256(fingerprint.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def base36(number: int) -> str:
+    """A non-negative integer in lower-case base 36."""
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+    return digits or "0"

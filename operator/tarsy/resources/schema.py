@@ -1,0 +1,199 @@
+"""The CRDs, generated from the models: `python -m tarsy_dev generate` writes them to crds/, a test compares.
+
+pydantic's JSON schema is not a structural schema (no `$ref`, no unions, no `null` types; bounds everywhere), so the
+conversion refuses what it cannot express instead of emitting something that the API server would prune in silence.
+
+Source: Kubernetes documentation, "Extend the Kubernetes API with CustomResourceDefinitions".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from tarsy.resources import base, chain, investigation
+
+JSON = dict[str, Any]
+
+_DROPPED = {"$defs", "title", "propertyNames", "examples"}
+_REFUSED = ("oneOf", "discriminator", "prefixItems", "patternProperties")
+
+
+class UnstructuralError(TypeError):
+    """A model has something that a structural schema cannot say."""
+
+
+def structural(node: JSON, *, definitions: JSON, at: str) -> JSON:
+    """Convert one node of a pydantic JSON schema; `at` is its path, for errors."""
+    if "$ref" in node:
+        target = definitions[node["$ref"].removeprefix("#/$defs/")]
+        return structural({**target, **_without(node, "$ref")}, definitions=definitions, at=at)
+    if "anyOf" in node:
+        given = [option for option in node["anyOf"] if option != {"type": "null"}]
+        if len(given) != 1:
+            raise UnstructuralError(f"{at}: a union has no structural form")
+        return structural({**given[0], **_without(node, "anyOf")}, definitions=definitions, at=at)
+    if refused := [key for key in _REFUSED if key in node]:
+        raise UnstructuralError(f"{at}: {', '.join(refused)}")
+    result: JSON = {}
+    for key, value in node.items():
+        if key in _DROPPED or (key == "default" and value in (None, "", [], {})) or _is_object_default(key, value):
+            continue
+        result.update(_keyword(key, value, definitions=definitions, at=at))
+    return _bounded(result, at=at)
+
+
+def _keyword(key: str, value: Any, *, definitions: JSON, at: str) -> JSON:
+    match key:
+        case "properties":
+            return {
+                key: {
+                    name: structural(child, definitions=definitions, at=f"{at}.{name}") for name, child in value.items()
+                }
+            }
+        case "items":
+            return {key: structural(value, definitions=definitions, at=f"{at}[]")}
+        case "additionalProperties":
+            return {key: structural(value, definitions=definitions, at=f"{at}{{}}")} if value else {}
+        case "const":
+            return {"enum": [value]}
+        case "description":
+            return {key: " ".join(value.split())}
+        case _:
+            return {key: value}
+
+
+def _is_object_default(key: str, value: Any) -> bool:
+    return key == "default" and isinstance(value, dict)
+
+
+def _without(node: JSON, key: str) -> JSON:
+    return {name: value for name, value in node.items() if name != key}
+
+
+def _bounded(node: JSON, *, at: str) -> JSON:
+    match node.get("type"):
+        case "integer":
+            node.setdefault("format", "int64")
+        case "string" if not node.keys() & {"enum", "maxLength"} and node.get("format") != "date-time":
+            raise UnstructuralError(f"{at}: a string without maxLength")
+        case "array":
+            if "maxItems" not in node:
+                raise UnstructuralError(f"{at}: a list without maxItems")
+            node.setdefault("x-kubernetes-list-type", "atomic")
+    return node
+
+
+def of(model: type[BaseModel], *, at: str) -> JSON:
+    """The structural schema of one model."""
+    schema = model.model_json_schema(by_alias=True)
+    return structural(schema, definitions=schema.get("$defs", {}), at=at)
+
+
+def agent_chain() -> JSON:
+    """The CRD of AgentChain."""
+    return _crd(
+        kind=chain.KIND,
+        plural=chain.PLURAL,
+        singular="agentchain",
+        short=["chain", "chains"],
+        description="For some alert types, the stages that investigate them.",
+        properties={"spec": of(chain.Spec, at="spec")},
+        columns=[
+            _column("ALERT TYPES", ".spec.alertTypes"),
+            _column("AGE", ".metadata.creationTimestamp", kind="date"),
+        ],
+    )
+
+
+def alert_investigation() -> JSON:
+    """The CRD of AlertInvestigation."""
+    spec = of(investigation.Spec, at="spec")
+    spec["x-kubernetes-validations"] = [_immutable(field) for field in spec["properties"]]
+    status = of(investigation.Status, at="status")
+    status["default"] = {"observedGeneration": -1}
+    del status["required"]  # the default above is a status too
+    status["x-kubernetes-validations"] = [
+        {
+            "rule": "!has(oldSelf.sequence) || (has(self.sequence) && self.sequence >= oldSelf.sequence)",
+            "message": "status.sequence never falls: this status is older than the one that is there",
+        }
+    ]
+    return _crd(
+        kind=investigation.KIND,
+        plural=investigation.PLURAL,
+        singular="alertinvestigation",
+        short=["inv", "ainv"],
+        description="One alert, investigated once by the chain that takes its type.",
+        properties={"spec": spec, "status": status},
+        columns=[
+            _column("ALERT", ".spec.alertType"),
+            _column("CHAIN", ".status.chain.name"),
+            _column("PHASE", ".status.phase"),
+            _column("PROGRESS", ".status.progress"),
+            _column("STAGE", ".status.currentStage", wide=True),
+            _column("DURATION", ".status.duration", wide=True),
+            _column("TOKENS", ".status.usage.totalTokens", kind="integer", wide=True),
+            _column("AGE", ".metadata.creationTimestamp", kind="date"),
+        ],
+    )
+
+
+def _immutable(field: str) -> JSON:
+    # One rule a field: transition rules on a property do not run when it is added or removed, and a rule over the
+    # whole spec is over the API server's cost budget.
+    return {
+        "rule": f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        "message": f"{field} cannot be changed: delete the investigation and create another",
+        "fieldPath": f".{field}",
+    }
+
+
+def _column(name: str, path: str, *, kind: str = "string", wide: bool = False) -> JSON:
+    return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
+
+
+def _crd(
+    *,
+    kind: str,
+    plural: str,
+    singular: str,
+    short: list[str],
+    description: str,
+    properties: JSON,
+    columns: list[JSON],
+) -> JSON:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{base.GROUP}"},
+        "spec": {
+            "group": base.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "plural": plural,
+                "singular": singular,
+                "shortNames": short,
+                "categories": ["tarsy"],
+            },
+            "versions": [
+                {
+                    "name": base.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": columns,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "description": description,
+                            "required": ["spec"],
+                            "properties": properties,
+                        }
+                    },
+                    **({"subresources": {"status": {}}} if "status" in properties else {}),
+                }
+            ],
+        },
+    }

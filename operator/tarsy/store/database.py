@@ -1,0 +1,94 @@
+"""The one engine of a process: connections, transactions, migrations and the one error that means "not now".
+
+One asyncio engine serves the main loop; the lease thread has a connection of its own (`work.Heartbeat`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import resources
+
+import alembic.command
+import alembic.config
+import alembic.runtime.migration
+import alembic.script
+import sqlalchemy
+from sqlalchemy import exc
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+
+CONNECT_SECONDS = 5.0
+_MIGRATION_LOCK = 0x7461727379  # "tarsy": two processes that migrate at once take turns
+_NOT_NOW = ("08", "53", "57P")  # connection exceptions, insufficient resources, operator intervention
+# Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
+
+
+class StoreDownError(Exception):
+    """The database cannot be reached, or cannot serve, just now; the same call may work later."""
+
+
+class SchemaError(Exception):
+    """The database's schema is not the one that this program needs."""
+
+
+class Database:
+    """The process's connections to Postgres."""
+
+    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+        """Connect lazily to `url` (`postgresql://...`), with at most `pool_size` connections and as many in a rush."""
+        self.url = url
+        self._engine = sqlalchemy_asyncio.create_async_engine(
+            sqlalchemy.make_url(url).set(drivername="postgresql+asyncpg"),
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_pre_ping=False,
+            connect_args={"timeout": CONNECT_SECONDS, "server_settings": {"application_name": "tarsy"}},
+        )
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
+        """Open a transaction that commits when the block ends; a StoreDownError means that it may be tried again."""
+        try:
+            async with self._engine.begin() as connection:
+                yield connection
+        except (OSError, TimeoutError, exc.InterfaceError, exc.TimeoutError) as error:
+            raise StoreDownError(f"the database cannot be reached: {error}") from error
+        except exc.DBAPIError as error:
+            state = str(getattr(error.orig, "sqlstate", None) or "")
+            if error.connection_invalidated or state.startswith(_NOT_NOW):
+                raise StoreDownError(f"the database cannot serve just now: {error.orig}") from error
+            raise
+
+    async def check_schema(self) -> None:
+        """Raise a SchemaError unless the schema is the newest that this program knows."""
+        async with self.begin() as connection:
+            found = await connection.run_sync(_revision)
+        newest = alembic.script.ScriptDirectory.from_config(_migrations()).get_current_head()
+        if found != newest:
+            raise SchemaError(f"the database's schema is at {found or 'nothing'}, not {newest}: run `tarsy migrate`")
+
+    async def migrate(self) -> None:
+        """Bring the schema to the newest revision; does nothing where it is there already."""
+        async with self.begin() as connection:
+            await connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            await connection.run_sync(_upgrade)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+
+def _migrations() -> alembic.config.Config:
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(resources.files("tarsy.store") / "migrations"))
+    return config
+
+
+def _upgrade(connection: sqlalchemy.Connection) -> None:
+    config = _migrations()
+    config.attributes["connection"] = connection
+    alembic.command.upgrade(config, "head")
+
+
+def _revision(connection: sqlalchemy.Connection) -> str | None:
+    return alembic.runtime.migration.MigrationContext.configure(connection).get_current_revision()

@@ -1,0 +1,66 @@
+"""LISTEN and NOTIFY: a hint that there is something to do. Whoever waits for a hint polls as well.
+
+Hints go out after the transaction that they tell of, as a statement of their own: NOTIFY inside it would take a lock
+that all committing transactions share. One that is lost with its process costs a poll interval, no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import asyncpg
+from sqlalchemy import text
+
+from tarsy.store import database as databases
+
+WORK = "tarsy_work"
+"""Something can be claimed."""
+STATUS = "tarsy_status"
+"""A status is out of date; the payload is the investigation's id."""
+
+RECONNECT_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+async def send(database: databases.Database, channel: str, payload: str = "") -> None:
+    """Hint on `channel`. A database that is down costs the hint, not the caller: what it tells of is committed."""
+    try:
+        async with database.begin() as connection:
+            await connection.execute(
+                text("SELECT pg_notify(:channel, :payload)"), {"channel": channel, "payload": payload}
+            )
+    except databases.StoreDownError as error:
+        log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": channel})
+
+
+class Listener:
+    """Calls back for every hint, on the loop that runs it; reconnects for as long as it runs."""
+
+    def __init__(self, url: str, callbacks: dict[str, Callable[[], None]]) -> None:
+        """Listen at `url` on the channels that `callbacks` names."""
+        self._url = url
+        self._callbacks = callbacks
+
+    async def run(self) -> None:
+        """Listen until cancelled. After a reconnect every callback is called once: hints may have been missed."""
+        while True:
+            try:
+                await self._listen()
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                log.warning("not listening: %s", error, extra={"action": "listen_lost"})
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _listen(self) -> None:
+        connection = await asyncpg.connect(self._url, timeout=databases.CONNECT_SECONDS)
+        try:
+            closed = asyncio.Event()
+            connection.add_termination_listener(lambda _: closed.set())
+            for channel, callback in self._callbacks.items():
+                await connection.add_listener(channel, lambda *_, callback=callback: callback())
+                callback()
+            await closed.wait()
+        finally:
+            connection.terminate()

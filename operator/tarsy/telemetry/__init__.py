@@ -1,0 +1,1 @@
+"""What the process tells of itself: logs now; metrics and traces have their place here."""

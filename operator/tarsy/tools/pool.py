@@ -1,0 +1,143 @@
+"""Connections to MCP servers: one a server and process, shared by all investigations, each with an owner task.
+
+The owner alone enters and leaves the client's context; others only call through it. A client that broke never heals,
+and a call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off. Owners
+are started with an empty context: inside an investigation's, its end would be everybody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextvars import Context
+
+import mcp
+from mcp import types
+from mcp.client import stdio
+
+from tarsy.config import platform
+from tarsy.tools import toolbox
+
+CONNECT_SECONDS = 30.0
+FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
+LONGEST_BACKOFF = 30.0  # seconds
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """One MCP server of the platform file, connected or trying to be."""
+
+    def __init__(self, name: str, settings: platform.MCPServer) -> None:
+        self.name = name
+        self.tools: Sequence[types.Tool] = ()
+        """What it offered when it was last connected."""
+        self.problem = "is not connected yet"
+        """Why it cannot be called now; "" when it can."""
+        self.tried = asyncio.Event()
+        """Set once the first attempt to connect has succeeded or failed."""
+        self._settings = settings
+        self._client: mcp.Client | None = None
+        self._changed = asyncio.Condition()
+        self._broken = asyncio.Event()
+
+    async def own(self) -> None:
+        """Keep the server connected until cancelled."""
+        backoff = FIRST_BACKOFF
+        while True:
+            try:
+                await self._connected()
+                backoff = FIRST_BACKOFF
+            except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
+                self.problem = f"cannot be reached: {_innermost(error)}"
+                log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
+            self.tried.set()
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, LONGEST_BACKOFF)
+
+    async def client(self) -> mcp.Client:
+        """The connected client; waits for one, so the caller sets the time limit."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._client is not None)
+        assert self._client is not None  # noqa: S101 - the line above waited for it
+        return self._client
+
+    def broke(self, client: mcp.Client) -> None:
+        """Say that a call through `client` found it broken."""
+        if client is self._client:
+            self._broken.set()
+
+    async def _connected(self) -> None:
+        self._broken.clear()
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS) as deadline, self._new_client() as client:
+                tools = [tool async for tool in _tools(client)]
+                deadline.reschedule(None)
+                await self._publish(client, tools)
+                await self._broken.wait()
+                self.problem = "lost its connection"
+        finally:
+            self._client = None
+
+    async def _publish(self, client: mcp.Client, tools: Sequence[types.Tool]) -> None:
+        async with self._changed:
+            self._client, self.tools, self.problem = client, tools, ""
+            self._changed.notify_all()
+        self.tried.set()
+        log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(tools)})
+
+    def _new_client(self) -> mcp.Client:
+        match self._settings.transport:
+            case platform.StdioTransport() as local:
+                return mcp.Client(
+                    mcp.StdioServerParameters(command=local.command, args=local.args, env=_environment(local.env))
+                )
+            case platform.HTTPTransport() as remote:
+                return mcp.Client(remote.url)
+
+
+class Pool:
+    """All MCP servers of the platform file."""
+
+    def __init__(self, settings: platform.Platform) -> None:
+        self._servers = {name: Server(name, found) for name, found in settings.mcp_servers.items()}
+        self._limits = settings.limits
+
+    def toolbox(self, servers: Sequence[str]) -> toolbox.PoolToolbox:
+        """The tools of `servers`, as they are now."""
+        return toolbox.PoolToolbox([self._servers[name] for name in servers], limits=self._limits)
+
+    async def run(self) -> None:
+        """Keep all servers connected until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for server in self._servers.values():
+                group.create_task(server.own(), name=f"mcp {server.name}", context=Context())
+
+    async def settled(self) -> None:
+        """Return when every server has been tried once."""
+        for server in self._servers.values():
+            await server.tried.wait()
+
+
+async def _tools(client: mcp.Client) -> AsyncIterator[types.Tool]:
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            yield tool
+        cursor = page.next_cursor
+        if not cursor:
+            return
+
+
+def _environment(added: Mapping[str, str]) -> dict[str, str]:
+    """Mcp's short list of inherited variables, and what the platform file adds."""
+    return {**stdio.get_default_environment(), **added}
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """What went wrong, without the groups around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

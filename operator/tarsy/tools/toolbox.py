@@ -1,0 +1,109 @@
+"""The tools of one execution: what it is shown of its servers, and its calls.
+
+A toolbox answers and does not raise: a tool that fails, a server that is away and a call that makes no sense are things
+that the model has to know about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import mcp
+from mcp import types
+
+from tarsy.config import platform
+from tarsy.tools import results
+from tarsy.transcript import messages, ports
+
+_CLOSED = -32000  # JSON-RPC's code that the SDK uses for a connection that closed under a call
+
+
+class Server(Protocol):
+    """A connected MCP server, or one that is not (see `pool.Server`)."""
+
+    name: str
+    tools: Sequence[types.Tool]
+    problem: str
+
+    async def client(self) -> mcp.Client:
+        """The client, once there is one."""
+        ...
+
+    def broke(self, client: mcp.Client) -> None:
+        """Say that a client is broken."""
+        ...
+
+
+class PoolToolbox:
+    """The tools of some servers."""
+
+    def __init__(self, servers: Sequence[Server], *, limits: platform.Limits) -> None:
+        self._servers = {server.name: server for server in servers}
+        self._limits = limits
+
+    @property
+    def specs(self) -> Sequence[messages.ToolSpec]:
+        """The tools, by server and in the server's order."""
+        return tuple(_spec(server.name, tool) for server in self._servers.values() for tool in server.tools)
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """The servers that cannot be called now."""
+        return tuple(
+            f"MCP server '{server.name}' {server.problem}" for server in self._servers.values() if server.problem
+        )
+
+    async def call(self, call: messages.ToolCall) -> ports.ToolOutput:
+        """Call a tool within the time that a call may take."""
+        seconds = self._limits.tool_call.total_seconds()
+        server_name, _, tool = call.name.partition(".")
+        server = self._servers.get(server_name)
+        if server is None or tool not in {known.name for known in server.tools}:
+            known = ", ".join(spec.name for spec in self.specs) or "none"
+            return _failed(f"There is no tool '{call.name}'. Available tools: {known}")
+        try:
+            arguments = _arguments(call.arguments)
+        except ValueError as error:
+            return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._send(server, tool, arguments)
+        except TimeoutError:
+            problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
+            return _failed(f"'{call.name}' did not answer within {seconds:g} s{problem}")
+
+    async def _send(self, server: Server, tool: str, arguments: dict[str, Any]) -> ports.ToolOutput:
+        client = await server.client()
+        try:
+            result = await client.call_tool(tool, arguments)
+        except mcp.MCPError as error:
+            if error.code != _CLOSED:
+                return _failed(f"'{server.name}' refused the call: {error.message}")
+            server.broke(client)
+            return _failed(f"The connection to '{server.name}' closed during the call; its outcome is unknown")
+        return results.output(result, limit=self._limits.tool_output)
+
+
+def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
+    hints = tool.annotations
+    return messages.ToolSpec(
+        name=f"{server}.{tool.name}",
+        description=tool.description or tool.title or "",
+        parameters=tool.input_schema,
+        # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
+        repeatable=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
+    )
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    loaded = json.loads(text or "{}")
+    if not isinstance(loaded, dict):
+        raise ValueError(f"expected a JSON object, not {type(loaded).__name__}")  # noqa: TRY004 - a value from outside
+    return loaded
+
+
+def _failed(text: str) -> ports.ToolOutput:
+    return ports.ToolOutput(text=messages.storable(text), failed=True)

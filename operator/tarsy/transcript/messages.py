@@ -1,0 +1,113 @@
+"""The conversation of one execution, as the model is shown it.
+
+A model call that brought no usable answer is a `Failure` in the log and no message: what is sent is exactly the
+messages, so that user and assistant always take turns and the transcript equals what the provider saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """One call that an answer asks for."""
+
+    id: str
+    """Ours, `<turn>.<index>`: unique in its execution, whatever the model calls it."""
+    name: str
+    """`server.tool`."""
+    arguments: str
+    """JSON text, as the model gave it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderState:
+    """What a provider wants back unchanged with one of its answers (signatures, encrypted reasoning)."""
+
+    provider: str
+    """The provider that gave it; to any other it is not sent."""
+    data: Any
+    """JSON, opaque to everybody else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str = ""
+    thinking: str = ""
+    """What the model let us see of its thoughts; never sent as text."""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    """With role tool: the call that this is the result of."""
+    tool_name: str = ""
+    failed: bool = False
+    """With role tool: the tool answered with an error, or not at all."""
+    in_doubt: bool = False
+    """With role tool: the call was under way when its worker died; it may have happened and is not repeated."""
+    provider_state: ProviderState | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A model call that brought no usable answer."""
+
+    kind: Literal["timeout", "rejected", "fatal"]
+    """timeout: nothing in time. rejected: an answer that is none; asking again may help. fatal: it cannot."""
+    text: str
+
+
+Log: TypeAlias = list[Message | Failure]
+"""What happened in one execution, in order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSpec:
+    """A tool as the model is shown it."""
+
+    name: str
+    """`server.tool`."""
+    description: str = ""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """JSON Schema of the arguments."""
+    repeatable: bool = False
+    """Read-only or idempotent: a call in flight at a crash may be sent once more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Tokens of one model call, as the provider counts them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    thinking_tokens: int = 0
+    total_tokens: int = 0
+
+
+def conversation(log: Iterable[Message | Failure]) -> tuple[Message, ...]:
+    """The messages to send: without failures, tool results behind their calls and in call order."""
+    messages = [entry for entry in log if isinstance(entry, Message)]
+    results = {message.call_id: message for message in messages if message.role == "tool"}
+    return tuple(
+        sent
+        for message in messages
+        if message.role != "tool"
+        for sent in (message, *(results[call.id] for call in message.calls))
+    )
+
+
+def storable(text: str) -> str:
+    """Replace what Postgres' UTF-8 cannot hold, NUL and lone surrogates, by U+FFFD.
+
+    Done where text enters, so that what is stored and what is sent are one and the same.
+    """
+    return text.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def answers(log: Sequence[Message | Failure]) -> list[Message | Failure]:
+    """The model's turns: its answers and the calls that brought none."""
+    return [entry for entry in log if isinstance(entry, Failure) or entry.role == "assistant"]

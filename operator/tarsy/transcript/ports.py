@@ -1,0 +1,107 @@
+"""All that engine and agent know of the world: models, tools and the journal. No SDK, no database, no cluster.
+
+`process` builds the real ones into a `Kit`; `transcript.memory` has fakes that pass the same contract tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tarsy.config import platform
+from tarsy.transcript import entries, messages, record
+
+
+class LeaseLostError(Exception):
+    """Another worker owns the investigation now: nothing more may be sent or written."""
+
+
+class ModelError(Exception):
+    """A model call brought no usable answer.
+
+    `kind` as in `messages.Failure`; `call` is what it cost.
+    """
+
+    def __init__(self, text: str, *, kind: Literal["timeout", "rejected", "fatal"], call: entries.ModelCall) -> None:
+        super().__init__(text)
+        self.failure = messages.Failure(kind=kind, text=text)
+        self.call = call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a model is asked: the whole conversation, and the tools it may call."""
+
+    tools: tuple[messages.ToolSpec, ...]
+    messages: tuple[messages.Message, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a model answered. Its calls carry no ids yet: those are given when the answer is committed."""
+
+    message: messages.Message
+    call: entries.ModelCall
+
+
+class Model(Protocol):
+    """One provider with its limits and retries inside."""
+
+    async def ask(self, request: Request) -> Answer:
+        """Ask once; a ModelError says why there is no answer. Cancelling the task closes the socket."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolOutput:
+    """What a tool call came to: its text, bounded, and whether it is an error."""
+
+    text: str
+    failed: bool = False
+
+
+class Toolbox(Protocol):
+    """The tools of one execution."""
+
+    @property
+    def specs(self) -> Sequence[messages.ToolSpec]:
+        """The tools that there are, in a stable order."""
+        ...
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What is missing, one sentence each: servers that cannot be reached."""
+        ...
+
+    async def call(self, call: messages.ToolCall) -> ToolOutput:
+        """Call a tool. It answers, it does not raise: what goes wrong is the output's text."""
+        ...
+
+
+class Journal(Protocol):
+    """Where the facts of one investigation are kept, and the fence around them."""
+
+    @property
+    def record(self) -> record.Record:
+        """What has been committed so far; every commit adds to it."""
+        ...
+
+    async def commit(self, entry: entries.Entry) -> None:
+        """Keep one fact, whole; a LeaseLostError says that the investigation is another worker's."""
+        ...
+
+    async def clear_to_send(self) -> None:
+        """Return while the lease is certain, wait while it is in doubt; LeaseLostError when it is gone."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kit:
+    """What the engine works with."""
+
+    platform: platform.Platform
+    model: Callable[[str], Model]
+    """The model of a provider of the platform file."""
+    toolbox: Callable[[Sequence[str]], Toolbox]
+    """The tools of some MCP servers of the platform file."""

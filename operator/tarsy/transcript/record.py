@@ -1,0 +1,96 @@
+"""Folded entries: where an investigation stands. A new one and one that is taken over differ in nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tarsy.resources import chain
+from tarsy.transcript import entries, messages
+
+
+class OutOfOrderError(Exception):
+    """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is investigated, and by which chain; fixed when the investigation was admitted."""
+
+    id: str
+    """The object's uid."""
+    namespace: str
+    name: str
+    alert_type: str
+    alert_data: str
+    chain_name: str
+    chain: chain.Spec
+
+
+@dataclass(kw_only=True)
+class Execution:
+    """One agent's work so far."""
+
+    started: entries.ExecutionStarted
+    log: messages.Log = field(default_factory=list)
+    ended: entries.ExecutionEnded | None = None
+
+
+@dataclass(kw_only=True)
+class Stage:
+    """One stage so far."""
+
+    executions: dict[str, Execution] = field(default_factory=dict)
+    ended: entries.StageEnded | None = None
+
+
+@dataclass(kw_only=True)
+class Record:
+    """One investigation so far."""
+
+    subject: Subject
+    stages: dict[str, Stage] = field(default_factory=dict)
+    ended: entries.InvestigationEnded | None = None
+
+    def apply(self, entry: entries.Entry) -> None:
+        """Add one fact; an OutOfOrderError says what it lacks."""
+        if self.ended:
+            raise OutOfOrderError(f"{self.subject.id} has ended; {type(entry).__name__} came after")
+        match entry:
+            case entries.StageStarted():
+                if entry.stage in self.stages:
+                    raise OutOfOrderError(f"stage {entry.stage!r} has started already")
+                self.stages[entry.stage] = Stage()
+            case entries.ExecutionStarted():
+                stage = self._open_stage(entry.stage)
+                stage.executions[entry.execution] = Execution(started=entry, log=list(entry.messages))
+            case entries.Answered():
+                self._open_execution(entry.execution).log.extend(entry.messages)
+            case entries.Unanswered():
+                self._open_execution(entry.execution).log.append(entry.failure)
+            case entries.ToolsAnswered():
+                self._open_execution(entry.execution).log.extend(run.result for run in entry.runs)
+            case entries.ExecutionEnded():
+                self._open_execution(entry.execution).ended = entry
+            case entries.StageEnded():
+                self._open_stage(entry.stage).ended = entry
+            case entries.InvestigationEnded():
+                self.ended = entry
+
+    def execution(self, name: str) -> Execution:
+        """The execution of that name; an OutOfOrderError when it has not started."""
+        for stage in self.stages.values():
+            if name in stage.executions:
+                return stage.executions[name]
+        raise OutOfOrderError(f"execution {name!r} has not started")
+
+    def _open_stage(self, name: str) -> Stage:
+        stage = self.stages.get(name)
+        if stage is None or stage.ended:
+            raise OutOfOrderError(f"stage {name!r} has {'ended' if stage else 'not started'}")
+        return stage
+
+    def _open_execution(self, name: str) -> Execution:
+        found = self.execution(name)
+        if found.ended:
+            raise OutOfOrderError(f"execution {name!r} has ended")
+        return found

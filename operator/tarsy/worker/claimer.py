@@ -1,0 +1,80 @@
+"""Claims investigations while there are free slots: on every hint that there is work, and every so often without."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from uuid import UUID
+
+from tarsy.config import platform
+from tarsy.store import database as databases
+from tarsy.store import work
+from tarsy.transcript import ports
+from tarsy.worker import lease as leases
+from tarsy.worker import run
+
+POLL_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Claimer:
+    """The worker role of one process."""
+
+    def __init__(
+        self,
+        *,
+        database: databases.Database,
+        kit: ports.Kit,
+        keeper: leases.Keeper,
+        owner: UUID,
+        queue: platform.Queue,
+    ) -> None:
+        self._database = database
+        self._kit = kit
+        self._keeper = keeper
+        self._owner = owner
+        self._queue = queue
+        self._hinted = asyncio.Event()
+        self._free = asyncio.Semaphore(queue.slots)
+
+    def hint(self) -> None:
+        """There may be something to claim."""
+        self._hinted.set()
+
+    async def run(self) -> None:
+        """Claim and run until cancelled; then every run is cancelled and given back."""
+        async with asyncio.TaskGroup() as runs:
+            while True:
+                await self._free.acquire()
+                held = await self._claim()
+                task = runs.create_task(self._run(held), name=f"run {held.claim.investigation}")
+                task.add_done_callback(lambda _: self._free.release())
+
+    async def _claim(self) -> leases.Lease:
+        """Wait for something to claim, and claim it."""
+        while True:
+            self._hinted.clear()
+            sent = time.monotonic()
+            try:
+                claim = await work.claim(self._database, owner=self._owner, lease=self._queue.lease)
+            except databases.StoreDownError as error:
+                log.warning("nothing can be claimed: %s", error, extra={"action": "claim_failed"})
+                claim = None
+            if claim is not None:
+                return self._keeper.hold(claim, sent=sent)
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._hinted.wait()
+            except TimeoutError:
+                continue
+
+    async def _run(self, held: leases.Lease) -> None:
+        await run.run(
+            held,
+            database=self._database,
+            kit=self._kit,
+            keeper=self._keeper,
+            max_attempts=self._queue.max_attempts,
+        )

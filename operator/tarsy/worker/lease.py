@@ -1,0 +1,146 @@
+"""Keeps the leases of this process, from a thread with its own loop and its own connection.
+
+A blocked main loop must not lose leases, and a hung one must not keep them: the thread stops beating, and ends the
+process, when the main loop has not ticked for a while.
+
+A worker in doubt of its lease sends nothing. Doubt begins well before the lease can have passed, by the monotonic
+clock and counted from the moment the last good heartbeat was *sent*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from datetime import timedelta
+from uuid import UUID
+
+from tarsy.store import database as databases
+from tarsy.store import work
+from tarsy.transcript import ports
+
+HUNG_SECONDS = 90.0
+TICK_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Lease:
+    """One claim as its run sees it."""
+
+    def __init__(self, claim: work.Claim, *, certain_until: float) -> None:
+        """`certain_until`: monotonic seconds until which nobody else can have claimed the investigation."""
+        self.claim = claim
+        self._lost = False
+        self._on_lost: Callable[[], object] | None = None
+        self._certain_until = certain_until
+        self._renewed = asyncio.Event()
+
+    async def clear_to_send(self) -> None:
+        """Return while the lease is certain; wait while it is in doubt; LeaseLostError once it is gone."""
+        while not self._lost:
+            if time.monotonic() < self._certain_until:
+                return
+            self._renewed.clear()
+            await self._renewed.wait()
+        raise ports.LeaseLostError(f"the lease of investigation {self.claim.investigation} is lost")
+
+    def renew(self, certain_until: float) -> None:
+        """Extend the certainty."""
+        self._certain_until = certain_until
+        self._renewed.set()
+
+    def on_lost(self, call: Callable[[], object]) -> None:
+        """Have `call` called once the lease is lost, or at once if it is."""
+        self._on_lost = call
+        if self._lost:
+            call()
+
+    def lose(self) -> None:
+        """End it: another worker has the investigation."""
+        self._lost = True
+        self._renewed.set()
+        if self._on_lost is not None:
+            self._on_lost()
+
+
+class Keeper:
+    """All leases of this process."""
+
+    def __init__(self, url: str, *, lease: timedelta, heartbeat: timedelta) -> None:
+        self._heartbeat = work.Heartbeat(url, lease=lease)
+        self._every = heartbeat.total_seconds()
+        self._certain = lease.total_seconds() - heartbeat.total_seconds()
+        self._leases: dict[UUID, Lease] = {}
+        self._main = asyncio.get_running_loop()
+        self._ticked = time.monotonic()
+        self._stopping = threading.Event()
+
+    async def run(self) -> None:
+        """Keep the leases until cancelled."""
+        ended = asyncio.Event()
+        thread = threading.Thread(target=self._thread, args=(ended,), name="lease", daemon=True)
+        thread.start()
+        try:
+            while not ended.is_set():
+                self._ticked = time.monotonic()
+                await asyncio.sleep(TICK_SECONDS)
+        finally:
+            self._stopping.set()
+            await asyncio.to_thread(thread.join)
+        raise RuntimeError("the lease thread ended by itself")
+
+    def hold(self, claim: work.Claim, *, sent: float) -> Lease:
+        """Keep `claim` from now on; `sent` is the monotonic time before it was asked for."""
+        lease = Lease(claim, certain_until=sent + self._certain)
+        self._leases[claim.investigation] = lease
+        return lease
+
+    def drop(self, lease: Lease) -> None:
+        """Keep the claim no longer."""
+        if self._leases.get(lease.claim.investigation) is lease:
+            del self._leases[lease.claim.investigation]
+
+    def _thread(self, ended: asyncio.Event) -> None:
+        try:
+            asyncio.run(self._beat())
+        finally:
+            self._on_main(ended.set)
+
+    async def _beat(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                if time.monotonic() - self._ticked > HUNG_SECONDS:
+                    log.critical("the main loop hangs: ending the process", extra={"action": "hung"})
+                    os._exit(70)
+                # A copy in one step: the main loop adds and drops leases meanwhile.
+                held = {identity: lease.claim.token for identity, lease in self._leases.copy().items()}
+                sent = time.monotonic()
+                try:
+                    found = await self._heartbeat.beat(held.values())
+                except databases.StoreDownError as error:
+                    log.warning("leases are in doubt: %s", error, extra={"action": "heartbeat_failed"})
+                else:
+                    self._on_main(functools.partial(self._learn, held, found, sent))
+                await asyncio.to_thread(self._stopping.wait, self._every)
+        finally:
+            await self._heartbeat.close()
+
+    def _learn(self, held: Mapping[UUID, UUID], found: Mapping[UUID, UUID], sent: float) -> None:
+        """Tell the leases what a heartbeat found; only those that it asked about, in their claim of that moment."""
+        for identity, token in held.items():
+            lease = self._leases.get(identity)
+            if lease is None or lease.claim.token != token:
+                continue
+            if found.get(identity) == token:
+                lease.renew(sent + self._certain)
+            else:
+                lease.lose()
+
+    def _on_main(self, call: Callable[[], object]) -> None:
+        self._main.call_soon_threadsafe(call, context=Context())
