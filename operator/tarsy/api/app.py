@@ -51,7 +51,7 @@ class Server(uvicorn.Server):
 def bind(host: str, port: int) -> socket.socket:
     """Bind the socket ourselves: uvicorn would end the process with SystemExit where the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind((host.strip("[]"), port))
     return bound

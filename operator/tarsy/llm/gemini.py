@@ -75,6 +75,8 @@ class Gemini:
                 finish = (candidate and candidate.finish_reason) or finish
         except errors.APIError as error:
             raise _translated(error) from error
+        except errors.UnknownApiResponseError as error:
+            raise provider.RetryableError(f"the stream is not the API's: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise provider.RetryableError(f"the connection broke: {error}") from error
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
 class Formatter(logging.Formatter):
@@ -28,5 +28,7 @@ def configure(*, level: str = "INFO") -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(Formatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for noisy in ("kopf", "httpx2", "google_genai", "mcp", "uvicorn.access", "asyncio"):
+    for noisy in ("alembic", "httpx2", "google_genai", "mcp", "uvicorn", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("kopf").setLevel(logging.WARNING)  # at INFO and DEBUG it logs whole objects
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # warns that it leaves our signals alone

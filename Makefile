@@ -1,0 +1,86 @@
+# Every target has a help line; `make help` prints them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The first Python that is new enough.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+BIN := .venv/bin
+DEV := $(BIN)/python -m tarsy_dev
+PYTEST := $(BIN)/python -m pytest
+SOURCES := operator dev tests
+
+.PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e \
+	demo local local-down clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 14
+
+setup: .venv/installed  ## Install the hash-locked dependencies into .venv
+
+.venv/installed: requirements/test.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "TARSy needs Python 3.11 or newer, with venv; set PYTHON to one." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+assets: setup  ## Build or fetch what is not Python: control plane, kubernetes-mcp-server (cached)
+	$(DEV) assets >/dev/null
+
+lint: setup  ## Import contracts, ruff, strict types, generated files
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy $(SOURCES)
+	$(DEV) generate --check
+
+fmt: setup  ## Format the sources and mend what can be mended
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+generate: setup  ## Write what is generated from the code (crds/)
+	$(DEV) generate
+
+lock: setup  ## Resolve the dependencies anew and lock them with hashes
+	$(BIN)/python -m pip install --quiet uv
+	lock() { $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-annotate pyproject.toml "$$@"; }; \
+	lock --extra google --output-file requirements/runtime.txt; \
+	lock --extra google --group test --constraint requirements/runtime.txt --output-file requirements/test.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--group tools --output-file requirements/tools.txt
+
+test: assets  ## All tests that fit into minutes: unit, store, world, cluster, end to end
+	$(PYTEST) tests
+
+test-unit: setup  ## The tests that need nothing but Python
+	$(PYTEST) tests/unit
+
+test-store: setup  ## The tests on a real Postgres
+	$(PYTEST) tests/store
+
+test-world: assets  ## The tests of the loopback world itself, with the real SDKs
+	$(PYTEST) tests/world
+
+test-cluster: assets  ## The tests on a real API server
+	$(PYTEST) tests/cluster
+
+test-e2e: assets  ## The operator as a process, on real parts
+	$(PYTEST) tests/e2e
+
+demo: assets  ## Investigate one recorded alert on embedded parts (KEEP=1 leaves it running)
+	$(DEV) demo $(if $(KEEP),--keep)
+
+local: assets  ## Start control plane, Postgres and scripted model in the background, for `tarsy operator`
+	$(DEV) local up
+
+local-down:  ## End what `make local` or `KEEP=1 make demo` started
+	$(DEV) local down
+	$(DEV) local --state .demo down
+
+clean:  ## Remove what was installed and made here (caches outside this folder stay)
+	-$(DEV) local down
+	-$(DEV) local --state .demo down
+	rm -rf .venv .dev .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dev/node/node_modules

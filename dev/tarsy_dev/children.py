@@ -1,0 +1,147 @@
+"""Servers as child processes that never outlive us.
+
+A test run may be killed at any moment, and what it leaves behind would hold memory and ports for ever. Handlers and
+`atexit` do not run then, so the kernel is asked to end the children (`PR_SET_PDEATHSIG`). It does so when the
+*thread* that started them ends, hence the one thread that starts them all and lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import TypeVar
+
+from tarsy_dev import errors
+
+T = TypeVar("T")
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="children")
+
+
+class ChildError(errors.Error):
+    """A child ended, or did not do in time what it should."""
+
+
+class Child:
+    """One running server and its log."""
+
+    def __init__(self, *, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self.process.pid
+
+    def check(self) -> None:
+        """Raise ChildError, with the end of the log, if the child has ended."""
+        status = self.process.poll()
+        if status is not None:
+            raise ChildError(f"{self.name} ended with status {status}; {self.story()}")
+
+    def story(self) -> str:
+        """Name the log and repeat its last lines, for an error's message."""
+        lines = self.log.read_text(errors="replace").splitlines()[-20:]
+        return "\n".join([f"the end of {self.log}:", *(f"  {line}" for line in lines)])
+
+    def wait_until(self, ready: Callable[[], T | None], *, timeout: float, what: str) -> T:
+        """Poll `ready` until it returns something true, and return it; at most `timeout` seconds.
+
+        Raises ChildError when the child ends before, or when the time is over.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            self.check()
+            answer = ready()
+            if answer:
+                return answer
+            if time.monotonic() > deadline:
+                raise ChildError(f"{self.name}: {what} did not come true in {timeout:.0f} s; {self.story()}")
+            time.sleep(0.02)  # the pace of polling; what is waited for is `ready`
+
+    def end(self, how: signal.Signals = signal.SIGTERM, *, timeout: float = 20) -> None:
+        """Send the signal and wait for the end, which becomes a SIGKILL after `timeout` seconds."""
+        self.process.send_signal(how)
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start(
+    command: Sequence[str | Path],
+    *,
+    name: str,
+    log: Path,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    user: int | None = None,
+    group: int | None = None,
+    death: signal.Signals = signal.SIGKILL,
+) -> Child:
+    """Start a server in a session of its own (a Ctrl-C is for us, not for it), its output appended to `log`.
+
+    `user` and `group` are ids that root drops to. `death` is what the kernel sends it when we die.
+    """
+
+    def follow_parent() -> None:
+        # Runs in the child, as the new user: a change of user would clear what is set here.
+        if _libc.prctl(_PR_SET_PDEATHSIG, death) != 0 or os.getppid() != parent:
+            os._exit(1)
+
+    def popen() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=cwd,
+                env=env,
+                user=user,
+                group=group,
+                extra_groups=None if group is None else [],
+                start_new_session=True,
+                preexec_fn=follow_parent,
+            )
+
+    parent = os.getpid()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return Child(name=name, process=_starter.submit(popen).result(), log=log)
+
+
+def http_status(connection: HTTPConnection, path: str) -> int:
+    """GET `path` and close the connection: the status, or 0 while nobody answers. For `wait_until`."""
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        except (OSError, HTTPException):
+            return 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that nobody listens on, for servers that can only be told a port.
+
+    All are held until the last is found, so that they are distinct.
+    """
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [int(held.getsockname()[1]) for held in sockets]
+    finally:
+        for held in sockets:
+            held.close()

@@ -1,0 +1,311 @@
+"""A real Kubernetes control plane on 127.0.0.1, without containers.
+
+etcd and kube-apiserver make it one; the controller-manager adds what clusters do by themselves (deleting namespaces,
+garbage collection, ServiceAccounts, workloads); the scheduler, kwok and podlogs play nodes that run pods. A fake API
+server was the alternative, and has none of what our code leans on: admission, CEL, watches, conflicts, RBAC.
+
+Every part can be killed and started again on its port and its data, which is what the chaos tests do. Nothing is
+written to disk to last (`--unsafe-no-fsync`), and nothing listens elsewhere than on 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import ssl
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from types import TracebackType
+
+from tarsy_dev import assets, children, errors
+
+Flags = dict[str, str | int | Path]
+
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "podlogs")
+NODE = "sim-0"
+
+# Only the controllers that somebody here needs: all of them cost memory and a second of start.
+_CONTROLLERS = (
+    "clusterrole-aggregation-controller",
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "endpointslice-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+    "resourcequota-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "statefulset-controller",
+    "ttl-after-finished-controller",
+    "validatingadmissionpolicy-status-controller",
+)
+
+
+class KubectlError(errors.Error):
+    """kubectl ended with an error; the message is what it said."""
+
+
+class ControlPlane:
+    """One control plane, its files in a folder of its own.
+
+    `folder` is created when missing and left where it is; `crds` are YAML files or folders of them that are applied
+    before anything watches. Usable as a context manager, which starts and stops it.
+    """
+
+    def __init__(self, *, folder: Path, crds: Sequence[Path] = ()) -> None:
+        self.folder = folder.resolve()
+        self.logs = self.folder / "logs"
+        self._crds = crds
+        self._pki = self.folder / "pki"
+        self._running: dict[str, children.Child] = {}
+        self._etcd, self._etcd_peers, self._apiserver, self._kwok, self._podlogs = children.free_ports(5)
+        self.url = f"https://127.0.0.1:{self._apiserver}"
+
+    def __enter__(self) -> ControlPlane:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start every component and return when the API, the CRDs and the node are ready, 4 to 8 s later.
+
+        Raises children.ChildError, which names the log of a component that ended or is late, and KubectlError.
+        """
+        self.logs.mkdir(parents=True, exist_ok=True)
+        if not self._pki.exists():
+            subprocess.run([assets.program("certs"), self._pki], check=True)
+        try:
+            self._spawn("etcd")
+            self.start_component("kube-apiserver")
+            # Before the controller-manager: its garbage collector takes up to 20 s to notice a kind that comes later.
+            self._apply_crds()
+            self.start_component("kube-controller-manager")
+            self.start_component("kube-scheduler")
+            self.start_component("podlogs")
+            self.start_component("kwok")
+            self._add_node()
+            self._wait_for_namespace("default")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every component at once; the folder keeps the logs."""
+        for name in reversed(list(self._running)):
+            self.kill(name)
+
+    def start_component(self, name: str) -> None:
+        """Start one of COMPONENTS, on the ports and data that it had before, and wait until it answers."""
+        child = self._spawn(name)
+        ready = {
+            "etcd": lambda: children.http_status(HTTPConnection("127.0.0.1", self._etcd, timeout=5), "/readyz") == 200,
+            "kube-apiserver": lambda: self._get("/readyz") == 200,
+            "kwok": lambda: children.http_status(HTTPConnection("127.0.0.1", self._kwok, timeout=5), "/healthz") == 200,
+        }.get(name)
+        if ready is not None:
+            self._wait(child, ready, timeout=60, what="readiness")
+
+    def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
+        """Send the signal to a component and wait for its end."""
+        self._running.pop(name).end(how)
+
+    def send(self, name: str, what: signal.Signals) -> None:
+        """Send a component a signal that does not end it, such as SIGSTOP and SIGCONT."""
+        self._running[name].process.send_signal(what)
+
+    def check(self) -> None:
+        """Raise children.ChildError if a component has ended that nobody killed."""
+        for child in self._running.values():
+            child.check()
+
+    def kubeconfig(self, *, namespace: str = "default", user: str = "admin", token: str | None = None) -> Path:
+        """Write a kubeconfig whose current namespace is `namespace`, and return its path.
+
+        It speaks for the administrator, or for whoever the `token` belongs to; then `user` is only its name.
+        """
+        if token is None:
+            cert, key = self._pem(f"{user}.crt"), self._pem(f"{user}.key")
+            credential = {"client-certificate-data": cert, "client-key-data": key}
+        else:
+            credential = {"token": token}
+        cluster = {"server": self.url, "certificate-authority-data": self._pem("ca.crt")}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "local",
+            "clusters": [{"name": "local", "cluster": cluster}],
+            "users": [{"name": user, "user": credential}],
+            "contexts": [{"name": "local", "context": {"cluster": "local", "user": user, "namespace": namespace}}],
+        }
+        path = self.folder / "kubeconfigs" / f"{user}.{namespace}"
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        # Renamed into place, because others may be reading the one that was there.
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as draft:
+            json.dump(config, draft)
+        return Path(draft.name).rename(path)
+
+    def kubectl(
+        self,
+        *args: str,
+        input: str | None = None,  # noqa: A002 - subprocess's own name for it
+        namespace: str = "default",
+        timeout: float = 60,
+    ) -> str:
+        """Run kubectl as the administrator with `namespace` as its default, and return its stdout.
+
+        `input` is its stdin, for `-f -`. Raises KubectlError with its stderr, or subprocess.TimeoutExpired.
+        """
+        kubeconfig = self.kubeconfig(namespace=namespace)
+        command = [str(assets.program("kubectl")), f"--kubeconfig={kubeconfig}", *args]
+        # A cache of our own: what kubectl remembers of another control plane that had this port would mislead it.
+        env = {**os.environ, "KUBECACHEDIR": str(self.folder / "kubectl-cache")}
+        done = subprocess.run(command, input=input, env=env, capture_output=True, text=True, timeout=timeout)
+        if done.returncode != 0:
+            raise KubectlError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def create_namespace(self, name: str) -> None:
+        """Create a namespace and wait until pods can be made in it, which needs its ServiceAccount."""
+        self.kubectl("create", "namespace", name)
+        self._wait_for_namespace(name)
+
+    def _wait_for_namespace(self, name: str) -> None:
+        self._wait(
+            self._running["kube-apiserver"],
+            lambda: self._get(f"/api/v1/namespaces/{name}/serviceaccounts/default") == 200,
+            timeout=30,
+            what=f"the default ServiceAccount of namespace {name}",
+        )
+
+    def _wait(self, child: children.Child, ready: Callable[[], bool], *, timeout: float, what: str) -> None:
+        """Wait for a component; the end of another, which it may be waiting for itself, is an error at once."""
+
+        def all_alive_and_ready() -> bool:
+            self.check()
+            return ready()
+
+        child.wait_until(all_alive_and_ready, timeout=timeout, what=what)
+
+    def _apply_crds(self) -> None:
+        if not self._crds:
+            return
+        files = [arg for path in self._crds for arg in ("-f", str(path))]
+        self.kubectl("apply", "--server-side", *files)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *files)
+
+    def _add_node(self) -> None:
+        if self._get(f"/api/v1/nodes/{NODE}") == 404:
+            self.kubectl("create", "-f", str(assets.SOURCE / "node.yaml"))
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=30s", f"node/{NODE}")
+
+    def _spawn(self, name: str) -> children.Child:
+        child = children.start(
+            [assets.program(name), *self._arguments(name)], name=name, log=self.logs / f"{name}.log", cwd=self.folder
+        )
+        self._running[name] = child
+        return child
+
+    def _get(self, path: str) -> int:
+        """GET as the administrator: the status, or 0 while nobody answers."""
+        context = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
+        context.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
+        return children.http_status(HTTPSConnection("127.0.0.1", self._apiserver, timeout=5, context=context), path)
+
+    def _pem(self, file: str) -> str:
+        return base64.b64encode((self._pki / file).read_bytes()).decode()
+
+    def _arguments(self, name: str) -> list[str]:
+        arguments: dict[str, Callable[[], Flags]] = {
+            "etcd": self._etcd_arguments,
+            "kube-apiserver": self._apiserver_arguments,
+            "kube-controller-manager": self._controller_manager_arguments,
+            "kube-scheduler": self._scheduler_arguments,
+            "kwok": self._kwok_arguments,
+            "podlogs": self._podlogs_arguments,
+        }
+        return [f"--{flag}={value}" for flag, value in arguments[name]().items()]
+
+    def _etcd_arguments(self) -> Flags:
+        clients, peers = f"http://127.0.0.1:{self._etcd}", f"http://127.0.0.1:{self._etcd_peers}"
+        return {
+            "data-dir": self.folder / "etcd",
+            "unsafe-no-fsync": "true",
+            "listen-client-urls": clients,
+            "advertise-client-urls": clients,
+            "listen-peer-urls": peers,
+            "initial-advertise-peer-urls": peers,
+            "initial-cluster": f"default={peers}",
+            "log-level": "warn",
+        }
+
+    def _apiserver_arguments(self) -> Flags:
+        return {
+            "etcd-servers": f"http://127.0.0.1:{self._etcd}",
+            "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
+            "secure-port": self._apiserver,
+            "endpoint-reconciler-type": "none",
+            "service-cluster-ip-range": "10.0.0.0/24",
+            "tls-cert-file": self._pki / "server.crt",
+            "tls-private-key-file": self._pki / "server.key",
+            "client-ca-file": self._pki / "ca.crt",
+            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+            "service-account-signing-key-file": self._pki / "sa.key",
+            "service-account-key-file": self._pki / "sa.pub",
+            "kubelet-client-certificate": self._pki / "kubelet-client.crt",
+            "kubelet-client-key": self._pki / "kubelet-client.key",
+            "kubelet-preferred-address-types": "InternalIP",
+            "authorization-mode": "RBAC",
+            "disable-admission-plugins": "TaintNodesByCondition",  # no controller here would take the taint away
+            "allow-privileged": "true",
+            "shutdown-delay-duration": "0s",
+            "profiling": "false",
+        }
+
+    def _controller_manager_arguments(self) -> Flags:
+        return {
+            "kubeconfig": self.kubeconfig(user="kube-controller-manager"),
+            "leader-elect": "false",
+            "use-service-account-credentials": "true",
+            "secure-port": 0,
+            "service-account-private-key-file": self._pki / "sa.key",
+            "root-ca-file": self._pki / "ca.crt",
+            "controllers": ",".join(_CONTROLLERS),
+            "concurrent-gc-syncs": 5,
+        }
+
+    def _scheduler_arguments(self) -> Flags:
+        return {"kubeconfig": self.kubeconfig(user="kube-scheduler"), "leader-elect": "false", "secure-port": 0}
+
+    def _kwok_arguments(self) -> Flags:
+        return {
+            "kubeconfig": self.kubeconfig(),
+            "config": assets.SOURCE / "kwok.yaml",
+            "manage-all-nodes": "true",
+            "node-ip": "127.0.0.1",
+            "node-port": self._podlogs,
+            "node-lease-duration-seconds": 40,
+            "server-address": f"127.0.0.1:{self._kwok}",
+        }
+
+    def _podlogs_arguments(self) -> Flags:
+        return {
+            "kubeconfig": self.kubeconfig(),
+            "listen": f"127.0.0.1:{self._podlogs}",
+            "tls-cert-file": self._pki / "server.crt",
+            "tls-private-key-file": self._pki / "server.key",
+            "client-ca-file": self._pki / "ca.crt",
+        }

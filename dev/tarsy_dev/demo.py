@@ -1,0 +1,155 @@
+"""`make demo`: one recorded alert, investigated on embedded parts, from an empty machine to the analysis.
+
+Everything is real but the pods, which kwok simulates, and the model, which is scripted unless GOOGLE_API_KEY is set:
+the scripted one speaks Gemini's protocol over loopback, so that SDK and wire are the real ones in any case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from tarsy_dev import errors, local, tools
+
+T = TypeVar("T")
+
+STATE = tools.ROOT / ".demo"
+FILES = tools.ROOT / "dev" / "demo"
+CHAINS = tools.ROOT / "manifests" / "chains"
+LONGEST = 600.0  # seconds that the investigation may take; a real model takes its time
+
+
+class DemoError(errors.Error):
+    """The demo cannot go on."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the demo; 0 only if the investigation completed."""
+    parser = argparse.ArgumentParser(prog="python -m tarsy_dev demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave everything running afterwards")
+    keep = parser.parse_args(arguments).keep
+    world = local.Local(STATE, operator=True)
+    try:
+        world.up()
+        return _investigate(_Shell(world.environment()), keep=keep)
+    finally:
+        if not keep:
+            world.down()
+
+
+class _Shell:
+    """kubectl and the API, as somebody with `.dev/demo/env` sourced has them."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+
+    def kubectl(self, *arguments: str) -> str:
+        command = ["kubectl", *arguments]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise DemoError(f"'{' '.join(command)}' failed: {done.stderr.strip()}")
+        return done.stdout
+
+    def post(self, path: str, body: bytes) -> dict[str, Any]:
+        request = urllib.request.Request(  # noqa: S310 - the operator's own address
+            self._environment["TARSY_API"] + path,
+            data=body,
+            headers={
+                "Authorization": f"Bearer {self._environment['TARSY_WEBHOOK_TOKEN']}",
+                "Content-Type": "application/json",
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 - as above
+                answer: dict[str, Any] = json.load(response)
+                return answer
+        except urllib.error.HTTPError as error:
+            raise DemoError(f"POST {path}: {error.code} {error.read().decode()}") from error
+
+
+def _investigate(shell: _Shell, *, keep: bool) -> int:
+    model = "Gemini" if os.environ.get("GOOGLE_API_KEY") else "the scripted model (set GOOGLE_API_KEY for a real one)"
+    print(f"The model is {model}.")
+    shell.kubectl("apply", "--filename", str(CHAINS))
+    shell.kubectl("apply", "--filename", str(FILES / "shop.yaml"))
+    print("Seeded namespace shop; waiting for pod web-0 to crash-loop.")
+    _wait(lambda: _is_crashing(shell) or None, what="shop/web-0 in CrashLoopBackOff", timeout=60)
+
+    receipt = shell.post("/api/v1/webhooks/alertmanager", (FILES / "notification.json").read_bytes())
+    (alert,) = receipt["alerts"]
+    if alert["investigation"] is None:
+        raise DemoError(f"the alert was not taken: {alert['reason']}")
+    name = alert["investigation"].partition("/")[2]
+    print(f"Posted alert {alert['alertname']}; it is investigated as {name}.\n")
+
+    progress = _Progress()
+    status = _wait(lambda: _ended(shell, name, progress), what=f"the end of {name}", timeout=LONGEST)
+    progress.end()
+    _report(shell, name, status)
+    if keep:
+        print("\nEverything goes on until 'make local-down'. To look around:\n\n  . .demo/env\n  kubectl get inv")
+    return 0 if status["phase"] == "Completed" else 1
+
+
+def _is_crashing(shell: _Shell) -> bool:
+    reasons = "jsonpath={.items[*].status.containerStatuses[*].state.waiting.reason}"
+    return "CrashLoopBackOff" in shell.kubectl("get", "pods", "--namespace=shop", f"--output={reasons}")
+
+
+def _ended(shell: _Shell, name: str, progress: _Progress) -> dict[str, Any] | None:
+    found = json.loads(shell.kubectl("get", "alertinvestigations", name, "--output=json"))
+    status: dict[str, Any] = found["status"]
+    if "phase" not in status:
+        return None
+    progress.show(status)
+    finished = any(condition["type"] == "Finished" for condition in status["conditions"])
+    return status if finished else None
+
+
+class _Progress:
+    """One line that changes on a terminal; a line for each change elsewhere."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._terminal = sys.stdout.isatty()
+
+    def show(self, status: dict[str, Any]) -> None:
+        usage = status["usage"]
+        stage = f"stage {status['currentStage']}, " if status.get("currentStage") else ""
+        line = (
+            f"{status['phase']}: {stage}{status['progress']} stages, {usage['llmCalls']} model calls, "
+            f"{usage['toolCalls']} tool calls, {usage['totalTokens']} tokens"
+        )
+        if line != self._last:
+            print(f"\r\033[K{line}" if self._terminal else line, end="" if self._terminal else "\n", flush=True)
+            self._last = line
+
+    def end(self) -> None:
+        if self._terminal:
+            print()
+
+
+def _report(shell: _Shell, name: str, status: dict[str, Any]) -> None:
+    print(f"\n{shell.kubectl('get', 'alertinvestigations', name, '--output=wide')}")
+    print(f"{'STAGE':20}{'PHASE':12}{'ITERATIONS':>12}{'TOOL CALLS':>12}{'TOKENS':>10}")
+    for stage in status["stages"]:
+        numbers = f"{stage['iterations']:>12}{stage['toolCalls']:>12}{stage['tokens']:>10}"
+        print(f"{stage['name']:20}{stage['phase']:12}{numbers}")
+    print(f"\n{status['finalAnalysis'] or status['message']}")
+
+
+def _wait(look: Callable[[], T | None], *, what: str, timeout: float) -> T:
+    deadline = time.monotonic() + timeout
+    while (found := look()) is None:
+        if time.monotonic() > deadline:
+            raise DemoError(f"waited {timeout:g} s in vain for {what}; the logs are in .demo")
+        time.sleep(0.2)
+    return found

@@ -1,0 +1,65 @@
+"""A scripted model over loopback HTTP, in the provider's own protocol, with the log of what it was asked.
+
+    async with model.serve(model.answers("root cause: a bad image")) as server:
+        ...  # point the SDK's base URL at server.url
+        assert [request.iteration for request in server.of(stage="analysis")] == [0]
+
+As a process, with the script that investigates any alert: `python -m tarsy_dev.model --port 0 --log FILE`.
+"""
+
+from __future__ import annotations
+
+from tarsy_dev.model.investigator import investigate
+from tarsy_dev.model.script import (
+    Answer,
+    Call,
+    Cut,
+    Flood,
+    Garbage,
+    Hang,
+    HttpError,
+    Message,
+    Misbehaviour,
+    Reply,
+    Result,
+    Script,
+    ScriptError,
+    StreamError,
+    Tool,
+    Turn,
+    Usage,
+    answers,
+    first,
+    keyed,
+    usage_of,
+)
+from tarsy_dev.model.server import Request, Server, digest, serve
+
+__all__ = [
+    "serve",
+    "Server",
+    "Request",
+    "digest",
+    "investigate",
+    "answers",
+    "first",
+    "keyed",
+    "usage_of",
+    "Script",
+    "ScriptError",
+    "Turn",
+    "Message",
+    "Tool",
+    "Result",
+    "Reply",
+    "Answer",
+    "Call",
+    "Usage",
+    "Misbehaviour",
+    "HttpError",
+    "Hang",
+    "Cut",
+    "StreamError",
+    "Flood",
+    "Garbage",
+]

@@ -1,0 +1,233 @@
+"""What the scripted model answers, in words that belong to no provider's protocol.
+
+A script is a function from a `Turn` (what was asked) to a `Reply` (what comes back): an `Answer`, or one of the ways in
+which a model misbehaves. It may be a coroutine function, so that a test can hold an answer back until it has done
+something. Scripts keep no state: what they need to know of the past is in the turn, so that an answer depends on the
+conversation alone, and a second worker that takes an investigation over is told what the first would have been told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tarsy_dev import errors, keys
+
+CHARACTERS_PER_TOKEN = 4  # by which usage is derived; what matters is only that it is always the same
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A tool call. `id` is the wire's: "" asks for a fresh one, None for a call without."""
+
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    id: str | None = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The result of a tool call, as the model was sent it."""
+
+    name: str
+    text: str
+    failed: bool = False
+    id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One turn of the conversation; neighbours of the same role are one message."""
+
+    role: Literal["user", "model"]
+    text: str = ""
+    thoughts: str = ""
+    calls: tuple[Call, ...] = ()
+    results: tuple[Result, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A tool that was declared; `schema` is the JSON schema of its arguments."""
+
+    name: str
+    description: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One request, parsed."""
+
+    model: str
+    system: str = ""
+    messages: tuple[Message, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    thinking: bool = False
+    """Summaries of the thoughts were asked for."""
+
+    streaming: bool = True
+    api_key: str = field(default="", repr=False)
+    key: keys.Key = field(default_factory=keys.Key)
+    iteration: int = 0
+    """How many turns of the model the conversation already has."""
+
+    earlier: int = 0
+    """How many requests of this key came before, whichever their iteration."""
+
+    repeats: int = 0
+    """How many requests of this key and this iteration came before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """Token counts of one answer; `output` is without the thinking."""
+
+    input: int
+    output: int
+    thinking: int = 0
+
+
+Finish = Literal["stop", "length", "safety", "malformed call"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a model says. `Answer()` is the empty answer: no parts at all."""
+
+    text: str = ""
+    thoughts: str = ""
+    calls: tuple[Call, ...] = ()
+    signed: bool = True
+    """Carry a fresh thought signature: on the first call, or on the text if there is none."""
+
+    usage: Usage | None = None
+    """None: `usage_of`."""
+
+    finish: Finish = "stop"
+    chunk: int = 0
+    """Characters of text or thought in one streamed piece; 0 is all in one."""
+
+    delay: float = 0.0
+    """Seconds until the answer begins."""
+
+    pause: float = 0.0
+    """Seconds between two pieces of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpError:
+    """An error in the provider's shape instead of an answer; an empty message is the provider's usual one."""
+
+    status: int
+    message: str = ""
+    retry_after: float | None = None
+    """Seconds, told both by the header and in the body."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hang:
+    """Silence until the client leaves: before the headers, or after the first pieces of an answer."""
+
+    after: int | None = None
+    """How many pieces are sent first; None: not even the headers."""
+
+    answer: Answer = Answer(text="This answer will not be finished.", chunk=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """The connection closes before the headers (`after=None`), or after the first pieces of an answer."""
+
+    after: int | None = 1
+    answer: Answer = Answer(text="This answer will not be finished.", chunk=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamError:
+    """An error object within the stream, after the first pieces of an answer; not streamed, it is an `HttpError`."""
+
+    error: HttpError = HttpError(status=503)
+    after: int = 1
+    answer: Answer = Answer(text="This answer will not be finished.", chunk=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flood:
+    """Text without end, or `megabytes` of it."""
+
+    megabytes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Garbage:
+    """A 200 whose body is this text, in an event of the stream if it is one."""
+
+    text: str = '{"candidates": [{"content": {"parts": [{"te'
+
+
+Misbehaviour = HttpError | Hang | Cut | StreamError | Flood | Garbage
+Reply = Answer | Misbehaviour
+Script = Callable[[Turn], Reply | Awaitable[Reply]]
+
+
+class ScriptError(errors.Error):
+    """A script was asked for something that it does not hold."""
+
+
+def answers(*replies: Reply | str) -> Script:
+    """Reply n for iteration n; a string is an answer of that text. ScriptError for an iteration past the last."""
+
+    def script(turn: Turn) -> Reply:
+        if turn.iteration >= len(replies):
+            message = f"{turn.key} asked for iteration {turn.iteration} of a script of {len(replies)} replies"
+            raise ScriptError(message)
+        reply = replies[turn.iteration]
+        return Answer(text=reply) if isinstance(reply, str) else reply
+
+    return script
+
+
+def first(count: int, reply: Reply, *, then: Script, iteration: int | None = None) -> Script:
+    """Give `reply` to the first `count` requests of each key, and after that what `then` says.
+
+    With `iteration`, only requests of that iteration count and are hit.
+    """
+
+    def script(turn: Turn) -> Reply | Awaitable[Reply]:
+        counted = turn.earlier if iteration is None else turn.repeats
+        hit = counted < count and iteration in (None, turn.iteration)
+        return reply if hit else then(turn)
+
+    return script
+
+
+def keyed(turn: Turn, calls: Sequence[Call]) -> tuple[Call, ...]:
+    """Fill the `key` argument of each call, so that the tool server's log tells the calls apart (`keys.CallKey`)."""
+    return tuple(
+        dataclasses.replace(call, args={**call.args, "key": str(keys.CallKey(*turn.key, turn.iteration, index))})
+        for index, call in enumerate(calls)
+    )
+
+
+def usage_of(turn: Turn, answer: Answer) -> Usage:
+    """The usage of an answer, derived from the two alone."""
+    asked = [turn.system, *map(repr, turn.tools)]
+    for message in turn.messages:
+        asked += [message.text, message.thoughts, *map(_said, message.calls), *(r.text for r in message.results)]
+    return Usage(
+        input=_tokens("".join(asked)),
+        output=_tokens(answer.text + "".join(map(_said, answer.calls))),
+        thinking=_tokens(answer.thoughts),
+    )
+
+
+def _said(call: Call) -> str:
+    return f"{call.name}{dict(call.args)}"  # without the id, which may be a fresh one
+
+
+def _tokens(text: str) -> int:
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)

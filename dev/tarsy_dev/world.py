@@ -1,0 +1,181 @@
+"""The whole loopback world that an operator needs: cluster, database, model, tools, and the files that name them.
+
+`local` keeps one running in the background; the demo and the end-to-end tests start one of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tarsy_dev import assets, children, controlplane, errors, postgres, tools
+
+NAMESPACE = "tarsy"
+DATABASE = "postgres"  # a link to the database's data, which root cannot keep in every folder
+API = "http://127.0.0.1:8080"  # the default of tarsy operator --listen
+
+SCRIPTED_MODEL_KEY = "SCRIPTED_MODEL_KEY"  # the variable that its key is in
+
+# What the tools may see: everything but Secrets, which the role `view` leaves out, and the nodes, which it forgets.
+_READER = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: kubernetes-mcp-server}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: tarsy-dev-nodes}
+rules:
+- {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: tarsy-dev-nodes}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tarsy-dev-nodes}
+subjects: [{kind: ServiceAccount, name: kubernetes-mcp-server, namespace: tarsy}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: tarsy-dev-view}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{kind: ServiceAccount, name: kubernetes-mcp-server, namespace: tarsy}]
+"""
+
+
+class WorldError(errors.Error):
+    """The world cannot be put together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A running world."""
+
+    plane: controlplane.ControlPlane
+    database: postgres.Server
+    model: children.Child
+    env: dict[str, str]
+    """What an operator, kubectl and tarsy need to find it all; PATH is to come before the one there is."""
+
+    def check(self) -> None:
+        """Raise children.ChildError if a server has ended."""
+        self.plane.check()
+        self.database.check()
+        self.model.check()
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[World]:
+    """Start a world whose files lie in `folder`, and end it, its database included; the folder stays.
+
+    The kinds of `crds/` are applied, the database is migrated and the namespace `tarsy` exists. No operator runs,
+    and there are no chains.
+    """
+    logs = folder / "logs"
+    with ExitStack() as stack:
+        (port,) = children.free_ports(1)
+        model = _start_model(port=port, logs=logs)
+        stack.callback(model.end)
+        stack.callback((folder / DATABASE).unlink, missing_ok=True)
+        database = stack.enter_context(postgres.Server(log=logs / "postgres.log", durable=False))
+        (folder / DATABASE).symlink_to(database.folder)
+        url = database.create_database("tarsy")
+        _migrate(url)
+        crds = sorted((tools.ROOT / "crds").glob("*.yaml"))
+        plane = stack.enter_context(controlplane.ControlPlane(folder=folder / "plane", crds=crds))
+        plane.create_namespace(NAMESPACE)
+        config = folder / "tarsy.yaml"
+        config.write_text(
+            yaml.safe_dump(_platform(model=f"http://127.0.0.1:{port}", reader=_reader(plane)), sort_keys=False)
+        )
+        model.wait_until(
+            lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/log") == 200,
+            timeout=30,
+            what="readiness",
+        )
+        env = {
+            "KUBECONFIG": str(plane.kubeconfig(namespace=NAMESPACE)),
+            "DATABASE_URL": url,
+            "TARSY_CONFIG": str(config),
+            "TARSY_WEBHOOK_TOKEN": secrets.token_urlsafe(24),
+            "TARSY_API": API,
+            SCRIPTED_MODEL_KEY: "any",
+            "PATH": str(_link_programs(folder / "bin")),
+        }
+        yield World(plane=plane, database=database, model=model, env=env)
+
+
+def _start_model(*, port: int, logs: Path) -> children.Child:
+    return children.start(
+        [sys.executable, "-m", "tarsy_dev.model", "--port", str(port), "--log", str(logs / "model-requests.jsonl")],
+        name="the scripted model",
+        log=logs / "model.log",
+        cwd=tools.ROOT,
+    )
+
+
+def _migrate(url: str) -> None:
+    command = [str(Path(sys.executable).with_name("tarsy")), "migrate"]
+    done = subprocess.run(command, env={**os.environ, "DATABASE_URL": url}, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise WorldError(f"'{command[0]} migrate' failed on an empty database:\n{done.stdout}{done.stderr}")
+
+
+def _reader(plane: controlplane.ControlPlane) -> Path:
+    """Write the kubeconfig of the MCP server, which may read what `_READER` grants and change nothing."""
+    plane.kubectl("create", "-f", "-", namespace=NAMESPACE, input=_READER)
+    name = "kubernetes-mcp-server"
+    token = plane.kubectl("create", "token", name, "--duration=8760h", namespace=NAMESPACE).strip()
+    return plane.kubeconfig(namespace=NAMESPACE, user=name, token=token)
+
+
+def _platform(*, model: str, reader: Path) -> dict[str, Any]:
+    """Return the platform file of `config/`, with what it names where it is here; a real model where there is a key."""
+    platform: dict[str, Any] = yaml.safe_load((tools.ROOT / "config" / "tarsy.yaml").read_text(encoding="utf-8"))
+    provider = platform["llm_providers"]["google-default"]
+    if not os.environ.get(provider["api_key_env"]):
+        provider |= {"base_url": model, "api_key_env": SCRIPTED_MODEL_KEY}
+    transport = platform["mcp_servers"]["kubernetes-server"]["transport"]
+    transport["command"] = str(tools.kubernetes_mcp_server())
+    transport["args"] += ["--kubeconfig", str(reader)]
+    return platform
+
+
+@contextmanager
+def operating(world: World, *, logs: Path) -> Iterator[dict[str, str]]:
+    """Run an operator in `world`, on a port of its own; yields the environment with its address in it."""
+    (port,) = children.free_ports(1)
+    env = {**world.env, "TARSY_API": f"http://127.0.0.1:{port}"}
+    operator = children.start(
+        [str(Path(sys.executable).with_name("tarsy")), "operator", "--listen", f"127.0.0.1:{port}"],
+        name="the operator",
+        log=logs / "operator.log",
+        cwd=tools.ROOT,
+        env=os.environ | {name: value for name, value in env.items() if name != "PATH"},
+    )
+    try:
+        operator.wait_until(
+            lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/healthz") == 200,
+            timeout=30,
+            what="readiness",
+        )
+        yield env
+    finally:
+        operator.end()
+
+
+def _link_programs(folder: Path) -> Path:
+    """Fill a folder for PATH with the two programs that people call, so that nothing else of ours shadows theirs."""
+    folder.mkdir()
+    (folder / "kubectl").symlink_to(assets.program("kubectl"))
+    (folder / "tarsy").symlink_to(Path(sys.executable).with_name("tarsy"))
+    return folder

@@ -1,0 +1,46 @@
+"""A control plane for the whole run, and a namespace for each test."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tarsy_dev import assets, controlplane, tools
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the control plane before the first test: it may take minutes, and a test's timeout is shorter."""
+    if session.config.option.collectonly or not any("programs" in _fixtures(item) for item in session.items):
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        assets.everything()
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else []
+
+
+@pytest.fixture(scope="session")
+def programs() -> dict[str, Path]:
+    """The paths of the programs that are not Python, by name; what was missing has been built before the tests."""
+    return assets.everything()
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory, programs: dict[str, Path]) -> Iterator[controlplane.ControlPlane]:
+    """The run's one control plane, with the kinds of `crds/` and a simulated node."""
+    folder = tmp_path_factory.mktemp("plane")
+    with controlplane.ControlPlane(folder=folder, crds=sorted((tools.ROOT / "crds").glob("*.yaml"))) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(plane: controlplane.ControlPlane) -> Iterator[str]:
+    """A namespace of the test's own; its end, which takes 5 s, is not waited for."""
+    name = f"test-{secrets.token_hex(4)}"
+    plane.create_namespace(name)
+    yield name
+    plane.kubectl("delete", "namespace", name, "--wait=false")

@@ -1,0 +1,22 @@
+"""A Postgres server for the whole run, and an empty database for each test."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from tarsy_dev import postgres as launcher
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Server]:
+    """The run's one server. A test that kills or stops it makes its own: `postgres.Server(log=...)`."""
+    with launcher.Server(log=tmp_path_factory.mktemp("postgres") / "postgres.log", durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def database_url(postgres: launcher.Server) -> str:
+    """The URL (postgresql://...) of a fresh, empty database."""
+    return postgres.create_database(f"test_{secrets.token_hex(4)}")
