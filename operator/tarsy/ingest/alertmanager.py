@@ -7,7 +7,6 @@ Source: Prometheus documentation, "Alerting configuration", `<webhook_config>`. 
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import Any, Literal
 
 import pydantic
@@ -28,7 +27,7 @@ class Alert(_Part):
 
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
-    starts_at: datetime
+    starts_at: pydantic.AwareDatetime
     fingerprint: str = ""
     raw: dict[str, Any] = Field(exclude=True)
 
@@ -47,7 +46,7 @@ def parse(body: bytes) -> Notification:
     """Read a notification; a PayloadError names what is wrong with it, and where."""
     try:
         data = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PayloadError(f"the body is not JSON: {error}") from error
     if not isinstance(data, dict) or data.get("version") != "4":
         found = data.get("version") if isinstance(data, dict) else type(data).__name__

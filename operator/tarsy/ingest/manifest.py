@@ -8,6 +8,7 @@ from typing import Any
 from tarsy.config import platform
 from tarsy.ingest import alertmanager
 from tarsy.resources import base, investigation, naming
+from tarsy.transcript import messages
 
 
 class TooLargeError(ValueError):
@@ -26,15 +27,17 @@ def build(
 
     A TooLargeError says by how much it is too large.
     """
-    data = json.dumps(
-        {
-            **alert.raw,
-            "receiver": notification.receiver,
-            "groupLabels": notification.group_labels,
-            "externalURL": notification.external_url,
-        },
-        indent=1,
-        ensure_ascii=False,
+    data = messages.storable(
+        json.dumps(
+            {
+                **alert.raw,
+                "receiver": notification.receiver,
+                "groupLabels": notification.group_labels,
+                "externalURL": notification.external_url,
+            },
+            indent=1,
+            ensure_ascii=False,
+        )
     )
     if len(data) > investigation.ALERT_DATA_MAX:
         raise TooLargeError(f"the alert has {len(data)} characters, at most {investigation.ALERT_DATA_MAX} are taken")
