@@ -80,7 +80,7 @@ def status_of(found: history.Summary) -> investigation.Status:
         chain=_chain(found),
         progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else "",
         current_stage=None if found.ended_at else running,
-        stages=[_stage(name, started.get(name)) for name in found.stage_names],
+        stages=[_stage(name, started.get(name), over=found.ended_at is not None) for name in found.stage_names],
         usage=investigation.Usage(
             input_tokens=found.input_tokens,
             output_tokens=found.output_tokens,
@@ -149,13 +149,15 @@ def _chain(found: history.Summary) -> investigation.ChainReference | None:
     )
 
 
-def _stage(name: str, stage: history.Stage | None) -> investigation.StageStatus:
+def _stage(name: str, stage: history.Stage | None, *, over: bool) -> investigation.StageStatus:
     if stage is None:
         return investigation.StageStatus(name=name, phase="Pending")
+    # One that was under way when its investigation was given up has no outcome.
+    unended: investigation.StagePhase = "Failed" if over else "Running"
     phases: dict[str | None, investigation.StagePhase] = {"Completed": "Completed", "Failed": "Failed"}
     return investigation.StageStatus(
         name=name,
-        phase=phases.get(stage.outcome, "Running"),
+        phase=phases.get(stage.outcome, unended),
         start_time=stage.started_at,
         completion_time=stage.ended_at,
         iterations=stage.iterations,
