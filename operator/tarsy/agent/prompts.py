@@ -49,7 +49,14 @@ def opening(
     if problems:
         system.append("## Not available now\n\n" + "\n".join(f"- {problem}" for problem in problems))
     task = [
-        f"Investigation: {subject.namespace}/{subject.name}\nAlert type: {subject.alert_type}",
+        "\n".join(
+            [
+                f"Investigation: {subject.namespace}/{subject.name}",
+                f"Alert type: {subject.alert_type}",
+                *([f"Severity: {subject.severity}"] if subject.severity else []),
+                *([f"Runbook: {subject.runbook_url}"] if subject.runbook_url else []),
+            ]
+        ),
         f"<!-- DATA START -->\n{subject.alert_data}\n<!-- DATA END -->",
     ]
     if earlier:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -41,6 +42,8 @@ class GoogleProvider(Part):
     """The model's name, such as gemini-2.5-flash."""
     api_key_env: str = "GOOGLE_API_KEY"
     """The environment variable that holds the key."""
+    api_key_file: Path | None = None
+    """A file that holds the key, such as a mounted Secret; it goes before `api_key_env`."""
     base_url: str | None = None
     """Another server that speaks the protocol; None is the provider's own."""
 
@@ -119,6 +122,8 @@ class Queue(Part):
     """How long a silent process keeps its investigations."""
     heartbeat: Duration = Field(default="5s", validate_default=True)
     """How often a process renews its leases; well below `lease`."""
+    max_queued: Annotated[int, Field(ge=1)] = 10_000
+    """Investigations that may wait for a worker; more are answered 503, so that their senders keep them."""
     max_attempts: Annotated[int, Field(ge=1)] = 3
     """Claims of one investigation before it is given up: it may be what ends the processes."""
 
@@ -130,6 +135,10 @@ class Ingest(Part):
     """The label that names an alert's type; alertname where it is missing."""
     default_alert_type: str | None = None
     """The type of alerts that no chain takes; None leaves them alone."""
+    cooldown: Duration = Field(default="5m", validate_default=True)
+    """How long after its end an investigation still stands for new episodes of its alert."""
+    dedup_window: Duration = Field(default="7d", validate_default=True)
+    """How long an alert episode is remembered, past the deletion of its investigation."""
 
 
 class Platform(Part):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tarsy.config import load, platform
+from tarsy.config import platform
 from tarsy.llm import model, provider
+
+
+class UnusableError(Exception):
+    """A provider cannot be used as it is configured; the message says why."""
 
 
 class Models:
@@ -25,17 +29,40 @@ class Models:
             await source.close()
 
 
+def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:
+    """The providers that cannot be used, and why; nothing heavy is imported to find out."""
+    problems = {}
+    for name, found in settings.llm_providers.items():
+        try:
+            _key(found, environment)
+        except UnusableError as error:
+            problems[name] = str(error)
+    return problems
+
+
 def build(settings: platform.Platform, *, environment: Mapping[str, str]) -> Models:
-    """Build every provider; a load.ConfigError names the one that lacks its key."""
+    """Build every provider; one that cannot be used answers every question with why."""
     sources = {name: _source(name, found, environment) for name, found in settings.llm_providers.items()}
     models = {name: model.LimitedModel(name, source, limits=settings.limits) for name, source in sources.items()}
     return Models(models, sources)
 
 
 def _source(name: str, settings: platform.GoogleProvider, environment: Mapping[str, str]) -> provider.Provider:
-    key = environment.get(settings.api_key_env)
-    if not key:
-        raise load.ConfigError(f"llm_providers.{name}: environment variable {settings.api_key_env} is not set")
+    try:
+        key = _key(settings, environment)
+    except UnusableError as error:
+        return provider.Unusable(settings.model, str(error))
     from tarsy.llm import gemini
 
     return gemini.Gemini(name, settings, api_key=key)
+
+
+def _key(settings: platform.GoogleProvider, environment: Mapping[str, str]) -> str:
+    if settings.api_key_file is not None:
+        try:
+            return settings.api_key_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise UnusableError(f"api_key_file {settings.api_key_file}: {error.strerror}") from error
+    if key := environment.get(settings.api_key_env):
+        return key
+    raise UnusableError(f"environment variable {settings.api_key_env} is not set")
