@@ -51,9 +51,10 @@ class Loop:
             step = steps.next_step(self.execution.log, limit=limit)
 
     async def _ask(self, *, final: bool) -> None:
-        added = (prompts.CONCLUDE,) if final else ()
+        said = messages.conversation(self.execution.log)
+        added = (prompts.CONCLUDE,) if final and said[-1].role != "user" else ()
         request = ports.Request(
-            messages=(*messages.conversation(self.execution.log), *added),
+            messages=(*said, *added),
             tools=() if final else self.execution.started.tools,
         )
         await self.journal.clear_to_send()
@@ -108,7 +109,12 @@ class Loop:
     async def _call(self, call: messages.ToolCall) -> entries.ToolRun:
         failpoints.hit("tool.call.before")
         started = time.monotonic()
-        output = await self.toolbox.call(call)
+        pinned = [spec.name for spec in self.execution.started.tools]
+        if call.name in pinned:
+            output = await self.toolbox.call(call)
+        else:
+            known = ", ".join(pinned) or "none"
+            output = ports.ToolOutput(text=f"There is no tool '{call.name}'. Available tools: {known}", failed=True)
         failpoints.hit("tool.call.after")
         result = messages.Message(
             role="tool", call_id=call.id, tool_name=call.name, text=output.text, failed=output.failed

@@ -40,6 +40,8 @@ def _read(path: Path) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
 

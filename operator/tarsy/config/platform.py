@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tarsy.resources import chain
 
@@ -19,7 +19,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 
 def _duration(value: object) -> object:
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)(ms|s|m|h|d)", value)):
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", value)):
         return timedelta(**{_UNITS[match[2]]: int(match[1])})
     raise ValueError(f"{value!r} is not a duration: write a number and ms, s, m, h or d, such as 20s")
 
@@ -127,6 +127,12 @@ class Queue(Part):
     max_attempts: Annotated[int, Field(ge=1)] = 3
     """Claims of one investigation before it is given up: it may be what ends the processes."""
 
+    @model_validator(mode="after")
+    def _beats_within_its_lease(self) -> Queue:
+        if self.heartbeat * 2 > self.lease:
+            raise ValueError("heartbeat: must be at most half of lease")
+        return self
+
 
 class Ingest(Part):
     """What becomes of the alerts that webhooks bring."""
@@ -146,7 +152,7 @@ class Platform(Part):
 
     defaults: Defaults = Defaults()
     llm_providers: dict[str, GoogleProvider] = {}
-    mcp_servers: dict[str, MCPServer] = {}
+    mcp_servers: dict[Annotated[str, Field(pattern="^[A-Za-z0-9_-]+$")], MCPServer] = {}
     agents: dict[str, Agent] = {}
     limits: Limits = Limits()
     queue: Queue = Queue()

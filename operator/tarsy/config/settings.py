@@ -47,7 +47,7 @@ def operator(
 ) -> Settings:
     """Settings of `tarsy operator`; a ConfigError says which variable or flag is missing or wrong."""
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise load.ConfigError(f"--listen: {listen!r} is not HOST:PORT, such as 127.0.0.1:8080")
     token = _token(environment)
     if token is None and not insecure_dev:

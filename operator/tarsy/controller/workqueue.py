@@ -76,7 +76,7 @@ class WorkQueue(Generic[K]):
             return later.seconds
         except Exception as error:  # noqa: BLE001 - one key that cannot be handled must not stop the others
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            delay: float = min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY)
+            delay: float = min(FIRST_DELAY * 2.0 ** min(failures - 1, 30), LONGEST_DELAY)
             log.warning("%s: %s; again in %.1f s", key, error, delay, extra={"action": "requeued"})
             return delay
         self._failures.pop(key, None)

@@ -6,7 +6,6 @@ Source: Prometheus documentation, "Alerting configuration", `<webhook_config>`. 
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Literal
 
 import pydantic
@@ -25,7 +24,7 @@ class Alert(_Part):
 
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
-    starts_at: datetime
+    starts_at: pydantic.AwareDatetime
     annotations: dict[str, str] = {}
     fingerprint: str = ""
     generator_url: str = Field(default="", alias="generatorURL")

@@ -16,6 +16,7 @@ from typing import Any
 from tarsy.config import platform
 from tarsy.ingest import alertmanager, plain
 from tarsy.resources import base, investigation, naming
+from tarsy.transcript import messages
 
 DATA_MAX = 1024 * 1024
 """Bytes of UTF-8 that an alert's data may have."""
@@ -75,15 +76,17 @@ def of_alertmanager(
 
     A TooLargeError says how much is taken.
     """
-    data = json.dumps(
-        {
-            **alert.raw,
-            "receiver": notification.receiver,
-            "groupLabels": notification.group_labels,
-            "externalURL": notification.external_url,
-        },
-        indent=1,
-        ensure_ascii=False,
+    data = messages.storable(
+        json.dumps(
+            {
+                **alert.raw,
+                "receiver": notification.receiver,
+                "groupLabels": notification.group_labels,
+                "externalURL": notification.external_url,
+            },
+            indent=1,
+            ensure_ascii=False,
+        )
     )
     digits = fingerprint(alert)
     name = naming.for_alert(alertname=alert.labels.get("alertname", ""), fingerprint=digits, starts_at=alert.starts_at)

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from typing import Any
 
 import aiohttp
+import pydantic
 from google import genai
 from google.genai import errors, types
 
@@ -22,15 +23,7 @@ from tarsy.llm import provider
 from tarsy.transcript import messages, ports
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
-_REJECTED = frozenset(
-    {
-        types.FinishReason.MALFORMED_FUNCTION_CALL,
-        types.FinishReason.UNEXPECTED_TOOL_CALL,
-        types.FinishReason.RECITATION,
-        types.FinishReason.SAFETY,
-        types.FinishReason.OTHER,
-    }
-)
+_WHOLE = frozenset({types.FinishReason.STOP, types.FinishReason.MAX_TOKENS})
 
 
 class Gemini:
@@ -75,14 +68,14 @@ class Gemini:
                 finish = (candidate and candidate.finish_reason) or finish
         except errors.APIError as error:
             raise _translated(error) from error
-        except errors.UnknownApiResponseError as error:
+        except (errors.UnknownApiResponseError, pydantic.ValidationError, UnicodeDecodeError) as error:
             raise provider.RetryableError(f"the stream is not the API's: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise provider.RetryableError(f"the connection broke: {error}") from error
         finally:
             if chunks is not None:
                 await _abandon(chunks)
-        if finish in _REJECTED:
+        if finish is not None and finish not in _WHOLE:
             raise provider.RejectedError(f"the model stopped with {finish.value}")
         if finish is not None:
             yield provider.Finish([part.model_dump(mode="json", exclude_none=True) for part in _kept(parts)])
@@ -136,10 +129,10 @@ def _thinking(model: str) -> types.ThinkingConfig | None:
 def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Iterator[types.Content]:
     """The conversation as contents: one for each message, the results of one answer's calls together."""
     results: list[types.Part] = []
-    wire_ids: dict[str, str] = {}
+    made: dict[str, types.FunctionCall] = {}
     for message in conversation:
         if message.role == "tool":
-            results.append(_result(message, wire_ids))
+            results.append(_result(message, made))
             continue
         if results:
             yield types.Content(role="user", parts=results)
@@ -150,7 +143,7 @@ def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Ite
             case "assistant":
                 parts = _said(message, provider=provider)
                 called = [part.function_call for part in parts if part.function_call]
-                wire_ids = {ours.id: call.id for ours, call in zip(message.calls, called, strict=True) if call.id}
+                made = {ours.id: call for ours, call in zip(message.calls, called, strict=True)}
                 yield types.Content(role="model", parts=parts)
     if results:
         yield types.Content(role="user", parts=results)
@@ -167,11 +160,11 @@ def _said(message: messages.Message, *, provider: str) -> list[types.Part]:
     return [*([types.Part(text=message.text)] if message.text else []), *calls]
 
 
-def _result(message: messages.Message, wire_ids: Mapping[str, str]) -> types.Part:
+def _result(message: messages.Message, made: Mapping[str, types.FunctionCall]) -> types.Part:
     return types.Part(
         function_response=types.FunctionResponse(
-            id=wire_ids.get(message.call_id),
-            name=_wire(message.tool_name),
+            id=made[message.call_id].id,
+            name=made[message.call_id].name,
             response={"error" if message.failed else "output": message.text},
         )
     )

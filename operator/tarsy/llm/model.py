@@ -81,17 +81,17 @@ class LimitedModel:
                 async with self._slots:
                     await self._receive(request, answer)
             except provider.RetryableError as error:
-                attempts.append(entries.Attempt(error=str(error)))
+                attempts.append(entries.Attempt(error=_told(error)))
                 wait = _backoff(len(attempts)) if error.after is None else error.after
                 if len(attempts) == ATTEMPTS or wait > LONGEST_BACKOFF:
-                    text = f"{self._name} gave no answer in {len(attempts)} attempts: {error}"
+                    text = f"{self._name} gave no answer in {len(attempts)} attempts: {_told(error)}"
                     raise ports.ModelError(text, kind="fatal", call=call()) from error
                 await asyncio.sleep(wait)
             except provider.RejectedError as error:
                 usage = answer.usage
-                raise ports.ModelError(f"{self._name}: {error}", kind="rejected", call=call()) from error
+                raise ports.ModelError(f"{self._name}: {_told(error)}", kind="rejected", call=call()) from error
             except provider.FatalError as error:
-                raise ports.ModelError(f"{self._name}: {error}", kind="fatal", call=call()) from error
+                raise ports.ModelError(f"{self._name}: {_told(error)}", kind="fatal", call=call()) from error
             else:
                 usage = answer.usage
                 return ports.Answer(message=self._message(answer), call=call())
@@ -124,6 +124,10 @@ async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -
             return await anext(events, None)
     except TimeoutError as error:
         raise provider.RetryableError(f"the provider was silent for {within:g} s") from error
+
+
+def _told(error: provider.ProviderError) -> str:
+    return messages.storable(str(error)[:2000])
 
 
 def _backoff(attempt: int) -> float:

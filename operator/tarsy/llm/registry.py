@@ -15,13 +15,17 @@ class UnusableError(Exception):
 class Models:
     """The models of one process, one for each provider of the platform file."""
 
-    def __init__(self, models: Mapping[str, model.LimitedModel], sources: Mapping[str, provider.Provider]) -> None:
-        self._models = models
+    def __init__(self, sources: Mapping[str, provider.Provider], *, limits: platform.Limits) -> None:
         self._sources = sources
+        self._limits = limits
+        self._models = {name: model.LimitedModel(name, source, limits=limits) for name, source in sources.items()}
 
     def __getitem__(self, name: str) -> model.LimitedModel:
-        """The model of provider `name`."""
-        return self._models[name]
+        """The model of provider `name`; of one that the platform file has lost since, a model that says so."""
+        if name in self._models:
+            return self._models[name]
+        lost = provider.Unusable("", "the platform file has it no longer")
+        return model.LimitedModel(name, lost, limits=self._limits)
 
     async def close(self) -> None:
         """Close all SDK clients."""
@@ -43,8 +47,7 @@ def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> 
 def build(settings: platform.Platform, *, environment: Mapping[str, str]) -> Models:
     """Build every provider; one that cannot be used answers every question with why."""
     sources = {name: _source(name, found, environment) for name, found in settings.llm_providers.items()}
-    models = {name: model.LimitedModel(name, source, limits=settings.limits) for name, source in sources.items()}
-    return Models(models, sources)
+    return Models(sources, limits=settings.limits)
 
 
 def _source(name: str, settings: platform.GoogleProvider, environment: Mapping[str, str]) -> provider.Provider:

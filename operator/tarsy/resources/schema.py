@@ -56,6 +56,8 @@ def _keyword(key: str, value: Any, *, definitions: JSON, at: str) -> JSON:
         case "items":
             return {key: structural(value, definitions=definitions, at=f"{at}[]")}
         case "additionalProperties":
+            if value is True:
+                raise UnstructuralError(f"{at}: a map of anything")
             return {key: structural(value, definitions=definitions, at=f"{at}{{}}")} if value else {}
         case "const":
             return {"enum": [value]}
@@ -74,6 +76,8 @@ def _without(node: JSON, key: str) -> JSON:
 
 
 def _bounded(node: JSON, *, at: str) -> JSON:
+    if "type" not in node:
+        raise UnstructuralError(f"{at}: no type")
     match node.get("type"):
         case "integer":
             node.setdefault("format", "int64")

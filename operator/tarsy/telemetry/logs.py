@@ -20,7 +20,7 @@ class Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class names it
         """Append the extra fields of `record` to its line."""
         fields = "".join(f" {key}={value}" for key, value in sorted(vars(record).items()) if key not in _STANDARD)
-        return super().formatMessage(record) + fields
+        return (super().formatMessage(record) + fields).replace("\r", "\\r").replace("\n", "\\n")
 
 
 def configure(*, level: str = "INFO") -> None:

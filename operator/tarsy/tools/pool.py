@@ -105,8 +105,9 @@ class Pool:
         self._limits = settings.limits
 
     def toolbox(self, servers: Sequence[str]) -> toolbox.PoolToolbox:
-        """The tools of `servers`, as they are now."""
-        return toolbox.PoolToolbox([self._servers[name] for name in servers], limits=self._limits)
+        """The tools of `servers`, as they are now; one that the platform file has lost since has none."""
+        known = [self._servers[name] for name in servers if name in self._servers]
+        return toolbox.PoolToolbox(known, limits=self._limits)
 
     async def run(self) -> None:
         """Keep all servers connected until cancelled."""

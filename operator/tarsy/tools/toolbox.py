@@ -18,7 +18,8 @@ from tarsy.config import platform
 from tarsy.tools import results
 from tarsy.transcript import messages, ports
 
-_CLOSED = -32000  # JSON-RPC's code that the SDK uses for a connection that closed under a call
+_CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
+"""What the SDK answers itself, as code and message, once a client is of no more use. A server may use the codes too."""
 
 
 class Server(Protocol):
@@ -66,7 +67,7 @@ class PoolToolbox:
             return _failed(f"There is no tool '{call.name}'. Available tools: {known}")
         try:
             arguments = _arguments(call.arguments)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
         try:
             async with asyncio.timeout(seconds):
@@ -80,10 +81,13 @@ class PoolToolbox:
         try:
             result = await client.call_tool(tool, arguments)
         except mcp.MCPError as error:
-            if error.code != _CLOSED:
+            if (error.code, error.message) not in _CLOSED:
                 return _failed(f"'{server.name}' refused the call: {error.message}")
             server.broke(client)
             return _failed(f"The connection to '{server.name}' closed during the call; its outcome is unknown")
+        except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks schema or protocol
+            text = f"'{server.name}' gave an answer that cannot be used: {error}"
+            return _failed(results.bounded(text, limit=self._limits.tool_output))
         return results.output(result, limit=self._limits.tool_output)
 
 

@@ -64,6 +64,8 @@ class Record:
                 self.stages[entry.stage] = Stage()
             case entries.ExecutionStarted():
                 stage = self._open_stage(entry.stage)
+                if entry.execution in stage.executions:
+                    raise OutOfOrderError(f"execution {entry.execution!r} has started already")
                 stage.executions[entry.execution] = Execution(started=entry, log=list(entry.messages))
             case entries.Answered():
                 self._open_execution(entry.execution).log.extend(entry.messages)

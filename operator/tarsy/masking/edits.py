@@ -1,0 +1,58 @@
+"""What the parts of this room hand one another: places in a document and what is to stand there.
+
+Documents are UTF-8 bytes: RE2 then needs no decoding of offsets, and all that we look for is ASCII. Every place starts
+and ends beside an ASCII character, so no character is ever cut in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tarsy.masking import rules
+
+SPACE = b" \t\r\n"
+
+_MARKED = rules.rule(rb"\[MASKED:[a-z_]+\]")
+
+
+class Edit(NamedTuple):
+    """`doc[start:end]` becomes `text`."""
+
+    start: int
+    end: int
+    text: bytes
+
+
+def marker(name: str) -> bytes:
+    """What stands where a secret stood: `[MASKED:password]`."""
+    return b"[MASKED:%s]" % name.encode()
+
+
+def quoted(name: str, *, level: int) -> bytes:
+    """The marker as a JSON string, inside as many other JSON strings as `level` says."""
+    quote = b"\\" * (2**level - 1) + b'"'
+    return quote + marker(name) + quote
+
+
+def marked(doc: bytes, at: int) -> int:
+    """The end of the marker that begins at `at`; -1 where none does."""
+    if not doc.startswith(b"[MASKED:", at):
+        return -1
+    found = _MARKED.match(doc, at, at + 64)
+    return -1 if found is None else found.end()
+
+
+def apply(doc: bytes, changes: Iterable[Edit]) -> bytes:
+    """`doc` with all `changes`; of those that overlap, the first one's text stands for all of them."""
+    kept: list[Edit] = []
+    for change in sorted(changes, key=lambda change: (change.start, -change.end)):
+        if kept and change.start < kept[-1].end:
+            kept[-1] = kept[-1]._replace(end=max(kept[-1].end, change.end))
+        else:
+            kept.append(change)
+    pieces, done = [], 0
+    for change in kept:
+        pieces += [doc[done : change.start], change.text]
+        done = change.end
+    return b"".join([*pieces, doc[done:]])

@@ -1,0 +1,153 @@
+"""Which names promise a secret, and which values hold none.
+
+Lists alone mask too much: `tokenExpirationSeconds`, `passwordPolicy` and `secretName` hold no secret. It is the last
+word of a name that says what its value is, so names are cut into words and judged by their last one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Literal, TypeAlias
+
+from tarsy.masking import edits, rules
+
+Kind: TypeAlias = Literal["api_key", "certificate_authority_data", "password", "private_key", "token"]
+
+_LONGEST = 128
+_WORD = re.compile(rb"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[A-Z]|\d++")
+_HEADS: dict[bytes, Kind] = {
+    b"password": "password",
+    b"passwd": "password",
+    b"passwort": "password",
+    b"pwd": "password",
+    b"pass": "password",
+    b"passphrase": "password",
+    b"passcode": "password",
+    b"token": "token",
+    b"jwt": "token",
+    b"secret": "token",
+    b"apikey": "api_key",
+    b"secretkey": "api_key",
+    b"accesskey": "api_key",
+    b"privatekey": "private_key",
+}
+_TAILS = tuple(head for head in _HEADS if head not in {b"pass", b"pwd", b"jwt"})
+"""Heads that also end longer words: PGPASSWORD, authtoken."""
+_BLOB_HEADS = {b"auth", b"credential", b"credentials", b"creds", b"dockercfg", b"dockerconfigjson", b"key", b"secret"}
+"""Heads that are too common to go by, unless the value looks like a key itself."""
+_BARE = {b"pass", b"secret"}
+"""Heads that say too little alone: `pass: 5`, `secret: db`."""
+_KEYS: dict[bytes, Kind] = {
+    **dict.fromkeys((b"ssh", b"private", b"host"), "private_key"),
+    **dict.fromkeys(
+        (b"access", b"account", b"api", b"auth", b"encryption", b"hmac", b"license", b"master", b"secret", b"service"),
+        "api_key",
+    ),
+    **dict.fromkeys((b"session", b"shared", b"signing", b"storage", b"webhook", b"consumer", b"app"), "api_key"),
+}
+"""What stands before `key` when that is a secret."""
+_OTHER_KEYS = {
+    *(b"annotation", b"cache", b"foreign", b"hash", b"index", b"label", b"lookup", b"metric", b"object", b"partition"),
+    *(b"primary", b"public", b"routing", b"row", b"s3", b"shard", b"sort", b"tag", b"topology", b"registry"),
+}
+"""What stands before `key` in names of environment variables that are no secrets."""
+_OTHER_TOKENS = {b"cancel", b"continue", b"next", b"page", b"resume", b"stop", b"sync", b"unexpected"}
+_SUFFIXES = {
+    *(b"b64", b"base", b"current", b"data", b"dev", b"live", b"new", b"old", b"plain", b"plaintext", b"previous"),
+    *(b"prod", b"production", b"raw", b"secondary", b"staging", b"stage", b"test", b"value"),
+}
+"""Last words that say which one it is, not what it is: PASSWORD_PROD, token_value."""
+
+_EMPTY = {b"", b"~", b"null", b"{}", b"[]", b'""', b"''", b"|", b"|-", b">", b">-"}
+_WORDS = frozenset(
+    b"bearer basic disabled empty enabled expired false hidden incorrect invalid masked missing nil no none null off on"
+    b" optional redacted required rotated true undefined unset yes".split()
+)
+_REFERENCE = rules.rule(
+    rb"<[^>\n]*>.*|\$?\{\{.*|\$[({].*|\$[A-Z_]+|%[a-z]\b.*|[*]+|(?i:x{3,}|redacted)|\.{3,}|"
+    rb"\.{0,2}(/[a-z0-9._-]+)+/?|vault:.*|(?:arn|ref\+[a-z]+|op):.*|.* \(v1:[a-zA-Z.]+\)"
+)
+_PROSE = rules.rule(rb"[A-Za-z]?[a-z]*[.,:;!?)]*")
+
+
+@functools.lru_cache(maxsize=4096)
+def promises(name: bytes) -> Kind | None:
+    """The kind of secret that a key of this name holds, whatever its value looks like."""
+    return _promise(_words(name))
+
+
+@functools.lru_cache(maxsize=4096)
+def promises_in_env(name: bytes) -> bool:
+    """Does an environment variable of this name hold a secret?
+
+    Wider than `promises`: these names are chosen to tell, and every KEY is taken that is not known to be another.
+    """
+    words = _words(name)
+    if not words:
+        return False
+    before = words[-2] if len(words) > 1 else b""
+    if words[-1] == b"key" or (words[-1].endswith(b"key") and len(words) == 1):
+        return before not in _OTHER_KEYS
+    return words[-1] in {b"credential", b"credentials", b"creds", b"auth", b"dsn"} or _promise(words) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def promises_blob(name: bytes) -> bool:
+    """May a key of this name hold a secret, if its value looks like one?"""
+    words = _words(name)
+    return bool(words) and words[-1] in _BLOB_HEADS and not (len(words) > 1 and words[-2] in _OTHER_KEYS)
+
+
+def is_bare(name: bytes) -> bool:
+    """Is the name one word, as prose has it before a colon (`failed to get token: timeout`)?"""
+    return len(_words(name)) == 1
+
+
+def is_empty(value: bytes) -> bool:
+    """Is there nothing to mask, because it is nothing or a marker?"""
+    value = value.strip()
+    bare = value.strip(b"\\\"'")
+    return value in _EMPTY or not bare or edits.marked(bare, 0) == len(bare)
+
+
+def is_harmless(value: bytes) -> bool:
+    """Does the value of a secret's name hold no secret: empty, a reference, a path, a yes or no?"""
+    bare = value[:256].strip(b" \t\r\n\\\"'")
+    return is_empty(value[:256]) or bare.lower() in _WORDS or _REFERENCE.fullmatch(bare) is not None
+
+
+def is_prose(value: bytes) -> bool:
+    """Is it a plain word, such as follows a colon in an error message?"""
+    return _PROSE.fullmatch(value[:64]) is not None
+
+
+def is_blob(value: bytes) -> bool:
+    """Does it look like a key itself: 20 characters or more of base64 or 32 of hex, and no name?"""
+    if len(value) < 20 or _BASE64.fullmatch(value) is None:
+        return False
+    if len(value) >= 32 and _HEX.fullmatch(value):
+        return True
+    return value.lower() != value != value.upper() and any(48 <= byte <= 57 for byte in value[:256])
+
+
+_BASE64 = rules.rule(rb"[A-Za-z0-9+/_=-]+")
+_HEX = rules.rule(rb"[0-9a-fA-F]+")
+
+
+def _words(name: bytes) -> tuple[bytes, ...]:
+    words = [word.lower() for word in _WORD.findall(name[-_LONGEST:])]
+    while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdigit()):
+        words.pop()
+    return tuple(words)
+
+
+def _promise(words: tuple[bytes, ...]) -> Kind | None:
+    if not words or (len(words) == 1 and words[0] in _BARE):
+        return None
+    head, before = words[-1], words[-2] if len(words) > 1 else b""
+    if head == b"key":
+        return _KEYS.get(before)
+    if head == b"token" and before in _OTHER_TOKENS:
+        return None
+    return _HEADS.get(head) or next((_HEADS[tail] for tail in _TAILS if head.endswith(tail)), None)

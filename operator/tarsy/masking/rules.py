@@ -1,0 +1,39 @@
+"""The one door to RE2: patterns that take linear time on any text.
+
+`re` backtracks, and holds the interpreter's lock while it does: one hostile log line would stop the event loop and
+then the heartbeat of the lease. Where a text is taken apart token by token `re` is used all the same, because a match
+of RE2's binding costs five times as much: with possessive quantifiers only, which cannot backtrack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import re2  # type: ignore[import-untyped]  # the binding has no annotations; the protocols below are what we use of it
+
+
+class Match(Protocol):
+    """One place where a rule holds."""
+
+    def start(self, group: int = 0) -> int: ...
+    def end(self, group: int = 0) -> int: ...
+    def __getitem__(self, group: int) -> bytes: ...
+
+
+class Rule(Protocol):
+    """A compiled pattern over bytes."""
+
+    def finditer(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Iterator[Match]: ...
+    def search(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None: ...
+    def match(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None: ...
+    def fullmatch(self, text: bytes) -> Match | None: ...
+
+
+def rule(pattern: bytes) -> Rule:
+    """Compile a pattern; bytes are Latin-1 to it, so that `[^x]` is any other byte, also of broken UTF-8."""
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.log_errors = False
+    compiled: Rule = re2.compile(pattern, options)
+    return compiled

@@ -1,0 +1,151 @@
+"""The vocabulary of the unit tests: one alert, its journal, model, tools and kit, all from `transcript.memory`.
+
+`script`, `limit` and `crash` are made to be replaced, by a test's parameters or by a module's own fixture.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import pytest_socket
+from tarsy import failpoints
+from tarsy.config import platform as platforms
+from tarsy.resources import chain
+from tarsy.transcript import entries, memory, messages, ports, record
+
+Script = tuple[messages.Message | messages.Failure, ...]
+Crash = tuple[int, str]
+"""At which commit, and whether "before" or "after" it is kept."""
+
+_FOLLOWERS = {
+    "system": {"user"},
+    "user": {"assistant"},
+    "assistant": {"tool", "user"},
+    "tool": {"tool", "assistant", "user"},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_sockets() -> Iterator[None]:
+    """Nothing here reaches a network; Unix sockets stay, because an event loop makes a pair of them."""
+    pytest_socket.disable_socket(allow_unix_socket=True)
+    yield
+    pytest_socket.enable_socket()
+
+
+@pytest.fixture(scope="session")
+def captures() -> Path:
+    """Recorded real traffic."""
+    return Path(__file__).resolve().parents[1] / "captures"
+
+
+@pytest.fixture
+def subject() -> record.Subject:
+    """An alert, and a chain of two stages, each with a provider of its own."""
+    stages = [
+        {"name": "data-collection", "agent": "KubernetesAgent", "llmProvider": "first"},
+        {"name": "analysis", "agent": "KubernetesAgent", "llmProvider": "second"},
+    ]
+    return record.Subject(
+        id="7d1c0b2e-0000-4000-8000-000000000001",
+        namespace="tarsy",
+        name="web-crash",
+        alert_type="KubePodCrashLooping",
+        alert_data="pod web-0 in namespace shop restarts every minute",
+        chain_name="pod-crash",
+        chain=chain.Spec.model_validate({"alertTypes": ["KubePodCrashLooping"], "stages": stages}),
+    )
+
+
+@pytest.fixture
+def platform() -> platforms.Platform:
+    """Two providers, one MCP server and one agent."""
+    google = {"type": "google", "model": "gemini-2.5-flash"}
+    return platforms.Platform.model_validate(
+        {
+            "defaults": {"llm_provider": "first"},
+            "llm_providers": {"first": google, "second": google},
+            "mcp_servers": {"k8s": {"transport": {"type": "stdio", "command": "kubernetes-mcp-server"}}},
+            "agents": {"KubernetesAgent": {"mcp_servers": ["k8s"], "custom_instructions": "Be brief."}},
+        }
+    )
+
+
+@pytest.fixture
+def journal(subject: record.Subject) -> memory.MemoryJournal:
+    """The investigation's journal, empty."""
+    return memory.MemoryJournal(subject)
+
+
+@pytest.fixture
+def toolbox() -> memory.DictToolbox:
+    """Two tools that read and one that writes."""
+    answers = {"k8s.get": "CrashLoopBackOff", "k8s.list": "web-0", "k8s.restart": "restarted"}
+    return memory.DictToolbox(answers, writing=["k8s.restart"])
+
+
+@pytest.fixture
+def script() -> Script:
+    """What the model says: a question with three calls, one with one, and its conclusion."""
+
+    def asks(text: str, *names: str) -> messages.Message:
+        calls = tuple(messages.ToolCall(id="", name=name, arguments='{"name": "web-0"}') for name in names)
+        state = messages.ProviderState(provider="first", data=[{"signature": text}])
+        return messages.Message(role="assistant", text=text, calls=calls, provider_state=state)
+
+    return (
+        asks("I look at all of it.", "k8s.get", "k8s.restart", "k8s.list"),
+        asks("", "k8s.get"),
+        messages.Message(role="assistant", text="It is out of memory."),
+    )
+
+
+@pytest.fixture
+def model(script: Script) -> Iterator[memory.ScriptedModel]:
+    """A model that follows `script`; whatever a test does, it must always see user and assistant take turns."""
+    scripted = memory.ScriptedModel(*script)
+    yield scripted
+    for request in scripted.requests:
+        roles = [message.role for message in request.messages]
+        broken = [pair for pair in itertools.pairwise(roles) if pair[1] not in _FOLLOWERS[pair[0]]]
+        assert not broken, f"{roles}: {broken}"
+        assert roles[-1] != "assistant", roles
+
+
+@pytest.fixture
+def kit(platform: platforms.Platform, model: memory.ScriptedModel, toolbox: memory.DictToolbox) -> ports.Kit:
+    """What the engine works with."""
+    return ports.Kit(platform=platform, model=lambda _: model, toolbox=lambda _: toolbox)
+
+
+class _Doomed:
+    """A journal whose process ends at a commit."""
+
+    def __init__(self, kept: memory.MemoryJournal, crash: Crash) -> None:
+        self._kept = kept
+        self._at, self._when = crash
+        self._commits = 0
+
+    @property
+    def record(self) -> record.Record:
+        return self._kept.record
+
+    async def clear_to_send(self) -> None:
+        await self._kept.clear_to_send()
+
+    async def commit(self, entry: entries.Entry) -> None:
+        self._commits += 1
+        if (self._commits, "before") == (self._at, self._when):
+            raise failpoints.TriggeredError
+        await self._kept.commit(entry)
+        if (self._commits, "after") == (self._at, self._when):
+            raise failpoints.TriggeredError
+
+
+@pytest.fixture
+def doomed_journal(journal: memory.MemoryJournal, crash: Crash) -> ports.Journal:
+    """A first life: keeps its facts in `journal` and raises TriggeredError at the commit that `crash` names."""
+    return _Doomed(journal, crash)

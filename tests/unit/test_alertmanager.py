@@ -1,0 +1,141 @@
+"""Alertmanager's payloads as 0.25 and 0.33 sent them, and what is none."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarsy.config import platform
+from tarsy.ingest import alertmanager, manifest
+
+NAMES = [
+    "alertmanager-webhook-firing",
+    "alertmanager-webhook-resolved",
+    "alertmanager-webhook-mixed",
+    "alertmanager-webhook-truncated",
+    "alertmanager-0.33-webhook-firing",
+    "alertmanager-0.33-webhook-resolved",
+]
+
+
+@pytest.fixture
+def payload(captures: Path) -> dict[str, Any]:
+    """A notification of one firing and one resolved alert, to be changed."""
+    loaded: dict[str, Any] = json.loads((captures / "alertmanager/alertmanager-webhook-mixed.json").read_bytes())
+    return loaded
+
+
+def parse(payload: object) -> alertmanager.Notification:
+    return alertmanager.parse(json.dumps(payload).encode())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recorded_notification_is_read_alert_by_alert(captures: Path, name: str) -> None:
+    body = (captures / f"alertmanager/{name}.json").read_bytes()
+    sent, notification = json.loads(body), alertmanager.parse(body)
+    assert [alert.raw for alert in notification.alerts] == sent["alerts"]
+    assert [alert.status for alert in notification.alerts] == [alert["status"] for alert in sent["alerts"]]
+    assert (notification.receiver, notification.group_labels) == (sent["receiver"], sent["groupLabels"])
+    assert notification.truncated_alerts == sent["truncatedAlerts"]
+    assert notification.external_url == "http://alertmanager:9093"
+
+
+def test_a_firing_notification_may_hold_a_resolved_alert(payload: dict[str, Any]) -> None:
+    assert payload["status"] == "firing"
+    assert [alert.status for alert in parse(payload).alerts] == ["firing", "resolved"]
+
+
+def test_nanoseconds_are_cut_to_microseconds(payload: dict[str, Any]) -> None:
+    assert parse(payload).alerts[0].starts_at == datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
+
+
+def test_alerts_that_alertmanager_left_out_are_counted(captures: Path) -> None:
+    body = (captures / "alertmanager/alertmanager-webhook-truncated.json").read_bytes()
+    assert alertmanager.parse(body).truncated_alerts == 3
+
+
+def test_fields_of_later_releases_are_ignored_but_stay_in_the_alert(payload: dict[str, Any]) -> None:
+    payload["routeLabels"] = {"a": "b"}
+    payload["alerts"][0]["silenceURL"] = "http://x"
+    assert parse(payload).alerts[0].raw["silenceURL"] == "http://x"
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "the body is not JSON: "),
+        (b"alert=x", "the body is not JSON: "),
+        (b'{"version": "4"', "the body is not JSON: "),
+        (b"\xff\xfe\xfd", "the body is not JSON: "),
+        (b"[" * 100_000, "the body is not JSON: "),
+        (b"[]", "version: expected \"4\", Alertmanager's webhook format, not 'list'"),
+        (b"null", "version: expected \"4\", Alertmanager's webhook format, not 'NoneType'"),
+        (b'{"version": "1"}', "version: expected \"4\", Alertmanager's webhook format, not '1'"),
+        (b'{"version": 4}', 'version: expected "4", Alertmanager\'s webhook format, not 4'),
+        (b"{}", 'version: expected "4", Alertmanager\'s webhook format, not None'),
+        (b'{"version": "4"}', "receiver: Field required; alerts: Field required"),
+        (b'{"version": "4", "receiver": "r", "alerts": {}}', "alerts: Input should be a valid list"),
+        (b'{"version": "4", "receiver": "r", "alerts": [1]}', "alerts.0: Input should be a valid dictionary"),
+    ],
+    ids=lambda value: value[:40].decode(errors="replace") if isinstance(value, bytes) else "",
+)
+def test_what_is_no_notification_is_refused_with_its_place(body: bytes, problem: str) -> None:
+    with pytest.raises(alertmanager.PayloadError) as error:
+        alertmanager.parse(body)
+    assert str(error.value).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place"),
+    [
+        ("status", "suppressed", "alerts.1.status: "),
+        ("labels", {"n": 1}, "alerts.1.labels.n: "),
+        ("labels", None, "alerts.1.labels: "),
+        ("startsAt", "yesterday", "alerts.1.startsAt: "),
+        ("startsAt", "2026-11-21T20:26:18", "alerts.1.startsAt: "),
+        ("fingerprint", 7, "alerts.1.fingerprint: "),
+    ],
+)
+def test_a_wrong_field_is_named_by_its_place(payload: dict[str, Any], field: str, value: object, place: str) -> None:
+    payload["alerts"][1][field] = value
+    with pytest.raises(alertmanager.PayloadError) as error:
+        parse(payload)
+    assert str(error.value).startswith(place)
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+@pytest.mark.parametrize("text", ["\ud800", "a\x00b", "\U0001f4a5 ok"])
+def test_text_that_utf_8_or_postgres_cannot_hold_does_no_harm(payload: dict[str, Any], where: str, text: str) -> None:
+    """Either the payload is refused, or all that is made of it can be sent and stored."""
+    payload["alerts"][0][where]["note"] = text
+    try:
+        notification = parse(payload)
+    except alertmanager.PayloadError as error:
+        str(error).encode()
+        assert text == "\ud800"
+        return
+    made = manifest.build(notification.alerts[0], notification, alert_type="A", namespace="tarsy")
+    data = made["spec"]["alertData"]
+    assert "\x00" not in data
+    data.encode()
+    assert ("\U0001f4a5 ok" in data) == (text == "\U0001f4a5 ok")
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "expected"),
+    [
+        ({"alertname": "N", "alert_type": "T"}, {}, "T"),
+        ({"alertname": "N"}, {}, "N"),
+        ({"alertname": "N", "alert_type": ""}, {}, "N"),
+        ({"alertname": "N", "kind": "K"}, {"alert_type_label": "kind"}, "K"),
+        ({}, {}, ""),
+    ],
+)
+def test_the_type_is_the_alerts_own_label_else_its_name(
+    payload: dict[str, Any], labels: dict[str, str], settings: dict[str, str], expected: str
+) -> None:
+    payload["alerts"][0]["labels"] = labels
+    assert manifest.alert_type(parse(payload).alerts[0], platform.Ingest.model_validate(settings)) == expected

@@ -1,0 +1,280 @@
+"""What Gemini is sent, byte for byte as it was recorded. The SDK is the real one; only its HTTP is replaced."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.genai import _api_client, errors, types
+from tarsy.config import platform
+from tarsy.llm import gemini, model, provider
+from tarsy.transcript import messages, ports
+
+JSON = dict[str, Any]
+STOP: JSON = {"candidates": [{"content": {"parts": [{"text": "so"}], "role": "model"}, "finishReason": "STOP"}]}
+
+
+@dataclass
+class Wire:
+    """The SDK's HTTP: what would have been sent, and what comes back, an answer a request."""
+
+    answers: list[list[JSON] | Exception] = field(default_factory=list)
+    sent: list[JSON] = field(default_factory=list)
+
+
+@dataclass
+class Response:
+    chunks: list[JSON]
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def __aiter__(self) -> AsyncIterator[JSON]:
+        for chunk in self.chunks:
+            yield chunk
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    made = Wire()
+
+    async def request(_client: object, http_request: Any, *_: object, **__: object) -> Response:
+        made.sent.append(json.loads(json.dumps(http_request.data)))
+        answer = made.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Response(answer)
+
+    monkeypatch.setattr(_api_client.BaseApiClient, "_async_request", request)
+    return made
+
+
+@pytest.fixture
+def recorded(captures: Path) -> tuple[JSON, JSON]:
+    """The bodies of two requests: the first, and the one that brought the results back."""
+    first, second = json.loads((captures / "gemini/gemini-requests-recorded.json").read_bytes())
+    return first["body"], second["body"]
+
+
+@pytest.fixture
+def chunks(captures: Path) -> list[JSON]:
+    """What came in between: thoughts, a text, two calls and an empty text."""
+    lines = (captures / "gemini/gemini-sse-sample.txt").read_text().splitlines()
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line]
+
+
+Source = Callable[[str], gemini.Gemini]
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Source]:
+    made: list[gemini.Gemini] = []
+
+    def make(name: str) -> gemini.Gemini:
+        settings = platform.GoogleProvider(type="google", model=name)
+        made.append(gemini.Gemini("google-default", settings, api_key="k"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+def request(*conversation: messages.Message, tools: tuple[messages.ToolSpec, ...] = ()) -> ports.Request:
+    return ports.Request(tools=tools, messages=(messages.Message(role="user", text="q"), *conversation))
+
+
+def result(call_id: str, name: str, *, text: str = "...", failed: bool = False) -> messages.Message:
+    return messages.Message(role="tool", call_id=call_id, tool_name=name, text=text, failed=failed)
+
+
+async def events(source: gemini.Gemini, asked: ports.Request) -> list[provider.StreamEvent]:
+    return [event async for event in source.stream(asked)]
+
+
+async def test_an_answer_goes_back_byte_for_byte_as_it_was_recorded(
+    wire: Wire, source: Source, recorded: tuple[JSON, JSON], chunks: list[JSON]
+) -> None:
+    first, second = recorded
+    tools = tuple(
+        messages.ToolSpec(name=f["name"], description=f["description"], parameters=f["parameters_json_schema"])
+        for f in first["tools"][0]["functionDeclarations"]
+    )
+    opening = (
+        messages.Message(role="system", text="You are an SRE."),
+        messages.Message(role="user", text="Why is web-0 crashing?"),
+    )
+    asked = model.LimitedModel("google-default", source("gemini-3-pro"), limits=platform.Limits())
+    wire.answers = [chunks, [STOP]]
+    answer = await asked.ask(ports.Request(tools=tools, messages=opening))
+    assert (answer.message.thinking, answer.message.text) == ("**Looking at the pod**\n", "I will check the pod.")
+    assert answer.call.usage == messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
+    stored = json.loads(json.dumps(answer.message.provider_state and answer.message.provider_state.data))
+    said = replace(
+        answer.message,
+        calls=tuple(replace(call, id=f"0.{index}") for index, call in enumerate(answer.message.calls)),
+        provider_state=messages.ProviderState(provider="google-default", data=stored),
+    )
+    results = (result("0.0", "pods_get"), result("0.1", "events_list"))
+    await asked.ask(ports.Request(tools=tools, messages=(*opening, said, *results)))
+    for sent, body in zip(wire.sent, recorded, strict=True):
+        for part in ("contents", "systemInstruction", "tools"):
+            assert json.dumps(sent[part], sort_keys=True) == json.dumps(body[part], sort_keys=True)
+    assert len(second["contents"]) == 3
+
+
+@pytest.mark.parametrize("signature", [b"\xfb\xff\xfe", b"\xff" * 7, b"opaque"])
+async def test_a_signature_outlives_both_alphabets_of_base64(wire: Wire, source: Source, signature: bytes) -> None:
+    sent = base64.b64encode(signature).decode()
+    part = {"text": "", "thoughtSignature": sent}
+    wire.answers = [[{"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]}], [STOP]]
+    asked = source("gemini-3-pro")
+    *_, finish = await events(asked, request())
+    assert isinstance(finish, provider.Finish)
+    state = messages.ProviderState(provider="google-default", data=json.loads(json.dumps(finish.state)))
+    said = messages.Message(role="assistant", text="so", provider_state=state)
+    await events(asked, request(said, messages.Message(role="user", text="and?")))
+    (back,) = wire.sent[1]["contents"][1]["parts"]
+    assert base64.urlsafe_b64decode(back["thoughtSignature"].replace("+", "-").replace("/", "_")) == signature
+
+
+async def test_state_of_another_provider_is_not_sent_and_results_stay_together(wire: Wire, source: Source) -> None:
+    names = ("k8s.get", "k8s.list")
+    said = messages.Message(
+        role="assistant",
+        text="I look.",
+        thinking="secretly",
+        calls=tuple(messages.ToolCall(id=f"0.{n}", name=name, arguments='{"n": 1}') for n, name in enumerate(names)),
+        provider_state=messages.ProviderState(provider="another", data=[{"text": "x", "thought_signature": "eA=="}]),
+    )
+    results = (result("0.0", "k8s.get", text="gone", failed=True), result("0.1", "k8s.list", text="web-0"))
+    so = messages.Message(role="assistant", text="so")
+    wire.answers = [[STOP]]
+    await events(source("gemini-2.5-flash"), request(said, *results, so, messages.Message(role="user", text="and?")))
+    assert wire.sent[0]["contents"][1:4] == [
+        {
+            "role": "model",
+            "parts": [
+                {"text": "I look."},
+                {"functionCall": {"id": "0.0", "name": "k8s__get", "args": {"n": 1}}},
+                {"functionCall": {"id": "0.1", "name": "k8s__list", "args": {"n": 1}}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"id": "0.0", "name": "k8s__get", "response": {"error": "gone"}}},
+                {"functionResponse": {"id": "0.1", "name": "k8s__list", "response": {"output": "web-0"}}},
+            ],
+        },
+        {"role": "model", "parts": [{"text": "so"}]},
+    ]
+
+
+@pytest.mark.parametrize("name", ["k8s.get", "k8s.typed.get", "k8s.pods__get", "k8s-2.get"])
+async def test_a_tools_dot_does_not_reach_the_wire_and_comes_back(wire: Wire, source: Source, name: str) -> None:
+    tools = (messages.ToolSpec(name=name), messages.ToolSpec(name="other.get"))
+    called = name.replace(".", "__", 1)
+    call: JSON = {"functionCall": {"name": called, "args": {}}}
+    wire.answers = [[{"candidates": [{"content": {"parts": [call]}, "finishReason": "STOP"}]}]]
+    found = await events(source("gemini-2.5-flash"), request(tools=tools))
+    assert found[0] == provider.Call(name, "{}")
+    (declared,) = wire.sent[0]["tools"]
+    assert [function["name"] for function in declared["functionDeclarations"]] == [called, "other__get"]
+
+
+@pytest.mark.parametrize("wire_name", ["k8s__get", "k8s.get", "made.up", "made_up"])
+async def test_a_result_carries_the_name_that_the_model_called(wire: Wire, source: Source, wire_name: str) -> None:
+    tools = (messages.ToolSpec(name="k8s.get"),)
+    part: JSON = {"functionCall": {"name": wire_name, "args": {}}}
+    wire.answers = [[{"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]}], [STOP]]
+    asked = model.LimitedModel("google-default", source("gemini-2.5-flash"), limits=platform.Limits())
+    message = (await asked.ask(request(tools=tools))).message
+    said = replace(message, calls=(replace(message.calls[0], id="0.0"),))
+    await asked.ask(request(said, result("0.0", said.calls[0].name), tools=tools))
+    _, called, results = wire.sent[1]["contents"]
+    assert called["parts"][0]["functionCall"]["name"] == wire_name
+    assert results["parts"][0]["functionResponse"]["name"] == wire_name
+
+
+@pytest.mark.parametrize(
+    ("name", "thinking"),
+    [
+        ("gemini-2.5-flash", "think25"),
+        ("gemini-3-pro", {"thinkingConfig": {"include_thoughts": True}}),
+        ("gemini-2.0-flash", {}),
+    ],
+)
+async def test_thinking_is_asked_for_in_the_models_own_words(
+    wire: Wire, source: Source, captures: Path, name: str, thinking: str | JSON
+) -> None:
+    if isinstance(thinking, str):
+        thinking = json.loads((captures / "gemini/gemini-requests-variants.json").read_bytes())[thinking][
+            "generationConfig"
+        ]
+    wire.answers = [[STOP]]
+    await events(source(name), request())
+    assert wire.sent[0]["generationConfig"] == thinking
+    assert "tools" not in wire.sent[0]
+
+
+@pytest.mark.parametrize("reason", [reason for reason in types.FinishReason if "UNSPECIFIED" not in reason.value])
+async def test_only_an_answer_that_the_model_ended_itself_is_whole(
+    wire: Wire, source: Source, reason: types.FinishReason
+) -> None:
+    wire.answers = [[{"candidates": [{"content": {"parts": [{"text": "It"}]}, "finishReason": reason.value}]}]]
+    if reason in (types.FinishReason.STOP, types.FinishReason.MAX_TOKENS):
+        assert isinstance((await events(source("gemini-2.5-flash"), request()))[-1], provider.Finish)
+    else:
+        with pytest.raises(provider.RejectedError, match=reason.value):
+            await events(source("gemini-2.5-flash"), request())
+
+
+RETRY_INFO = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]
+
+
+def refusal(code: int, *, details: Sequence[JSON] = (), headers: dict[str, str] | None = None) -> errors.APIError:
+    body = {"error": {"code": code, "status": "S", "message": "no", "details": list(details)}}
+    return errors.APIError(code, body, Response([], headers or {}))
+
+
+@pytest.mark.parametrize(
+    ("answer", "raised", "after"),
+    [
+        (refusal(429, headers={"Retry-After": "7"}), provider.RetryableError, 7.0),
+        (refusal(429, details=RETRY_INFO), provider.RetryableError, 7.5),
+        (refusal(429, details=RETRY_INFO, headers={"Retry-After": "1"}), provider.RetryableError, 1.0),
+        (refusal(503, headers={"Retry-After": "Sat, 21 Nov 2026 20:00:00 GMT"}), provider.RetryableError, None),
+        (refusal(500), provider.RetryableError, None),
+        (refusal(400), provider.FatalError, None),
+        (refusal(403), provider.FatalError, None),
+        (ConnectionResetError("reset"), provider.RetryableError, None),
+        (errors.UnknownApiResponseError("half"), provider.RetryableError, None),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), provider.RetryableError, None),
+        ([STOP, {"error": {"code": 503, "message": "overloaded"}}], provider.RetryableError, None),
+        ([{"candidates": [{"content": {"parts": [{"text": 5}]}}]}], provider.RetryableError, None),
+        ([{"promptFeedback": {"blockReason": "SAFETY"}}], provider.RejectedError, None),
+    ],
+    ids=lambda value: None if isinstance(value, float) else str(value)[:40],
+)
+async def test_what_goes_wrong_is_one_of_our_own_errors(
+    wire: Wire,
+    source: Source,
+    answer: list[JSON] | Exception,
+    raised: type[provider.ProviderError],
+    after: float | None,
+) -> None:
+    wire.answers = [answer]
+    with pytest.raises(raised) as error:
+        await events(source("gemini-2.5-flash"), request())
+    if isinstance(error.value, provider.RetryableError):
+        assert error.value.after == after
+
+
+async def test_a_stream_that_is_cut_has_no_finish(wire: Wire, source: Source, chunks: list[JSON]) -> None:
+    wire.answers = [chunks[:-1]]
+    found = await events(source("gemini-3-pro"), request())
+    assert not any(isinstance(event, provider.Finish) for event in found)

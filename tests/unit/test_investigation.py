@@ -1,0 +1,219 @@
+"""Chains end to end on the shipped fakes: stages in order, what they hand over, and takeovers at every commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from tarsy import failpoints
+from tarsy.config import platform as platforms
+from tarsy.engine import handover, investigation
+from tarsy.resources import chain
+from tarsy.transcript import entries, memory, messages, ports, record
+
+FIRST_STAGE = 10
+"""Its start, its execution's start, six of the loop, and both ends."""
+COMMITS = FIRST_STAGE + 5 + 1
+"""The second stage's loop commits once; the last is the end."""
+CONCLUDES = (messages.Message(role="assistant", text="Raise the memory limit."),)
+LOOKS = messages.Message(
+    role="assistant", text="web-0 restarts", calls=(messages.ToolCall(id="", name="k8s.get", arguments="{}"),)
+)
+BREAKS = (messages.Failure(kind="fatal", text="the key is invalid"),) * 2
+
+
+@pytest.fixture
+def second_script() -> tuple[messages.Message | messages.Failure, ...]:
+    """What the second stage's model says."""
+    return CONCLUDES
+
+
+@pytest.fixture
+def second_model(second_script: tuple[messages.Message | messages.Failure, ...]) -> memory.ScriptedModel:
+    return memory.ScriptedModel(*second_script)
+
+
+@pytest.fixture
+def kit(kit: ports.Kit, model: memory.ScriptedModel, second_model: memory.ScriptedModel) -> ports.Kit:
+    return replace(kit, model={"first": model, "second": second_model}.__getitem__)
+
+
+def without_doubts(found: record.Record) -> dict[str, object]:
+    """All that a record holds; what the writing tool answered is left out, because it may be in doubt."""
+    logs = {
+        name: [
+            replace(entry, text="", failed=False, in_doubt=False)
+            if isinstance(entry, messages.Message) and entry.tool_name == "k8s.restart"
+            else entry
+            for entry in execution.log
+        ]
+        for stage in found.stages.values()
+        for name, execution in stage.executions.items()
+    }
+    ends = {name: (stage.ended, *[e.ended for e in stage.executions.values()]) for name, stage in found.stages.items()}
+    return {"logs": logs, "ends": ends, "ended": found.ended}
+
+
+async def test_stages_run_in_order_and_the_last_analysis_is_the_result(
+    kit: ports.Kit, journal: memory.MemoryJournal, second_model: memory.ScriptedModel
+) -> None:
+    await investigation.run(kit=kit, journal=journal)
+    assert journal.record.ended == entries.InvestigationEnded(
+        ending="Completed", reason="StagesCompleted", final_analysis="Raise the memory limit."
+    )
+    assert [(name, stage.ended and stage.ended.outcome) for name, stage in journal.record.stages.items()] == [
+        ("data-collection", "Completed"),
+        ("analysis", "Completed"),
+    ]
+    system, task = second_model.requests[0].messages
+    assert "You are KubernetesAgent, the agent of stage 'analysis' of chain 'pod-crash'." in system.text
+    assert system.text.endswith("Be brief.")
+    assert "pod web-0 in namespace shop restarts every minute" in task.text
+
+
+async def test_a_stage_reads_the_earlier_analysis_between_markers_and_the_first_reads_none(
+    kit: ports.Kit, journal: memory.MemoryJournal, model: memory.ScriptedModel, second_model: memory.ScriptedModel
+) -> None:
+    await investigation.run(kit=kit, journal=journal)
+    marked = "<!-- Analysis Result START -->\nIt is out of memory.\n<!-- Analysis Result END -->"
+    assert f"## Stage 'data-collection'\n\n{marked}" in second_model.requests[0].messages[1].text
+    assert "I look at all of it." not in second_model.requests[0].messages[1].text
+    assert handover.START not in model.requests[0].messages[1].text
+
+
+@pytest.mark.parametrize(("script", "found"), [(BREAKS, "(nothing)"), ((LOOKS, *BREAKS), "web-0 restarts")])
+async def test_after_a_failed_stage_the_next_one_runs_and_reads_what_it_had_found(
+    kit: ports.Kit, journal: memory.MemoryJournal, second_model: memory.ScriptedModel, found: str
+) -> None:
+    await investigation.run(kit=kit, journal=journal)
+    assert journal.record.ended == entries.InvestigationEnded(
+        ending="CompletedWithErrors",
+        reason="StagesFailed",
+        message="stage 'data-collection' failed: the key is invalid",
+        final_analysis="Raise the memory limit.",
+    )
+    told = second_model.requests[0].messages[1].text
+    assert "## Stage 'data-collection' failed: the key is invalid" in told
+    assert f"{handover.START}\n{found}\n{handover.END}" in told
+
+
+@pytest.mark.parametrize("second_script", [BREAKS])
+async def test_the_result_is_the_last_analysis_that_there_is(kit: ports.Kit, journal: memory.MemoryJournal) -> None:
+    await investigation.run(kit=kit, journal=journal)
+    assert journal.record.ended == entries.InvestigationEnded(
+        ending="CompletedWithErrors",
+        reason="StagesFailed",
+        message="stage 'analysis' failed: the key is invalid",
+        final_analysis="It is out of memory.",
+    )
+
+
+@pytest.mark.parametrize("script", [BREAKS])
+@pytest.mark.parametrize("second_script", [BREAKS])
+async def test_when_all_stages_failed_so_has_the_investigation(kit: ports.Kit, journal: memory.MemoryJournal) -> None:
+    await investigation.run(kit=kit, journal=journal)
+    assert journal.record.ended == entries.InvestigationEnded(
+        ending="Failed",
+        reason="StagesFailed",
+        message="stage 'data-collection' failed: the key is invalid; stage 'analysis' failed: the key is invalid",
+    )
+
+
+async def test_an_unknown_agent_fails_its_stage_with_the_agents_that_there_are(
+    kit: ports.Kit, subject: record.Subject
+) -> None:
+    stages = [chain.Stage(name="data-collection", agent="Nobody"), subject.chain.stages[1]]
+    journal = memory.MemoryJournal(replace(subject, chain=subject.chain.model_copy(update={"stages": stages})))
+    await investigation.run(kit=kit, journal=journal)
+    assert journal.record.stages["data-collection"].ended == entries.StageEnded(
+        stage="data-collection",
+        outcome="Failed",
+        message="Chain 'pod-crash' stage 'data-collection' references unknown agent 'Nobody'. "
+        "Available agents: KubernetesAgent",
+    )
+    assert journal.record.ended is not None
+    assert journal.record.ended.ending == "CompletedWithErrors"
+
+
+@pytest.mark.parametrize("crash", [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")])
+async def test_a_takeover_at_any_commit_ends_in_the_same_record(
+    kit: ports.Kit,
+    subject: record.Subject,
+    journal: memory.MemoryJournal,
+    doomed_journal: ports.Journal,
+    script: tuple[messages.Message | messages.Failure, ...],
+    toolbox: memory.DictToolbox,
+) -> None:
+    faultless = memory.MemoryJournal(subject)
+    models = {"first": memory.ScriptedModel(*script), "second": memory.ScriptedModel(*CONCLUDES)}
+    spare = memory.DictToolbox(toolbox.answers, writing=["k8s.restart"])
+    await investigation.run(kit=replace(kit, model=models.__getitem__, toolbox=lambda _: spare), journal=faultless)
+    assert len(faultless.facts) == COMMITS
+    with pytest.raises(failpoints.TriggeredError):
+        await investigation.run(kit=kit, journal=doomed_journal)
+    second = memory.MemoryJournal(subject, *journal.facts)
+    await investigation.run(kit=kit, journal=second)
+    assert without_doubts(second.record) == without_doubts(faultless.record)
+    assert Counter(call.name for call in toolbox.called)["k8s.restart"] <= 1
+
+
+@pytest.mark.parametrize("script", [BREAKS])
+@pytest.mark.parametrize("crash", [(at, when) for at in range(1, 11) for when in ("before", "after")])
+async def test_a_takeover_at_any_commit_remembers_a_failed_stage(
+    kit: ports.Kit, subject: record.Subject, journal: memory.MemoryJournal, doomed_journal: ports.Journal
+) -> None:
+    with pytest.raises(failpoints.TriggeredError):
+        await investigation.run(kit=kit, journal=doomed_journal)
+    second = memory.MemoryJournal(subject, *journal.facts)
+    await investigation.run(kit=kit, journal=second)
+    assert second.record.ended == entries.InvestigationEnded(
+        ending="CompletedWithErrors",
+        reason="StagesFailed",
+        message="stage 'data-collection' failed: the key is invalid",
+        final_analysis="Raise the memory limit.",
+    )
+
+
+@pytest.mark.parametrize("crash", [(2, "after")])
+async def test_what_an_execution_began_with_outlives_a_change_of_the_platform(
+    kit: ports.Kit,
+    subject: record.Subject,
+    journal: memory.MemoryJournal,
+    doomed_journal: ports.Journal,
+    platform: platforms.Platform,
+    model: memory.ScriptedModel,
+) -> None:
+    with pytest.raises(failpoints.TriggeredError):
+        await investigation.run(kit=kit, journal=doomed_journal)
+    agent = platforms.Agent(custom_instructions="Be long.", max_iterations=1)
+    changed = platform.model_copy(update={"agents": {"KubernetesAgent": agent}})
+    second = memory.MemoryJournal(subject, *journal.facts)
+    await investigation.run(kit=replace(kit, platform=changed), journal=second)
+    assert [request.messages[0].text.endswith("Be brief.") for request in model.requests] == [True] * 3
+    assert all(request.tools for request in model.requests)
+
+
+async def test_an_investigation_that_has_ended_sends_and_writes_nothing(
+    kit: ports.Kit, subject: record.Subject, journal: memory.MemoryJournal, model: memory.ScriptedModel
+) -> None:
+    await investigation.run(kit=kit, journal=journal)
+    asked, again = len(model.requests), memory.MemoryJournal(subject, *journal.facts)
+    await investigation.run(kit=kit, journal=again)
+    assert (len(model.requests), again.facts) == (asked, journal.facts)
+
+
+async def test_tools_that_are_missing_are_told_to_the_agent(
+    kit: ports.Kit, journal: memory.MemoryJournal, model: memory.ScriptedModel
+) -> None:
+    class Away:
+        """A toolbox whose only server cannot be reached."""
+
+        specs = ()
+        problems = ("MCP server 'k8s' is not connected yet",)
+
+        async def call(self, call: messages.ToolCall) -> ports.ToolOutput:
+            return ports.ToolOutput(text=f"there is no {call.name}", failed=True)
+
+    await investigation.run(kit=replace(kit, toolbox=lambda _: Away()), journal=journal)
+    assert "## Not available now\n\n- MCP server 'k8s' is not connected yet" in model.requests[0].messages[0].text

@@ -1,0 +1,378 @@
+"""The loop's guarantee: what is committed is never sent again, what was in flight at most once more, a write never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from tarsy import failpoints
+from tarsy.agent import loop, prompts
+from tarsy.config import resolve
+from tarsy.transcript import entries, memory, messages, ports, record
+
+COMMITS = 6
+"""An answer, its write, its reads, an answer, its read, and the conclusion."""
+CRASHES = [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")]
+
+
+def asks(*names: str, text: str = "", state: object = None) -> messages.Message:
+    calls = tuple(messages.ToolCall(id="the model's", name=name, arguments="{}") for name in names)
+    kept = messages.ProviderState(provider="first", data=state) if state else None
+    return messages.Message(role="assistant", text=text, calls=calls, provider_state=kept)
+
+
+def says(text: str) -> messages.Message:
+    return messages.Message(role="assistant", text=text)
+
+
+def fails(kind: str, text: str = "no") -> messages.Failure:
+    match kind:
+        case "timeout" | "rejected" | "fatal":
+            return messages.Failure(kind=kind, text=text)
+    raise ValueError(kind)
+
+
+@pytest.fixture
+def limit() -> int:
+    return 20
+
+
+@pytest.fixture
+def journal(subject: record.Subject, toolbox: memory.DictToolbox, limit: int) -> memory.MemoryJournal:
+    """One execution has begun and nothing was said yet."""
+    agent = resolve.ResolvedAgent(
+        name="KubernetesAgent",
+        provider="first",
+        strategy="native-thinking",
+        max_iterations=limit,
+        servers=("k8s",),
+        custom_instructions="",
+        server_instructions=(),
+    )
+    opening = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="alert"))
+    started = entries.ExecutionStarted(
+        stage="data-collection",
+        execution="data-collection/1",
+        agent=agent,
+        tools=tuple(toolbox.specs),
+        messages=opening,
+    )
+    return memory.MemoryJournal(subject, entries.StageStarted(stage="data-collection"), started)
+
+
+def log(journal: ports.Journal) -> messages.Log:
+    return journal.record.execution("data-collection/1").log
+
+
+def results(journal: ports.Journal) -> dict[str, messages.Message]:
+    found = [entry for entry in log(journal) if isinstance(entry, messages.Message)]
+    return {message.call_id: message for message in found if message.role == "tool"}
+
+
+async def run(
+    journal: ports.Journal, model: ports.Model, toolbox: ports.Toolbox, *, timeout: float = 5.0
+) -> entries.ExecutionEnded:
+    execution = journal.record.execution("data-collection/1")
+    return await loop.Loop(execution=execution, model=model, toolbox=toolbox, journal=journal, timeout=timeout).run()
+
+
+class Interrupted:
+    """Gives other answers first, one a call, and only then follows its script."""
+
+    def __init__(self, model: memory.ScriptedModel, *others: messages.Message) -> None:
+        self._model = model
+        self._others = list(others)
+
+    async def ask(self, request: ports.Request) -> ports.Answer:
+        answer = await self._model.ask(request)
+        return replace(answer, message=self._others.pop(0)) if self._others else answer
+
+
+class HangingModel:
+    """Never answers."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.requests = 0
+        self.closed = 0
+
+    async def ask(self, _: ports.Request) -> ports.Answer:
+        self.requests += 1
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+        raise AssertionError
+
+
+async def test_a_straight_run_ends_with_the_models_conclusion(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    ended = await run(journal, model, toolbox)
+    assert ended == entries.ExecutionEnded(
+        execution="data-collection/1", outcome="Completed", text="It is out of memory."
+    )
+    assert len(journal.facts) == 2 + COMMITS
+    assert [request.tools == tuple(toolbox.specs) for request in model.requests] == [True] * 3
+
+
+async def test_a_write_commits_alone_and_results_reach_the_model_in_call_order(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    await run(journal, model, toolbox)
+    batches = [
+        [ran.call.name for ran in fact.runs] for fact in journal.facts if isinstance(fact, entries.ToolsAnswered)
+    ]
+    assert batches == [["k8s.restart"], ["k8s.get", "k8s.list"], ["k8s.get"]]
+    shown = [message for message in model.requests[1].messages if message.role == "tool"]
+    assert [message.tool_name for message in shown] == ["k8s.get", "k8s.restart", "k8s.list"]
+    assert [message.text for message in shown] == ["CrashLoopBackOff", "restarted", "web-0"]
+
+
+async def test_reads_of_one_answer_run_side_by_side(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    class Meeting(memory.DictToolbox):
+        """Its reads wait for each other; its write is alone."""
+
+        async def call(self, call: messages.ToolCall) -> ports.ToolOutput:
+            running.append(call.name)
+            if len(journal.facts) == 4:
+                await both.wait()
+            else:
+                assert running == [call.name]
+            output = await super().call(call)
+            running.remove(call.name)
+            return output
+
+    running: list[str] = []
+    both = asyncio.Barrier(2)
+    async with asyncio.timeout(5):
+        await run(journal, model, Meeting(toolbox.answers, writing=["k8s.restart"]))
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+async def test_a_crash_at_any_commit_repeats_nothing_that_was_committed(
+    subject: record.Subject,
+    journal: memory.MemoryJournal,
+    doomed_journal: ports.Journal,
+    script: tuple[messages.Message, ...],
+    model: memory.ScriptedModel,
+    toolbox: memory.DictToolbox,
+) -> None:
+    faultless = memory.MemoryJournal(subject, *journal.facts)
+    await run(faultless, memory.ScriptedModel(*script), memory.DictToolbox(toolbox.answers, writing=["k8s.restart"]))
+    with pytest.raises(failpoints.TriggeredError):
+        await run(doomed_journal, model, toolbox)
+    kept = results(journal)
+    answered = sum(isinstance(fact, entries.Answered) for fact in journal.facts)
+    called_before, asked_before = len(toolbox.called), len(model.requests)
+
+    second = memory.MemoryJournal(subject, *journal.facts)
+    assert (await run(second, model, toolbox)).text == "It is out of memory."
+
+    assert not kept.keys() & {call.id for call in toolbox.called[called_before:]}
+    assert len(model.requests) - asked_before == 3 - answered
+    sent = Counter(call.id for call in toolbox.called)
+    assert sent["0.1"] <= 1, "the write was repeated"
+    assert max(sent.values()) <= 2
+    doubts = {call_id for call_id, message in results(second).items() if message.in_doubt}
+    assert doubts == ({"0.1"} if answered and "0.1" not in kept else set())
+    same = results(faultless)
+    assert [same[e.call_id] if isinstance(e, messages.Message) and e.in_doubt else e for e in log(second)] == log(
+        faultless
+    )
+
+
+async def test_a_doubt_is_told_to_the_model_and_counts_as_an_error(
+    subject: record.Subject, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    asked = replace(asks("k8s.restart"), calls=(messages.ToolCall(id="0.0", name="k8s.restart", arguments="{}"),))
+    call = entries.ModelCall(provider="first", model="m", seconds=0)
+    await journal.commit(entries.Answered(execution="data-collection/1", messages=(asked,), call=call))
+    model = memory.ScriptedModel(asked)
+    await run(journal, model, toolbox)
+    told = model.requests[0].messages[-1]
+    assert (told.text, told.failed, told.in_doubt, toolbox.called) == (loop.IN_DOUBT, True, True, [])
+
+
+async def test_a_write_that_fails_is_an_answer_and_not_a_doubt(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    class Refusing(memory.DictToolbox):
+        async def call(self, _: messages.ToolCall) -> ports.ToolOutput:
+            return ports.ToolOutput(text="forbidden", failed=True)
+
+    await run(journal, memory.ScriptedModel(asks("k8s.restart")), Refusing(toolbox.answers, writing=["k8s.restart"]))
+    (result,) = results(journal).values()
+    assert (result.text, result.failed, result.in_doubt) == ("forbidden", True, False)
+
+
+@pytest.mark.parametrize("script", [(asks("k8s.get", "k8s.get"), asks("k8s.get", "k8s.restart"), says("done"))])
+async def test_call_ids_are_ours_whatever_the_model_calls_them(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    await run(journal, model, toolbox)
+    assert sorted(call.id for call in toolbox.called) == ["0.0", "0.1", "1.0", "1.1"]
+    assert results(journal).keys() == {"0.0", "0.1", "1.0", "1.1"}
+
+
+async def test_a_tool_that_was_not_pinned_at_the_start_is_not_called(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    grown = memory.DictToolbox({**toolbox.answers, "k8s.delete": "deleted"}, writing=["k8s.restart", "k8s.delete"])
+    await run(journal, memory.ScriptedModel(asks("k8s.delete")), grown)
+    (result,) = results(journal).values()
+    assert result.failed
+    assert grown.called == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        (fails("timeout"), asks("k8s.get"), fails("timeout"), says("done")),
+        (fails("rejected"), fails("timeout"), asks("k8s.get"), fails("rejected"), says("done")),
+    ],
+)
+async def test_a_failure_leaves_no_message(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    await run(journal, model, toolbox)
+    sent = [[message.role for message in request.messages] for request in model.requests]
+    assert sent[-1] == ["system", "user", "assistant", "tool"]
+    assert sent.count(["system", "user"]) == len(sent) - 2
+
+
+@pytest.mark.parametrize(
+    "blank", [says(""), says(" \n"), messages.Message(role="assistant", thinking="hm"), asks(state=["s"])]
+)
+async def test_a_blank_answer_leaves_no_message(
+    journal: memory.MemoryJournal,
+    model: memory.ScriptedModel,
+    toolbox: memory.DictToolbox,
+    blank: messages.Message,
+) -> None:
+    await run(journal, Interrupted(model, blank, blank), toolbox)
+    assert blank not in log(journal)
+    assert [request.messages for request in model.requests[1:3]] == [model.requests[0].messages] * 2
+    failures = [entry for entry in log(journal) if isinstance(entry, messages.Failure)]
+    assert failures == [fails("rejected", "the model gave an empty answer")] * 2
+
+
+@pytest.mark.parametrize("limit", [2])
+@pytest.mark.parametrize(
+    "script", [(asks("k8s.get", state=["a"]), asks("k8s.get", state=["b"]), asks("k8s.get", text="so", state=["c"]))]
+)
+async def test_beyond_the_limit_it_must_conclude_without_tools(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    ended = await run(journal, model, toolbox)
+    assert (ended.outcome, ended.text) == ("Completed", "so")
+    assert [bool(request.tools) for request in model.requests] == [True, True, False]
+    assert model.requests[2].messages[-1] == prompts.CONCLUDE
+    assert len(toolbox.called) == 2, "a call in the conclusion was run"
+    *earlier, conclusion = [e for e in log(journal) if isinstance(e, messages.Message) and e.role == "assistant"]
+    assert [message.provider_state and message.provider_state.data for message in earlier] == [["a"], ["b"]]
+    assert (conclusion.calls, conclusion.provider_state) == ((), None)
+
+
+@pytest.mark.parametrize("limit", [1])
+@pytest.mark.parametrize("script", [(asks("k8s.get"), asks("k8s.get"))])
+async def test_calls_instead_of_a_conclusion_are_rejected_until_it_is_given_up(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    ended = await run(journal, model, toolbox)
+    assert ended.outcome == "Failed"
+    assert ended.text == "no conclusion after 3 model calls: the model gave tool calls instead of a conclusion"
+    assert len(toolbox.called) == 1
+
+
+@pytest.mark.parametrize("limit", [1])
+@pytest.mark.parametrize(
+    "script", [(fails("timeout"), says("done")), (fails("rejected"), fails("rejected"), says("done"))]
+)
+async def test_a_conclusion_is_forced_even_where_nothing_was_answered_yet(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    assert (await run(journal, model, toolbox)).outcome == "Completed"
+    assert not model.requests[-1].tools
+
+
+@pytest.mark.parametrize("limit", [3])
+@pytest.mark.parametrize(
+    ("script", "requests", "text"),
+    [
+        ((fails("rejected", "flooded"),) * 9, 5, "no conclusion after 5 model calls: flooded"),
+        ((fails("timeout", "slow"),) * 9, 2, "two timeouts in a row: slow"),
+        ((fails("timeout"), fails("fatal", "the key is invalid")), 2, "the key is invalid"),
+    ],
+)
+async def test_a_model_that_never_answers_is_given_up(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox, requests: int, text: str
+) -> None:
+    ended = await run(journal, model, toolbox)
+    assert (ended.outcome, ended.text, len(model.requests)) == ("Failed", text, requests)
+
+
+async def test_silence_is_ended_by_the_iterations_time_limit(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    model = HangingModel()
+    ended = await run(journal, model, toolbox, timeout=0.01)
+    assert ended.text == "two timeouts in a row: the model did not answer within 0.01 s"
+    assert (model.requests, model.closed) == (2, 2)
+
+
+async def test_cancellation_ends_the_model_call_and_commits_nothing(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    model, before = HangingModel(), list(journal.facts)
+    task = asyncio.create_task(run(journal, model, toolbox))
+    await model.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert model.closed == 1
+    assert journal.facts == before
+
+
+async def test_nothing_is_sent_once_the_lease_is_lost(
+    subject: record.Subject, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    class Fenced(memory.ScriptedModel):
+        """Its answer comes when another worker already has the investigation."""
+
+        async def ask(self, request: ports.Request) -> ports.Answer:
+            journal.lose_lease()
+            return await super().ask(request)
+
+    model, before = Fenced(asks("k8s.get")), list(journal.facts)
+    for _ in range(2):
+        with pytest.raises(ports.LeaseLostError):
+            await run(journal, model, toolbox)
+        assert (len(model.requests), toolbox.called, journal.facts) == (1, [], before)
+
+
+@pytest.mark.parametrize(("commits", "called"), [(1, []), (2, ["0.1"]), (3, ["0.1", "0.2"])])
+async def test_no_tool_is_called_once_the_lease_is_lost(
+    subject: record.Subject,
+    journal: memory.MemoryJournal,
+    toolbox: memory.DictToolbox,
+    commits: int,
+    called: list[str],
+) -> None:
+    class Fenced(memory.MemoryJournal):
+        """Another worker has the investigation after some commits."""
+
+        async def commit(self, entry: entries.Entry) -> None:
+            await super().commit(entry)
+            if len(self.facts) == 2 + commits:
+                self.lose_lease()
+
+    model = memory.ScriptedModel(asks("k8s.get", "k8s.restart", "k8s.restart"))
+    with pytest.raises(ports.LeaseLostError):
+        await run(Fenced(subject, *journal.facts), model, toolbox)
+    assert [call.id for call in toolbox.called] == called

@@ -1,0 +1,204 @@
+"""Limits and retries around a provider, which is here a small one of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+from tarsy.config import platform
+from tarsy.llm import model, provider
+from tarsy.transcript import entries, messages, ports
+
+REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
+USAGE = messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
+WHOLE = (provider.Text("It is "), provider.Usage(USAGE), provider.Text("memory."), provider.Finish(None))
+HANG = "hang"
+
+Step = provider.StreamEvent | provider.ProviderError | str
+
+
+class Provider:
+    """Streams one of its tries after the other, the last one for ever."""
+
+    model = "fake-1"
+
+    def __init__(self, *tries: tuple[Step, ...]) -> None:
+        self._tries = tries
+        self.requests = 0
+        self.open = 0
+        self.most_open = 0
+        self.ended = asyncio.Event()
+
+    async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+        assert request == REQUEST
+        steps = self._tries[min(self.requests, len(self._tries) - 1)]
+        self.requests += 1
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            for step in steps:
+                if isinstance(step, provider.ProviderError):
+                    raise step
+                if isinstance(step, str):
+                    await asyncio.Event().wait()
+                else:
+                    await asyncio.sleep(0)
+                    yield step
+        finally:
+            self.open -= 1
+            self.ended.set()
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+@pytest.fixture(autouse=True)
+def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "FIRST_BACKOFF", 0.0)
+
+
+def limited(source: Provider, **limits: object) -> model.LimitedModel:
+    return model.LimitedModel("first", source, limits=platform.Limits.model_validate(limits))
+
+
+async def failure(source: Provider, **limits: object) -> ports.ModelError:
+    with pytest.raises(ports.ModelError) as error:
+        await limited(source, **limits).ask(REQUEST)
+    assert source.open == 0
+    return error.value
+
+
+def errors(call: entries.ModelCall) -> list[str]:
+    return [attempt.error for attempt in call.attempts]
+
+
+async def test_the_pieces_of_a_stream_become_one_answer() -> None:
+    call = provider.Call("k8s.get", '{"name": "web-0"}')
+    stream = (provider.Thinking("hm "), *WHOLE[:3], provider.Thinking("so"), call, call, provider.Finish([{"s": "x"}]))
+    answer = await limited(Provider(stream)).ask(REQUEST)
+    asked = messages.ToolCall(id="", name="k8s.get", arguments='{"name": "web-0"}')
+    assert answer.message == messages.Message(
+        role="assistant",
+        text="It is memory.",
+        thinking="hm so",
+        calls=(asked, asked),
+        provider_state=messages.ProviderState(provider="first", data=[{"s": "x"}]),
+    )
+    assert (answer.call.provider, answer.call.model, answer.call.attempts) == ("first", "fake-1", ())
+
+
+async def test_the_last_count_of_tokens_is_the_calls() -> None:
+    early = provider.Usage(messages.Usage(input_tokens=100, total_tokens=100))
+    answer = await limited(Provider((early, *WHOLE))).ask(REQUEST)
+    assert answer.call.usage == USAGE
+
+
+async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
+    stream = (provider.Text("a\x00\ud83d"), provider.Text("\udca5"), provider.Thinking("\ud800"), provider.Finish(None))
+    answer = await limited(Provider(stream)).ask(REQUEST)
+    assert (answer.message.text, answer.message.thinking) == ("a\ufffd\U0001f4a5", "\ufffd")
+
+
+async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() -> None:
+    source = Provider((provider.RetryableError("429"),), (provider.Text("half"), provider.RetryableError("503")), WHOLE)
+    answer = await limited(source).ask(REQUEST)
+    assert answer.message.text == "It is memory.", "nothing of a failed attempt may be left in the answer"
+    assert errors(answer.call) == ["429", "503"]
+
+
+async def test_it_gives_up_after_four_attempts() -> None:
+    source = Provider((provider.RetryableError("503 overloaded"),))
+    error = await failure(source)
+    assert error.failure == messages.Failure(kind="fatal", text="first gave no answer in 4 attempts: 503 overloaded")
+    assert (source.requests, errors(error.call)) == (4, ["503 overloaded"] * 4)
+
+
+async def test_attempts_are_further_and_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "FIRST_BACKOFF", 0.02)
+    error = await failure(Provider((provider.RetryableError("503"),)))
+    assert 0.01 + 0.02 + 0.04 - 0.005 <= error.call.seconds < 2
+
+
+async def test_the_provider_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "FIRST_BACKOFF", 100.0)
+    answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(REQUEST)
+    assert 0.045 <= answer.call.seconds < 2
+
+
+async def test_a_provider_that_asks_for_too_much_time_is_given_up_at_once() -> None:
+    error = await failure(Provider((provider.RetryableError("429", after=21),)))
+    assert (error.failure.kind, error.failure.text) == ("fatal", "first gave no answer in 1 attempts: 429")
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"), [(provider.RejectedError("blocked"), "rejected"), (provider.FatalError("blocked"), "fatal")]
+)
+async def test_what_cannot_work_later_is_not_tried_again(raised: provider.ProviderError, kind: str) -> None:
+    source = Provider((raised,))
+    error = await failure(source)
+    assert (error.failure.kind, error.failure.text, source.requests) == (kind, "first: blocked", 1)
+
+
+@pytest.mark.parametrize("kind", [provider.RetryableError, provider.RejectedError, provider.FatalError])
+async def test_an_error_is_kept_as_text_that_the_store_can_hold(kind: type[provider.ProviderError]) -> None:
+    """Errors quote what a server sent, whole bodies included."""
+    error = await failure(Provider((kind("a\x00b\ud800 " + "x" * 1_000_000),)))
+    for text in (error.failure.text, *errors(error.call)):
+        assert "a\ufffdb\ufffd x" in text
+        assert len(text) < 10_000
+
+
+async def test_a_rejected_answer_costs_what_it_cost() -> None:
+    error = await failure(Provider((provider.Usage(USAGE), provider.RejectedError("blocked"))))
+    assert error.call.usage == USAGE
+
+
+@pytest.mark.parametrize("events", [(HANG,), (provider.Thinking("hm"), HANG)], ids=["first byte", "idle"])
+async def test_silence_is_a_broken_stream(events: tuple[Step, ...]) -> None:
+    longer = {"first_byte": "5s"} if len(events) == 2 else {"idle": "5s"}
+    answer = await limited(Provider(events, WHOLE), **{"first_byte": "20ms", "idle": "20ms", **longer}).ask(REQUEST)
+    assert errors(answer.call) == ["the provider was silent for 0.02 s"]
+
+
+@pytest.mark.parametrize("events", [(), (provider.Text("It is"),)])
+async def test_a_stream_that_ends_without_a_finish_is_tried_again(events: tuple[Step, ...]) -> None:
+    answer = await limited(Provider(events, WHOLE)).ask(REQUEST)
+    assert errors(answer.call) == ["the answer ended before it was whole"]
+
+
+@pytest.mark.parametrize(
+    "piece", [provider.Text("x" * 600), provider.Thinking("x" * 600), provider.Call("t", "x" * 600)]
+)
+async def test_a_flood_is_cut_off(piece: provider.StreamEvent) -> None:
+    error = await failure(Provider((piece, piece, HANG)), answer=1024)
+    assert (error.failure.kind, error.failure.text) == ("rejected", "first: the answer is longer than 1024 characters")
+
+
+@pytest.mark.parametrize("tries", [((HANG,),), ((provider.RetryableError("503", after=19),),)], ids=["stream", "wait"])
+async def test_cancellation_closes_the_stream_and_frees_its_slot(tries: tuple[tuple[Step, ...], ...]) -> None:
+    source = Provider(*tries, WHOLE)
+    limits = limited(source, provider_calls=1)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await limits.ask(REQUEST)
+    assert (source.requests, source.open) == (1, 0)
+    assert (await limits.ask(REQUEST)).message.text == "It is memory."
+
+
+async def test_calls_to_one_provider_at_once_are_limited() -> None:
+    source = Provider(WHOLE)
+    limits = limited(source, provider_calls=2)
+    await asyncio.gather(*(limits.ask(REQUEST) for _ in range(6)))
+    assert (source.requests, source.most_open) == (6, 2)
+
+
+async def test_who_waits_to_try_again_leaves_its_slot_to_others() -> None:
+    source = Provider((provider.RetryableError("429", after=19),), WHOLE)
+    limits = limited(source, provider_calls=1)
+    waiting = asyncio.create_task(limits.ask(REQUEST))
+    async with asyncio.timeout(5):
+        await source.ended.wait()
+        assert (await limits.ask(REQUEST)).message.text == "It is memory."
+    assert not waiting.done()
+    waiting.cancel()

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tarsy.config import load, platform
+
+DESIGN = """
+defaults: {llm_provider: google-default, iteration_strategy: native-thinking, max_iterations: 20}
+llm_providers:
+  google-default: {type: google, model: gemini-2.5-flash, api_key_env: GOOGLE_API_KEY}
+mcp_servers:
+  kubernetes-server:
+    transport: {type: stdio, command: kubernetes-mcp-server, args: [--read-only, --toolsets, core]}
+    instructions: Prefer namespaced queries.
+agents:
+  KubernetesAgent: {mcp_servers: [kubernetes-server], custom_instructions: "..."}
+queue: {slots: 50, lease: 20s, heartbeat: 5s}
+ingest: {alert_type_label: alert_type, default_alert_type: null}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "platform.yaml"
+
+
+def refused(file: Path) -> list[str]:
+    """The problems that the loader finds; each names the file."""
+    with pytest.raises(load.ConfigError) as error:
+        load.platform_file(file)
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith(f"{file}: ")
+    return [line.removeprefix(f"{file}: ") for line in lines]
+
+
+def test_the_designs_example_is_read(file: Path) -> None:
+    file.write_text(DESIGN)
+    loaded = load.platform_file(file)
+    server = loaded.mcp_servers["kubernetes-server"].transport
+    assert isinstance(server, platform.StdioTransport)
+    assert server.args == ["--read-only", "--toolsets", "core"]
+    assert (loaded.queue.lease, loaded.queue.heartbeat) == (timedelta(seconds=20), timedelta(seconds=5))
+
+
+def test_an_empty_file_is_all_defaults(file: Path) -> None:
+    file.write_text("# nothing yet\n")
+    loaded = load.platform_file(file)
+    assert loaded == platform.Platform()
+    assert loaded.limits.iteration == timedelta(minutes=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("agents: {A: {max_iteration: 3}}", "agents.A.max_iteration: Extra inputs are not permitted"),
+        ("agent: {}", "agent: Extra inputs are not permitted"),
+        ("agents: {A: {max_iterations: 0}}", "agents.A.max_iterations: Input should be greater than or equal to 1"),
+        ("defaults: {iteration_strategy: rect}", "defaults.iteration_strategy: Input should be 'native-thinking'"),
+        ("llm_providers: {g: {type: google}}", "llm_providers.g.model: Field required"),
+        ("llm_providers: {g: {type: x, model: m}}", "llm_providers.g.type: Input should be 'google'"),
+        (
+            "mcp_servers: {k: {transport: {type: tcp}}}",
+            "mcp_servers.k.transport: Input tag 'tcp' found using 'type' does not match any of the expected tags: 'stdio', 'http'",  # noqa: E501
+        ),
+        ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
+        ("[1]", "the file: Input should be a valid dictionary or instance of Platform"),
+        (
+            "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
+            "defaults.llm_provider: unknown provider 'x'. Available: a, b",
+        ),
+        ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider 'x'. Available: none"),
+        ("agents: {A: {mcp_servers: [x]}}", "agents.A.mcp_servers: unknown MCP server 'x'. Available: none"),
+    ],
+)
+def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: str, problem: str) -> None:
+    file.write_text(text)
+    assert refused(file) == [problem]
+
+
+def test_all_problems_are_told_at_once_each_with_the_file(file: Path) -> None:
+    file.write_text("agents: {A: {x: 1}, B: {y: 2}}")
+    with pytest.raises(load.ConfigError) as error:
+        load.platform_file(file)
+    assert [line.startswith(f"{file}: agents.") for line in str(error.value).splitlines()] == [True, True]
+
+
+@pytest.mark.parametrize("value", ["20", "20 s", "1.5s", "-1s", "s", "1h30m", "99999999999d"])
+def test_what_is_no_duration_is_refused_with_an_example(file: Path, value: str) -> None:
+    file.write_text(f"queue: {{lease: {value}}}")
+    (problem,) = refused(file)
+    assert problem.startswith("queue.lease: ")
+    assert "is not a duration: write a number and ms, s, m, h or d, such as 20s" in problem
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ("250ms", timedelta(milliseconds=250)),
+        ("90s", timedelta(seconds=90)),
+        ("5m", timedelta(minutes=5)),
+        ("2h", timedelta(hours=2)),
+        ("7d", timedelta(days=7)),
+    ],
+)
+def test_durations_are_read_in_every_unit(file: Path, value: str, meant: timedelta) -> None:
+    file.write_text(f"limits: {{iteration: {value}}}")
+    assert load.platform_file(file).limits.iteration == meant
+
+
+def test_a_heartbeat_that_is_not_below_the_lease_is_refused(file: Path) -> None:
+    file.write_text("queue: {lease: 5s, heartbeat: 5s}")
+    assert "heartbeat" in refused(file)[0]
+
+
+@pytest.mark.parametrize("name", ["my.server", "my server", ""])
+def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: str) -> None:
+    """Tools are `server.tool` inside and `server__tool` on the wire, which has letters, digits, `_` and `-`."""
+    file.write_text(f'mcp_servers: {{"{name}": {{transport: {{type: stdio, command: x}}}}}}')
+    assert "mcp_servers" in refused(file)[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b"a: [", "not YAML: "), (b"a: \xff\xfe", "not UTF-8"), (None, "No such file or directory")],
+)
+def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, problem: str) -> None:
+    if content is not None:
+        file.write_bytes(content)
+    assert problem in refused(file)[0]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tarsy.config import platform as platforms
+from tarsy.config import resolve
+from tarsy.resources import chain
+
+
+def make_chain(name: str, *types: str, created: str = "2026-11-21T20:00:00Z", uid: str = "u") -> chain.AgentChain:
+    spec = {"alertTypes": list(types), "stages": [{"name": "look", "agent": "KubernetesAgent"}]}
+    metadata = {"name": name, "uid": uid, "creationTimestamp": created}
+    return chain.AgentChain.model_validate({"metadata": metadata, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("others", "winner"),
+    [
+        ([], "mine"),
+        ([make_chain("younger", "A", created="2026-11-21T20:00:01Z")], "mine"),
+        ([make_chain("older", "A", created="2026-11-21T19:59:59Z")], "older"),
+        ([make_chain("same age", "A", uid="a")], "same age"),
+        ([make_chain("of another type", "B", created="2020-01-01T00:00:00Z")], "mine"),
+    ],
+)
+def test_the_oldest_chain_takes_the_type(others: list[chain.AgentChain], winner: str) -> None:
+    mine = make_chain("mine", "A", "C")
+    assert resolve.chain_for("A", [mine, *others]).metadata.name == winner
+    assert resolve.chain_for("A", [*others, mine]).metadata.name == winner
+
+
+@pytest.mark.parametrize(
+    ("chains", "types"), [([make_chain("x", "C", "B"), make_chain("y", "A", "B")], "A, B, C"), ([], "none")]
+)
+def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(chains: list[chain.AgentChain], types: str) -> None:
+    with pytest.raises(resolve.UnresolvedError) as error:
+        resolve.chain_for("X", chains)
+    assert str(error.value) == f"No chain found for alert type 'X'. Available alert types: {types}"
+
+
+def settle(
+    platform: platforms.Platform,
+    *,
+    agent: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+    stage: dict[str, Any] | None = None,
+) -> resolve.ResolvedAgent:
+    """Resolve the one stage of a chain, with these fields set on agent, chain and stage."""
+    own = platforms.Agent.model_validate({"mcp_servers": ["k8s"], **(agent or {})})
+    described = {
+        "alertTypes": ["A"],
+        "stages": [{"name": "look", "agent": "KubernetesAgent", **(stage or {})}],
+        **(spec or {}),
+    }
+    parsed = chain.Spec.model_validate(described)
+    changed = platform.model_copy(update={"agents": {"KubernetesAgent": own, "Other": own}})
+    return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=parsed.stages[0])
+
+
+@pytest.mark.parametrize(
+    ("agent", "spec", "stage", "expected"),
+    [
+        ({}, {}, {}, ("first", 20, ("k8s",))),
+        ({"llm_provider": "second", "max_iterations": 1}, {}, {}, ("second", 1, ("k8s",))),
+        (
+            {"llm_provider": "second", "max_iterations": 1},
+            {"llmProvider": "first", "maxIterations": 2, "mcpServers": []},
+            {},
+            ("first", 2, ()),
+        ),
+        (
+            {"mcp_servers": []},
+            {"llmProvider": "first", "maxIterations": 2, "mcpServers": []},
+            {"llmProvider": "second", "maxIterations": 3, "mcpServers": ["k8s"]},
+            ("second", 3, ("k8s",)),
+        ),
+        ({}, {"mcpServers": ["k8s"]}, {"mcpServers": []}, ("first", 20, ())),
+    ],
+    ids=["defaults", "agent", "chain, which clears", "stage", "stage, which clears"],
+)
+def test_the_most_specific_setting_wins_and_lists_replace(
+    platform: platforms.Platform, agent: dict[str, Any], spec: dict[str, Any], stage: dict[str, Any], expected: object
+) -> None:
+    found = settle(platform, agent=agent, spec=spec, stage=stage)
+    assert (found.provider, found.max_iterations, found.servers) == expected
+    assert (found.name, found.strategy) == ("KubernetesAgent", "native-thinking")
+
+
+@pytest.mark.parametrize(
+    ("stage", "problem"),
+    [
+        ({"agent": "X"}, "references unknown agent 'X'. Available agents: KubernetesAgent, Other"),
+        ({"llmProvider": "X"}, "references unknown LLM provider 'X'. Available LLM providers: first, second"),
+        ({"mcpServers": ["k8s", "X"]}, "references unknown MCP server 'X'. Available MCP servers: k8s"),
+    ],
+)
+def test_a_dangling_reference_is_named_with_its_place_and_what_there_is(
+    platform: platforms.Platform, stage: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(resolve.UnresolvedError) as error:
+        settle(platform, stage=stage)
+    assert str(error.value) == f"Chain 'c' stage 'look' {problem}"
+
+
+def test_without_any_provider_it_says_where_to_set_one(platform: platforms.Platform) -> None:
+    with pytest.raises(resolve.UnresolvedError, match=r"Chain 'c' stage 'look' has no LLM provider: set llmProvider"):
+        settle(platform.model_copy(update={"defaults": platforms.Defaults()}))
+
+
+def test_instructions_of_the_agents_own_servers_come_along(platform: platforms.Platform) -> None:
+    told = platform.mcp_servers["k8s"].model_copy(update={"instructions": "Prefer namespaced queries."})
+    changed = platform.model_copy(update={"mcp_servers": {"k8s": told, "silent": platform.mcp_servers["k8s"]}})
+    found = settle(changed, agent={"mcp_servers": ["silent", "k8s"], "custom_instructions": "Be brief."})
+    assert found.server_instructions == (("k8s", "Prefer namespaced queries."),)
+    assert found.custom_instructions == "Be brief."

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import pydantic
+import pytest
+import yaml
+from tarsy.resources import base, chain, investigation, schema
+from tarsy_dev import generate
+
+CRDS = {"agentchains": schema.agent_chain, "alertinvestigations": schema.alert_investigation}
+
+
+def nodes(node: dict[str, Any], at: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All nodes of a structural schema, with their places."""
+    yield at, node
+    for name, child in node.get("properties", {}).items():
+        yield from nodes(child, f"{at}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in node:
+            yield from nodes(node[key], f"{at}[]")
+
+
+def root(crd: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def test_the_committed_crds_are_what_the_models_say() -> None:
+    wanted = generate.crds()
+    assert {path.name for path in wanted} == {path.name for path in generate.CRDS.iterdir()}
+    for path, text in wanted.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run make generate"
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_every_string_and_list_is_bounded_and_every_list_says_how_it_merges(kind: str) -> None:
+    checked = 0
+    for at, node in nodes(root(CRDS[kind]()), kind):
+        match node["type"]:
+            case "string":
+                assert node.keys() & {"enum", "maxLength"} or node.get("format") == "date-time", at
+                checked += 1
+            case "array":
+                assert "maxItems" in node, at
+                assert node["x-kubernetes-list-type"] in ("atomic", "set", "map"), at
+                checked += 1
+        assert not node.keys() & {"$ref", "anyOf", "oneOf", "allOf", "$defs", "title"}, at
+    assert checked >= 10
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(str, id="a string without a bound"),
+        pytest.param(list[bool], id="a list without a bound"),
+        pytest.param(int | bool, id="a union"),
+        pytest.param(Annotated[list[str], pydantic.Field(max_length=3)], id="a list of strings without a bound"),
+        pytest.param(dict[str, str], id="a map of strings without a bound"),
+        pytest.param(tuple[int, int], id="a tuple"),
+        pytest.param(dict[str, Any], id="a map of anything"),
+        pytest.param(Any, id="anything"),
+    ],
+)
+def test_what_a_structural_schema_cannot_say_is_refused_with_its_place(kind: Any) -> None:
+    model = pydantic.create_model("Model", field=(kind, ...))
+    with pytest.raises(schema.UnstructuralError, match=r"^spec\.field"):
+        schema.of(model, at="spec")
+
+
+def test_optional_fields_references_and_constants_have_a_structural_form() -> None:
+    class Inner(base.Model):
+        only: Literal["x"]
+
+    class Outer(base.Model):
+        """Two
+        lines."""
+
+        inner_url: Annotated[Inner | None, pydantic.Field(description="Within.")] = None
+        many: Annotated[list[Inner], pydantic.Field(max_length=2)] = []
+        flag: bool = False
+
+    inner = {"type": "object", "properties": {"only": {"type": "string", "enum": ["x"]}}, "required": ["only"]}
+    assert schema.of(Outer, at="spec") == {
+        "type": "object",
+        "description": "Two lines.",
+        "properties": {
+            "innerURL": {**inner, "description": "Within."},
+            "many": {"type": "array", "items": inner, "maxItems": 2, "x-kubernetes-list-type": "atomic"},
+            "flag": {"type": "boolean", "default": False},
+        },
+    }
+
+
+def test_every_field_of_an_investigations_spec_is_immutable_by_a_rule_of_its_own() -> None:
+    spec = root(schema.alert_investigation())["properties"]["spec"]
+    assert {rule["fieldPath"] for rule in spec["x-kubernetes-validations"]} == {
+        f".{name}" for name in spec["properties"]
+    }
+
+
+CHAIN = """
+alertTypes: [KubePodCrashLooping]
+llmProvider: google-default
+maxIterations: 10
+stages:
+- {name: data-collection, agent: KubernetesAgent, mcpServers: []}
+- {name: analysis, agent: KubernetesAgent, iterationStrategy: native-thinking}
+"""
+INVESTIGATION = """
+alertType: KubePodCrashLooping
+alertData: "pod web-0 in namespace shop restarts every minute"
+startsAt: "2026-11-21T20:29:42.654000Z"
+"""
+
+
+@pytest.mark.parametrize(("kind", "text"), [(chain.Spec, CHAIN), (investigation.Spec, INVESTIGATION)])
+def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text: str) -> None:
+    written = yaml.safe_load(text)
+    read = kind.model_validate(written)
+    assert read.model_dump(mode="json", by_alias=True, exclude_none=True) == written
+    assert kind.model_validate_json(read.model_dump_json(by_alias=True)) == read
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"stage": []}, "stage"),
+        ({"alertTypes": []}, "alertTypes"),
+        ({"alertTypes": ["x" * 254]}, "alertTypes.0"),
+        ({"stages": []}, "stages"),
+        ({"stages": [{"name": "Big", "agent": "A"}]}, "stages.0.name"),
+        ({"stages": [{"name": "a", "agent": "A", "maxIterations": 101}]}, "stages.0.maxIterations"),
+        ({"stages": [{"name": "a"}]}, "stages.0.agent"),
+    ],
+)
+def test_a_chain_that_the_schema_would_refuse_is_refused_here_too(change: dict[str, Any], place: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as error:
+        chain.Spec.model_validate({**yaml.safe_load(CHAIN), **change})
+    assert [".".join(map(str, problem["loc"])) for problem in error.value.errors()] == [place]
+
+
+@pytest.mark.parametrize(
+    ("name", "wire"), [("alert_type", "alertType"), ("runbook_url", "runbookURL"), ("chain", "chain"), ("url", "url")]
+)
+def test_names_on_the_wire_are_camel_case_with_the_conventions_initialisms(name: str, wire: str) -> None:
+    assert base.camel(name) == wire

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tarsy.config import load, settings
+
+ENVIRONMENT = {"DATABASE_URL": "postgresql://u:p@127.0.0.1/t", "TARSY_WEBHOOK_TOKEN": "s3cret"}
+
+
+def read(
+    *,
+    environment: dict[str, str] | None = None,
+    listen: str = "127.0.0.1:8080",
+    role: settings.Role = "all",
+    insecure_dev: bool = False,
+) -> settings.Settings:
+    return settings.operator(
+        environment=ENVIRONMENT if environment is None else environment,
+        config=Path("platform.yaml"),
+        kubeconfig=None,
+        listen=listen,
+        role=role,
+        insecure_dev=insecure_dev,
+    )
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port"),
+    [("127.0.0.1:8080", "127.0.0.1", 8080), ("0.0.0.0:0", "0.0.0.0", 0), ("::1:8080", "::1", 8080)],  # noqa: S104
+)
+def test_settings_are_what_environment_and_flags_say(listen: str, host: str, port: int) -> None:
+    found = read(listen=listen)
+    assert (found.listen_host, found.listen_port, found.webhook_token) == (host, port, "s3cret")
+    assert found.database_url == ENVIRONMENT["DATABASE_URL"]
+
+
+@pytest.mark.parametrize("listen", ["8080", ":8080", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536"])
+def test_an_address_that_is_none_is_refused_with_an_example(listen: str) -> None:
+    with pytest.raises(load.ConfigError, match=rf"^--listen: '{listen}' is not HOST:PORT, such as 127\.0\.0\.1:8080$"):
+        read(listen=listen)
+
+
+@pytest.mark.parametrize("missing", ENVIRONMENT)
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_missing_variable_is_named(missing: str, empty: bool) -> None:
+    environment = {**ENVIRONMENT, missing: ""} if empty else {k: v for k, v in ENVIRONMENT.items() if k != missing}
+    with pytest.raises(load.ConfigError, match=f"^{missing} is not set: "):
+        read(environment=environment)
+
+
+def test_without_a_token_only_loopback_is_served() -> None:
+    environment = {"DATABASE_URL": "postgresql://u:p@127.0.0.1/t"}
+    assert read(environment=environment, insecure_dev=True).webhook_token is None
+    for host in ("0.0.0.0", "10.0.0.1"):  # noqa: S104
+        with pytest.raises(load.ConfigError, match=rf"--insecure-dev serves loopback only, not {host}: give --listen"):
+            read(environment=environment, listen=f"{host}:8080", insecure_dev=True)
+
+
+@pytest.mark.parametrize(
+    ("role", "served"),
+    [
+        ("all", {"controller", "worker", "api"}),
+        ("api", {"api"}),
+        ("worker", {"worker"}),
+        ("controller", {"controller"}),
+    ],
+)
+def test_a_process_plays_its_role_or_all_of_them(role: settings.Role, served: set[settings.Role]) -> None:
+    roles: list[settings.Role] = ["controller", "worker", "api"]
+    assert {other for other in roles if read(role=role).serves(other)} == served

@@ -1,0 +1,185 @@
+"""The toolbox on a real MCP server within the process: SDK and protocol are the real ones, only the pipe is memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import mcp
+import pytest
+from mcp import types
+from mcp.server import Server
+from tarsy.config import platform
+from tarsy.tools import toolbox
+from tarsy.transcript import messages
+
+NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+def tool(name: str, *, output: dict[str, Any] | None = None, **hints: bool) -> types.Tool:
+    annotations = types.ToolAnnotations(**hints) if hints else None
+    return types.Tool(
+        name=name, description=f"It can {name}.", input_schema=NAMED, output_schema=output, annotations=annotations
+    )
+
+
+TOOLS = [
+    tool("get", read_only_hint=True),
+    tool("scale", idempotent_hint=True, destructive_hint=True),
+    tool("restart", read_only_hint=False),
+    tool("delete"),
+    tool("typed.get", output={"type": "object", "required": ["phase"]}, read_only_hint=True),
+]
+
+
+async def _list(*_: object) -> types.ListToolsResult:
+    return types.ListToolsResult(tools=TOOLS)
+
+
+async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallToolResult:
+    arguments = asked.arguments or {}
+    match arguments.get("name"):
+        case "slow":
+            await asyncio.Event().wait()
+        case "refused":
+            raise mcp.MCPError(code=-32602, message="no such pod\x00")
+        case "broken":  # -32000 is any server's to use; the SDK uses it for a connection that closed
+            raise mcp.MCPError(code=-32000, message="database is locked")
+        case "lost":
+            raise mcp.MCPError(code=-32000, message="Connection closed")
+        case "failed":
+            return types.CallToolResult(content=[types.TextContent(type="text", text="forbidden")], is_error=True)
+        case "long":
+            return types.CallToolResult(content=[types.TextContent(type="text", text="x" * 5000)])
+    return types.CallToolResult(content=[types.TextContent(type="text", text=f"{asked.name} {arguments}")])
+
+
+class Connected:
+    """A server of the pool, with `client` or still without."""
+
+    def __init__(self, name: str, client: mcp.Client | None) -> None:
+        self.name = name
+        self.tools: Sequence[types.Tool] = TOOLS
+        self.problem = "" if client else "is not connected yet"
+        self.broken: list[mcp.Client] = []
+        self._client = client
+
+    async def client(self) -> mcp.Client:
+        if self._client is None:
+            await asyncio.Event().wait()
+        assert self._client is not None
+        return self._client
+
+    def broke(self, client: mcp.Client) -> None:
+        self.broken.append(client)
+
+
+@pytest.fixture
+async def k8s() -> AsyncIterator[Connected]:
+    """A connected server; its client has an owner task, as in the pool, because one task must enter and leave it."""
+    connected: asyncio.Future[mcp.Client] = asyncio.get_running_loop().create_future()
+    done = asyncio.Event()
+
+    async def own() -> None:
+        async with mcp.Client(Server("k8s", on_list_tools=_list, on_call_tool=_call)) as client:
+            connected.set_result(client)
+            await done.wait()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(own())
+        yield Connected("k8s", await connected)
+        done.set()
+
+
+@pytest.fixture
+def box(k8s: Connected) -> toolbox.PoolToolbox:
+    limits = platform.Limits.model_validate({"tool_call": "100ms", "tool_output": 1024})
+    return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits)
+
+
+def call(name: str, arguments: str = '{"name": "web-0"}') -> messages.ToolCall:
+    return messages.ToolCall(id="0.0", name=name, arguments=arguments)
+
+
+def test_a_tool_may_be_repeated_only_if_it_says_so(box: toolbox.PoolToolbox) -> None:
+    shown = {spec.name: spec.repeatable for spec in box.specs if spec.name.startswith("k8s.")}
+    assert shown == {
+        "k8s.get": True,
+        "k8s.scale": True,
+        "k8s.restart": False,
+        "k8s.delete": False,
+        "k8s.typed.get": True,
+    }
+    assert box.specs[0] == messages.ToolSpec(
+        name="k8s.get", description="It can get.", parameters=NAMED, repeatable=True
+    )
+
+
+def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
+    assert box.problems == ("MCP server 'prometheus' is not connected yet",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "failed"),
+    [
+        (call("k8s.get"), "get {'name': 'web-0'}", False),
+        (call("k8s.get", ""), "get {}", False),
+        (call("k8s.get", '{"name": "failed"}'), "forbidden", True),
+        (call("k8s.get", '{"name": "refused"}'), "'k8s' refused the call: no such pod\ufffd", True),
+        (call("k8s.get", '{"name": "slow"}'), "'k8s.get' did not answer within 0.1 s", True),
+        (
+            call("prometheus.get"),
+            "'prometheus.get' did not answer within 0.1 s: MCP server 'prometheus' is not connected yet",
+            True,
+        ),
+        (
+            call("k8s.get", '{"name": "long"}'),
+            "x" * 1024 + "\n[cut: 1024 of 5000 characters are shown; ask for less]",
+            False,
+        ),
+        (call("k8s.get", "[]"), "The arguments of 'k8s.get' cannot be used: expected a JSON object, not list", True),
+    ],
+    ids=["answer", "no arguments", "error", "refusal", "timeout", "away", "flood", "no object"],
+)
+async def test_a_call_is_answered_whatever_comes_of_it(
+    box: toolbox.PoolToolbox, asked: messages.ToolCall, text: str, failed: bool
+) -> None:
+    output = await box.call(asked)
+    assert (output.text, output.failed) == (text, failed)
+
+
+@pytest.mark.parametrize("arguments", ["{", "name=web-0", '{"name": "\\ud8', "[" * 100_000])
+async def test_arguments_that_are_no_json_are_an_error_for_the_model(box: toolbox.PoolToolbox, arguments: str) -> None:
+    output = await box.call(call("k8s.get", arguments))
+    assert output.failed
+    assert output.text.startswith("The arguments of 'k8s.get' cannot be used: ")
+
+
+async def test_an_answer_that_breaks_the_tools_own_schema_is_an_error_for_the_model(box: toolbox.PoolToolbox) -> None:
+    output = await box.call(call("k8s.typed.get"))
+    assert output.failed
+    assert "k8s" in output.text
+
+
+@pytest.mark.parametrize("name", ["k8s.nothing", "nothing.get", "get", "", "k8s", "k8s__get"])
+async def test_an_unknown_tool_is_answered_with_those_there_are(box: toolbox.PoolToolbox, name: str) -> None:
+    output = await box.call(call(name))
+    assert output.failed
+    assert output.text.startswith(f"There is no tool '{name}'. Available tools: k8s.get, k8s.scale, k8s.restart, ")
+
+
+async def test_a_connection_that_closes_under_a_call_is_reported_and_the_outcome_is_unknown(
+    box: toolbox.PoolToolbox, k8s: Connected
+) -> None:
+    output = await box.call(call("k8s.delete", '{"name": "lost"}'))
+    assert output.text == "The connection to 'k8s' closed during the call; its outcome is unknown"
+    assert (output.failed, k8s.broken) == (True, [await k8s.client()])
+
+
+async def test_a_servers_own_error_does_not_cost_others_their_connection(
+    box: toolbox.PoolToolbox, k8s: Connected
+) -> None:
+    output = await box.call(call("k8s.get", '{"name": "broken"}'))
+    assert (output.text, output.failed) == ("'k8s' refused the call: database is locked", True)
+    assert k8s.broken == []
