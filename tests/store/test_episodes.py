@@ -68,12 +68,12 @@ async def repeat(
     return known and known.investigation
 
 
-async def execute(database: databases.Database, statement: str, **values: str) -> None:
+async def execute(database: databases.Database, statement: str, **values: timedelta) -> None:
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text(statement), values)
 
 
-async def end(database: databases.Database, *, ago: str = "0") -> None:
+async def end(database: databases.Database, *, ago: timedelta = timedelta(0)) -> None:
     await execute(database, "UPDATE work SET state = 'ended'")
     await execute(database, "UPDATE investigations SET ended_at = clock_timestamp() - CAST(:ago AS interval)", ago=ago)
 
@@ -84,7 +84,7 @@ async def test_news_is_no_repeat(database: databases.Database) -> None:
 
 async def test_the_same_episode_is_counted_on_its_investigation(database: databases.Database) -> None:
     identity = await admit(database)
-    await end(database, ago="1 day")
+    await end(database, ago=timedelta(days=1))
     assert await repeat(database) == identity
     assert await repeat(database) == identity
     found = await history.summary(database, identity)
@@ -108,9 +108,9 @@ async def test_a_new_episode_of_an_open_investigation_is_counted_on_it(database:
     assert await repeat(database, starts_at=START + timedelta(hours=1)) == identity
 
 
-@pytest.mark.parametrize(("ago", "counted"), [("4 minutes", True), ("6 minutes", False)])
+@pytest.mark.parametrize(("ago", "counted"), [(timedelta(minutes=4), True), (timedelta(minutes=6), False)])
 async def test_a_new_episode_is_counted_until_the_cool_down_is_over(
-    database: databases.Database, *, ago: str, counted: bool
+    database: databases.Database, *, ago: timedelta, counted: bool
 ) -> None:
     identity = await admit(database)
     await end(database, ago=ago)
@@ -119,7 +119,7 @@ async def test_a_new_episode_is_counted_until_the_cool_down_is_over(
 
 async def test_an_episode_is_forgotten_after_the_window(database: databases.Database) -> None:
     await admit(database)
-    await end(database, ago="8 days")
+    await end(database, ago=timedelta(days=8))
     await execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
     assert await repeat(database) is None
 
@@ -140,7 +140,7 @@ async def test_repeats_at_once_are_all_counted(database: databases.Database) -> 
 
 async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database: databases.Database) -> None:
     await admit(database)
-    await end(database, ago="1 day")
+    await end(database, ago=timedelta(days=1))
     newest = await admit(database, starts_at=START + timedelta(days=1))
     known = await episodes.resolved(database, namespace="tarsy", fingerprint=FINGERPRINT)
     assert known is not None
