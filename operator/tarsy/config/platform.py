@@ -124,8 +124,8 @@ class Queue(Part):
     """How often a process renews its leases; well below `lease`."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     """Investigations that may wait for a worker; more are answered 503, so that their senders keep them."""
-    max_attempts: Annotated[int, Field(ge=1)] = 3
-    """Claims of one investigation before it is given up: it may be what ends the processes."""
+    max_attempts: Annotated[int, Field(ge=1)] = 5
+    """Claims in a row that bring no commit before an investigation is given up: it may be what ends the processes."""
 
     @model_validator(mode="after")
     def _beats_within_its_lease(self) -> Queue:

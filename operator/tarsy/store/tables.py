@@ -103,6 +103,7 @@ work = Table(
     Column("projected_seq", BigInteger, nullable=False, server_default="0"),
     _moment("queued_at", default=True),
     _text("cancel", nullable=True),
+    Column("fruitless", Integer, nullable=False, server_default="0"),
     CheckConstraint("cancel IN ('user', 'deleted')", name="work_cancel_check"),
     CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
 )

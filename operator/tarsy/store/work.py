@@ -48,6 +48,8 @@ class Claim:
     token: UUID
     attempts: int
     """Claims so far, this one included."""
+    fruitless: int
+    """Claims since the last commit, this one included: many say that the investigation ends its workers."""
     commits: int
     """Journal commits so far: the next one's precondition."""
     cancel: Cancellation | None
@@ -163,9 +165,9 @@ _CLAIM = text("""
   )
   UPDATE work
   SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
-      attempts = attempts + 1, seq = seq + 1
+      attempts = attempts + 1, fruitless = fruitless + 1, seq = seq + 1
   FROM next, started WHERE work.investigation = next.investigation
-  RETURNING work.investigation, token, attempts, commits, cancel, age
+  RETURNING work.investigation, token, attempts, fruitless, commits, cancel, age
 """)
 
 
@@ -180,6 +182,7 @@ async def claim(database: databases.Database, *, owner: UUID, lease: timedelta) 
         investigation=row.investigation,
         token=row.token,
         attempts=row.attempts,
+        fruitless=row.fruitless,
         commits=row.commits,
         cancel=row.cancel,
         age=float(row.age),
@@ -290,7 +293,8 @@ async def release(database: databases.Database, claim: Claim) -> None:
     async with database.begin() as connection:
         await connection.execute(
             text("""
-              UPDATE work SET state = 'queued', token = NULL, lease_until = NULL, attempts = attempts - 1, seq = seq + 1
+              UPDATE work SET state = 'queued', token = NULL, lease_until = NULL, seq = seq + 1,
+                attempts = attempts - 1, fruitless = greatest(fruitless - 1, 0)
               WHERE investigation = :investigation AND token = :token AND state = 'running'
             """),
             {"investigation": claim.investigation, "token": claim.token},
@@ -344,7 +348,7 @@ async def fence(connection: sqlalchemy_asyncio.AsyncConnection, claim: Claim, *,
     """Lock the row, count one commit and set `state`, if `claim` still holds and `commits` is the count so far."""
     result = await connection.execute(
         text("""
-          UPDATE work SET seq = seq + 1, commits = commits + 1, state = :state
+          UPDATE work SET seq = seq + 1, commits = commits + 1, fruitless = 0, state = :state
           WHERE investigation = :investigation AND token = :token AND commits = :commits AND state = 'running'
         """),
         {"investigation": claim.investigation, "token": claim.token, "commits": commits, "state": state},

@@ -1,7 +1,7 @@
 """Supervises one claim, from the lease to the last write, and owns the reason for which it ends.
 
     ended          the engine finished; its last commit ended the investigation
-    given up       claimed too often: it may be what ends the processes
+    given up       claimed too often without a commit in between: it may be what ends the processes
     cancelled      by spec.cancel, or because the object is gone: the last write says so
     timed out      its chain's deadline has passed: the last write says so
     lease lost     another worker has it: stop, write nothing
@@ -59,8 +59,8 @@ class Supervisor:
 
     async def _supervised(self, held: leases.Lease) -> entries.Ending:
         journal = await journals.PgJournal.open(self.database, claim=held.claim, clear_to_send=held.clear_to_send)
-        if held.claim.attempts > self.max_attempts and not held.stopped:
-            message = f"given up after {self.max_attempts} attempts: each ended with its worker"
+        if held.claim.fruitless > self.max_attempts and not held.stopped:
+            message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
             return await _end(journal, "Failed", reason="AttemptsExhausted", message=message)
         seconds = journal.record.subject.chain.active_deadline_seconds or DEFAULT_DEADLINE
         deadline = asyncio.get_running_loop().call_later(seconds - held.claim.age, held.stop, "deadline")

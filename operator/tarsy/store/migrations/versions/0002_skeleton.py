@@ -8,6 +8,7 @@ revision = "0002"
 down_revision = "0001"
 
 STATEMENTS = """
+ALTER TABLE work ADD COLUMN fruitless integer NOT NULL DEFAULT 0;
 ALTER TABLE work ADD COLUMN cancel text CHECK (cancel IN ('user', 'deleted'));
 ALTER TABLE investigations ADD COLUMN fingerprint text;
 ALTER TABLE investigations ADD COLUMN severity text;
