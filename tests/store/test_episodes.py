@@ -65,7 +65,7 @@ async def repeat(
         window=WINDOW,
         cooldown=COOLDOWN,
     )
-    return known and known.investigation
+    return known.investigation if known else None
 
 
 async def execute(database: databases.Database, statement: str, **values: timedelta) -> None:

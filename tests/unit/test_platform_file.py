@@ -64,7 +64,10 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "defaults.llm_provider: unknown provider 'x'. Available: a, b, google-default",
         ),
         ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider 'x'. Available: google-default"),
-        ("agents: {A: {mcp_servers: [x]}}", "agents.A.mcp_servers: unknown MCP server 'x'. Available: kubernetes-server"),
+        (
+            "agents: {A: {mcp_servers: [x]}}",
+            "agents.A.mcp_servers: unknown MCP server 'x'. Available: kubernetes-server",
+        ),
     ],
 )
 def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: str, problem: str) -> None:

@@ -74,6 +74,8 @@ def _token(environment: Mapping[str, str]) -> str | None:
             token = Path(path).read_text(encoding="utf-8").strip()
         except OSError as error:
             raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path}: not UTF-8: {error}") from error
         if not token:
             raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path} is empty")
         return token

@@ -10,6 +10,8 @@ or a late one, can do no harm.
 from __future__ import annotations
 
 import asyncio
+import bisect
+import json
 import logging
 import time
 from collections import deque
@@ -64,7 +66,9 @@ class Projector:
             self._hinted.clear()
             wait = POLL_SECONDS
             try:
-                for identity in await work.unprojected(self._database, limit=BATCH):
+                # The longest unwritten first: by age, a few busy old ones would use up every second's writes.
+                waiting = await work.unprojected(self._database, limit=BATCH)
+                for identity in sorted(waiting, key=self._written_at):
                     wait = min(wait, await self._project(identity))
             except (databases.StoreDownError, client.ClusterDownError) as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
@@ -94,6 +98,10 @@ class Projector:
         if found.state == "ended":
             self._shown.pop(identity, None)
         return POLL_SECONDS
+
+    def _written_at(self, identity: UUID) -> float:
+        """When its status was last written, in monotonic seconds; in the beginning, if never."""
+        return self._shown[identity].at if identity in self._shown else 0.0
 
     def _pause(self, identity: UUID, phase: str) -> float:
         """Seconds that this write has to wait; 0 notes that it is made now."""
@@ -143,6 +151,7 @@ def events_of(found: history.Summary) -> Iterator[objects.Event]:
 def status_of(found: history.Summary) -> investigation.Status:
     """The status that shows `found`."""
     started = {stage.name: stage for stage in found.stages}
+    analysis = _cut(found.final_analysis, FINAL_ANALYSIS_MAX)
     ended = sum(stage.ended_at is not None for stage in found.stages)
     running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
     return investigation.Status(
@@ -153,7 +162,7 @@ def status_of(found: history.Summary) -> investigation.Status:
         chain=_chain(found),
         progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else None,
         current_stage=None if found.ended_at else running,
-        stages=[_stage(name, started.get(name), ending=found.ending) for name in found.stage_names],
+        stages=[_stage(name, started.get(name), of=found) for name in found.stage_names],
         usage=investigation.Usage(
             input_tokens=found.input_tokens,
             output_tokens=found.output_tokens,
@@ -162,9 +171,9 @@ def status_of(found: history.Summary) -> investigation.Status:
             llm_calls=found.llm_calls,
             tool_calls=sum(stage.tool_calls for stage in found.stages),
         ),
-        final_analysis=found.final_analysis[:FINAL_ANALYSIS_MAX] or None,
-        final_analysis_truncated=len(found.final_analysis) > FINAL_ANALYSIS_MAX or None,
-        message=found.message[:MESSAGE_MAX] or None,
+        final_analysis=analysis or None,
+        final_analysis_truncated=analysis != found.final_analysis or None,
+        message=_cut(found.message, MESSAGE_MAX) or None,
         attempts=found.attempts,
         duplicates=found.duplicates,
         alert_status=found.alert_status,
@@ -190,7 +199,7 @@ def _conditions(found: history.Summary) -> list[base.Condition]:
             type=kind,
             status="True" if true else "False",
             reason=reason,
-            message=message[:MESSAGE_MAX],
+            message=_cut(message, MESSAGE_MAX),
             last_transition_time=at,
             observed_generation=found.generation,
         )
@@ -227,23 +236,33 @@ def _chain(found: history.Summary) -> investigation.ChainReference | None:
     )
 
 
-def _stage(name: str, stage: history.Stage | None, *, ending: str | None) -> investigation.StageStatus:
-    # What stopped the investigation stopped the stages that had not ended, too.
-    stops: dict[str | None, investigation.StagePhase] = {"Cancelled": "Cancelled", "TimedOut": "TimedOut"}
-    stopped = stops.get(ending)
+def _stage(name: str, stage: history.Stage | None, *, of: history.Summary) -> investigation.StageStatus:
     if stage is None:
-        return investigation.StageStatus(name=name, phase="Cancelled" if stopped else "Pending")
-    phases: dict[str | None, investigation.StagePhase] = {"Completed": "Completed", "Failed": "Failed"}
+        return investigation.StageStatus(name=name, phase="Cancelled" if of.ended_at else "Pending")
+    phase: investigation.StagePhase = "Running"
+    match stage.outcome or of.ending:  # what ended the investigation ended the stage that had not, too
+        case ("Completed" | "Failed" | "Cancelled" | "TimedOut") as end:
+            phase = end
     return investigation.StageStatus(
         name=name,
-        phase=phases.get(stage.outcome, stopped or "Running"),
+        phase=phase,
         start_time=stage.started_at,
-        completion_time=stage.ended_at,
+        completion_time=stage.ended_at or of.ended_at,
         iterations=stage.iterations,
         tool_calls=stage.tool_calls,
         tokens=stage.tokens,
-        message=stage.message[:MESSAGE_MAX] or None,
+        message=_cut(stage.message, MESSAGE_MAX) or None,
     )
+
+
+def _cut(text: str, longest: int) -> str:
+    """As much of `text` as `longest` bytes of the object's JSON hold."""
+    text = text[:longest]
+
+    def size(end: int) -> int:
+        return len(json.dumps(text[:end], ensure_ascii=False).encode()) - len('""')
+
+    return text[: bisect.bisect_right(range(1, len(text) + 1), longest, key=size)]
 
 
 def _duration(start: datetime | None, end: datetime | None) -> str | None:

@@ -47,7 +47,7 @@ def parse(body: bytes) -> Notification:
     data = payload.load(body)
     if not isinstance(data, dict) or data.get("version") != "4":
         found = data.get("version") if isinstance(data, dict) else type(data).__name__
-        raise payload.PayloadError(f'version: expected "4", Alertmanager\'s webhook format, not {found!r}')
+        raise payload.PayloadError(f'version: expected "4", Alertmanager\'s webhook format, not {found!r:.60}')
     if isinstance(data.get("alerts"), list):
         data["alerts"] = [{**alert, "raw": alert} if isinstance(alert, dict) else alert for alert in data["alerts"]]
     try:

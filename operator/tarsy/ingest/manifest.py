@@ -84,8 +84,8 @@ def of_alertmanager(
                 "groupLabels": notification.group_labels,
                 "externalURL": notification.external_url,
             },
-            indent=1,
             ensure_ascii=False,
+            separators=plain.COMPACT,
         )
     )
     digits = fingerprint(alert)
@@ -105,8 +105,8 @@ def of_alertmanager(
         alert_type=alert_type,
         fingerprint=digits,
         starts_at=alert.starts_at,
-        severity=alert.labels.get("severity", "")[:63] or None,
-        runbook_url=alert.annotations.get("runbook_url", "")[:2048] or None,
+        severity=mask(alert.labels.get("severity", ""))[:63] or None,
+        runbook_url=mask(alert.annotations.get("runbook_url", ""))[:2048] or None,
         source=source,
         labels=_labels(alert.labels, mask),
     )
@@ -124,8 +124,8 @@ def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None,
         name=f"{naming.slug(alert.alert_type, longest=42)}-{unique}",
         mask=mask,
         alert_type=alert.alert_type,
-        severity=alert.severity,
-        runbook_url=alert.runbook,
+        severity=mask(alert.severity or "")[:63] or None,
+        runbook_url=mask(alert.runbook or "")[:2048] or None,
         source=investigation.Source(type="api"),
     )
 
@@ -134,7 +134,7 @@ def _draft(data: str, *, namespace: str, name: str, mask: Mask, **fields: Any) -
     if len(data.encode()) > DATA_MAX:
         raise TooLargeError(f"alert data exceeds maximum size of {DATA_MAX} bytes")
     data = mask(data)
-    large = len(json.dumps(data)) > INLINE_MAX
+    large = len(json.dumps(data, ensure_ascii=False).encode()) > INLINE_MAX
     if large:
         reference = hashlib.sha256(data.encode()).hexdigest()[:32]
         fields["alert_data_ref"] = investigation.AlertDataRef(name=reference, size=len(data.encode()))

@@ -25,7 +25,8 @@ def load(body: bytes) -> Any:
 def places(error: pydantic.ValidationError) -> str:
     """What is wrong with a payload, and where."""
     return "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_input=False)
+        f"{'.'.join(map(str, problem['loc'])) or 'the body'}: {problem['msg']}"
+        for problem in error.errors(include_input=False)
     )
 
 

@@ -132,7 +132,7 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
     digest = hashlib.sha256(f"{uid} {event.reason} {event.message}".encode()).hexdigest()[:16]
     at = event.at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     body = {
-        "metadata": {"name": f"{name}.{digest}", "namespace": namespace},
+        "metadata": {"name": f"{name[:236].rstrip('-.')}.{digest}", "namespace": namespace},
         "involvedObject": {
             "apiVersion": base.API_VERSION,
             "kind": investigation.KIND,

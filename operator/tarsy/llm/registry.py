@@ -63,9 +63,14 @@ def _source(name: str, settings: platform.GoogleProvider, environment: Mapping[s
 def _key(settings: platform.GoogleProvider, environment: Mapping[str, str]) -> str:
     if settings.api_key_file is not None:
         try:
-            return settings.api_key_file.read_text(encoding="utf-8").strip()
+            read = settings.api_key_file.read_text(encoding="utf-8").strip()
         except OSError as error:
             raise UnusableError(f"api_key_file {settings.api_key_file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UnusableError(f"api_key_file {settings.api_key_file}: not UTF-8: {error}") from error
+        if not read:
+            raise UnusableError(f"api_key_file {settings.api_key_file} is empty")
+        return read
     if key := environment.get(settings.api_key_env):
         return key
     raise UnusableError(f"environment variable {settings.api_key_env} is not set")

@@ -73,7 +73,7 @@ async def admit(
     identity = UUID(subject.metadata.uid)
     async with database.begin() as connection:
         data, verdict = await _alert_data(connection, subject, verdict, mask=mask)
-        facts = _facts(subject, data) | _verdict(verdict)
+        facts = _facts(subject, data, mask=mask) | _verdict(verdict)
         insert = postgresql.insert(tables.investigations).values(**facts).on_conflict_do_nothing(index_elements=["id"])
         added = (await connection.execute(insert.returning(tables.investigations.c.id))).first() is not None
         if added:
@@ -110,7 +110,7 @@ async def _alert_data(
     return "", Refusal(reason="AlertDataNotFound", message=message)
 
 
-def _facts(subject: investigations.AlertInvestigation, data: str) -> dict[str, Any]:
+def _facts(subject: investigations.AlertInvestigation, data: str, *, mask: Callable[[str], str]) -> dict[str, Any]:
     spec, metadata = subject.spec, subject.metadata
     return {
         "id": UUID(metadata.uid),
@@ -120,8 +120,8 @@ def _facts(subject: investigations.AlertInvestigation, data: str) -> dict[str, A
         "alert_type": spec.alert_type,
         "alert_data": data,
         "fingerprint": spec.fingerprint,
-        "severity": spec.severity,
-        "runbook_url": spec.runbook_url,
+        "severity": spec.severity and messages.storable(mask(spec.severity)),
+        "runbook_url": spec.runbook_url and messages.storable(mask(spec.runbook_url)),
         "alert_status": "firing" if spec.fingerprint else None,
     }
 

@@ -70,10 +70,11 @@ class Lease:
 
     def stop(self, reason: StopReason) -> None:
         """Stop the run. The first reason holds, but that nothing can be written once the lease is lost."""
-        if reason == "lost" or self.stopped is None:
+        told = self.stopped is not None  # every heartbeat says it again; a second cancel would cut a clean-up short
+        if reason == "lost" or not told:
             self.stopped = reason
         self._renewed.set()
-        if self._on_stop is not None:
+        if self._on_stop is not None and not told:
             self._on_stop()
 
 
