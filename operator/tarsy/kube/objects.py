@@ -210,7 +210,7 @@ async def _errors() -> AsyncIterator[None]:
     try:
         yield
     except kubernetes.ApiException as error:
-        if error.status is None or error.status >= 500 or error.status in (408, 429):
+        if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429):
             raise client.ClusterDownError(f"the API server answers {error.status} {error.reason}") from error
         raise RefusedError(f"the API server answers {error.status}: {_message(error)}") from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -11,6 +11,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,7 @@ class Watcher:
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._stopping = False
 
     async def run(self) -> None:
         """Watch until cancelled; a WatchError when kopf ends by itself."""
@@ -67,8 +69,10 @@ class Watcher:
         try:
             await self._ended.wait()
         finally:
-            if self._loop is not None and self._stop is not None and thread.is_alive():
-                self._loop.call_soon_threadsafe(self._stop.set)
+            self._stopping = True  # before the look at `_loop`: the thread sets that first and looks here afterwards
+            if self._loop is not None and self._stop is not None:
+                with suppress(RuntimeError):  # its loop has closed: it ended by itself
+                    self._loop.call_soon_threadsafe(self._stop.set)
             await asyncio.to_thread(thread.join)
         raise WatchError("kopf ended by itself") from self._error
 
@@ -81,8 +85,10 @@ class Watcher:
             self._main.call_soon_threadsafe(self._ended.set, context=Context())
 
     async def _operator(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._stopping:
+            return
         await kopf.operator(
             registry=self._registry(),
             settings=_settings(),

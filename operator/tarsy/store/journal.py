@@ -67,6 +67,7 @@ class PgJournal:
     async def commit(self, entry: entries.Entry) -> None:
         """Keep `entry`. While the database is down, keep trying: what has been paid for is not thrown away."""
         await self.settle()
+        self.record.check(entry)
         failpoints.hit("journal.commit.before")
         self._unsettled = entry
         await self.settle()
@@ -155,6 +156,7 @@ class PgJournal:
             "id": entry.execution,
             "agent": _agent.dump_python(entry.agent, mode="json"),
             "tools": _tools.dump_python(entry.tools, mode="json"),
+            "opening": len(entry.messages),
         }
         await connection.execute(tables.executions.insert(), row)
         keys = {"investigation": row["investigation"], "stage": entry.stage, "execution": entry.execution}
@@ -276,13 +278,12 @@ def _execution(row: Any, *, said: list[Any], asked: list[Any]) -> record.Executi
     for position in range(len(conversation) + 1):
         log += [messages.Failure(kind=call.failure, text=call.failure_text) for at, call in failures if at == position]
         log += conversation[position : position + 1]
-    opening = asked[0].asked_with if asked else len(conversation)
     started = entries.ExecutionStarted(
         stage=row.stage,
         execution=row.id,
         agent=_agent.validate_python(row.agent),
         tools=_tools.validate_python(row.tools),
-        messages=tuple(conversation[:opening]),
+        messages=tuple(conversation[: row.opening]),
     )
     ended = row.outcome and entries.ExecutionEnded(
         execution=row.id,

@@ -173,13 +173,15 @@ executions = Table(
     _text("id", primary_key=True),
     Column("agent", JSON, nullable=False),
     Column("tools", JSON, nullable=False),
+    Column("opening", Integer, nullable=False),
     _moment("started_at", default=True),
     _moment("ended_at"),
     _text("outcome", nullable=True),
     _text("error", nullable=True),
     ForeignKeyConstraint(["investigation", "stage"], ["stages.investigation", "stages.name"], ondelete="CASCADE"),
 )
-"""What each agent runs with, fixed at its start. No output: its analysis is its last message."""
+"""What each agent runs with, fixed at its start; `opening` counts the messages that it began with. No output: its
+analysis is its last message."""
 
 messages = Table(
     "messages",

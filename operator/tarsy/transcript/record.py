@@ -55,30 +55,41 @@ class Record:
 
     def apply(self, entry: entries.Entry) -> None:
         """Add one fact; an OutOfOrderError says what it lacks."""
+        self.check(entry)
+        match entry:
+            case entries.StageStarted():
+                self.stages[entry.stage] = Stage()
+            case entries.ExecutionStarted():
+                execution = Execution(started=entry, log=list(entry.messages))
+                self.stages[entry.stage].executions[entry.execution] = execution
+            case entries.Answered():
+                self.execution(entry.execution).log.extend(entry.messages)
+            case entries.Unanswered():
+                self.execution(entry.execution).log.append(entry.failure)
+            case entries.ToolsAnswered():
+                self.execution(entry.execution).log.extend(run.result for run in entry.runs)
+            case entries.ExecutionEnded():
+                self.execution(entry.execution).ended = entry
+            case entries.StageEnded():
+                self.stages[entry.stage].ended = entry
+            case entries.InvestigationEnded():
+                self.ended = entry
+
+    def check(self, entry: entries.Entry) -> None:
+        """Raise an OutOfOrderError if `entry` cannot follow what there is: before it is written, not after."""
         if self.ended:
             raise OutOfOrderError(f"{self.subject.id} has ended; {type(entry).__name__} came after")
         match entry:
             case entries.StageStarted():
                 if entry.stage in self.stages:
                     raise OutOfOrderError(f"stage {entry.stage!r} has started already")
-                self.stages[entry.stage] = Stage()
             case entries.ExecutionStarted():
-                stage = self._open_stage(entry.stage)
-                if entry.execution in stage.executions:
+                if entry.execution in self._open_stage(entry.stage).executions:
                     raise OutOfOrderError(f"execution {entry.execution!r} has started already")
-                stage.executions[entry.execution] = Execution(started=entry, log=list(entry.messages))
-            case entries.Answered():
-                self._open_execution(entry.execution).log.extend(entry.messages)
-            case entries.Unanswered():
-                self._open_execution(entry.execution).log.append(entry.failure)
-            case entries.ToolsAnswered():
-                self._open_execution(entry.execution).log.extend(run.result for run in entry.runs)
-            case entries.ExecutionEnded():
-                self._open_execution(entry.execution).ended = entry
+            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered() | entries.ExecutionEnded():
+                self._open_execution(entry.execution)
             case entries.StageEnded():
-                self._open_stage(entry.stage).ended = entry
-            case entries.InvestigationEnded():
-                self.ended = entry
+                self._open_stage(entry.stage)
 
     def execution(self, name: str) -> Execution:
         """The execution of that name; an OutOfOrderError when it has not started."""
@@ -93,8 +104,6 @@ class Record:
             raise OutOfOrderError(f"stage {name!r} has {'ended' if stage else 'not started'}")
         return stage
 
-    def _open_execution(self, name: str) -> Execution:
-        found = self.execution(name)
-        if found.ended:
+    def _open_execution(self, name: str) -> None:
+        if self.execution(name).ended:
             raise OutOfOrderError(f"execution {name!r} has ended")
-        return found

@@ -109,6 +109,10 @@ class Keeper:
     def hold(self, claim: work.Claim, *, sent: float) -> Lease:
         """Keep `claim` from now on; `sent` is the monotonic time before it was asked for."""
         lease = Lease(claim, certain_until=sent + self._certain)
+        if (older := self._leases.get(claim.investigation)) is not None:
+            older.stop(
+                "lost"
+            )  # it passed while the database was away, and this process claimed the investigation again
         self._leases[claim.investigation] = lease
         return lease
 

@@ -57,6 +57,7 @@ CREATE TABLE executions (
   id            text NOT NULL,
   agent         json NOT NULL,
   tools         json NOT NULL,
+  opening       integer NOT NULL,
   started_at    timestamptz NOT NULL DEFAULT now(),
   ended_at      timestamptz,
   outcome       text,

@@ -1,0 +1,214 @@
+"""What kubectl makes is admitted: once, with the chain of that moment, or refused with what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tarsy.controller import investigations, workqueue
+from tarsy.kube import client, watch
+from tarsy.resources import base, investigation
+from tarsy.store import database as databases
+from tarsy.store import history, journal, work
+from tarsy_dev import children
+from tarsy_dev.controlplane import ControlPlane
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
+    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[databases.Database]:
+    database = databases.Database(database_url)
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def admission(cluster: client.Cluster, database: databases.Database) -> investigations.Admission:
+    return investigations.Admission(cluster=cluster, database=database)
+
+
+class Kubectl:
+    """What a person does in the test's namespace."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self._plane = plane
+        self._namespace = namespace
+
+    def __call__(self, *args: str, manifest: dict[str, Any] | None = None) -> str:
+        return self._plane.kubectl(*args, input=json.dumps(manifest) if manifest else None, namespace=self._namespace)
+
+    def investigate(self, alert_type: str) -> watch.Seen:
+        """Make an investigation; what the watch says of it."""
+        manifest = {
+            "apiVersion": base.API_VERSION,
+            "kind": investigation.KIND,
+            "metadata": {"name": "web-crash"},
+            "spec": {"alertType": alert_type, "alertData": "web-0 restarts"},
+        }
+        made = json.loads(self("create", "-f", "-", "-o", "json", manifest=manifest))["metadata"]
+        return watch.Seen(
+            namespace=made["namespace"], name=made["name"], uid=made["uid"], generation=made["generation"]
+        )
+
+    def chain(self, name: str, *alert_types: str, agent: str = "KubernetesAgent") -> None:
+        spec = {"alertTypes": list(alert_types), "stages": [{"name": "analysis", "agent": agent}]}
+        manifest = {"apiVersion": base.API_VERSION, "kind": "AgentChain", "metadata": {"name": name}, "spec": spec}
+        self("apply", "-f", "-", manifest=manifest)
+
+
+@pytest.fixture
+def kubectl(plane: ControlPlane, namespace: str) -> Kubectl:
+    return Kubectl(plane, namespace)
+
+
+async def summary(database: databases.Database, seen: watch.Seen) -> history.Summary:
+    found = await history.summary(database, UUID(seen.uid))
+    assert found is not None
+    return found
+
+
+async def claimed(database: databases.Database) -> journal.PgJournal | None:
+    """The journal of the next that waits, as a worker would open it."""
+
+    async def clear_to_send() -> None:
+        """Of a lease that nobody else wants."""
+
+    claim = await work.claim(database, owner=UUID(int=1), lease=timedelta(seconds=60))
+    if claim is None:
+        return None
+    return await journal.PgJournal.open(database, claim=claim, clear_to_send=clear_to_send)
+
+
+async def test_what_kubectl_made_is_admitted_once_whoever_sees_it(
+    admission: investigations.Admission,
+    cluster: client.Cluster,
+    database: databases.Database,
+    kubectl: Kubectl,
+) -> None:
+    kubectl.chain("pod-crash", "PodCrash")
+    seen = kubectl.investigate("PodCrash")
+    another_replica = investigations.Admission(cluster=cluster, database=database)
+    await asyncio.gather(admission.handle(seen), another_replica.handle(seen))
+    before = await summary(database, seen)
+    await admission.handle(seen)
+    await investigations.Admission(cluster=cluster, database=database).handle(seen)
+    assert await summary(database, seen) == before
+    assert (before.state, before.chain_name, before.chain_namespace, before.stage_names) == (
+        "queued",
+        "pod-crash",
+        seen.namespace,
+        ("analysis",),
+    )
+    assert await claimed(database) is not None
+    assert await claimed(database) is None
+
+
+async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
+    admission: investigations.Admission, database: databases.Database, kubectl: Kubectl
+) -> None:
+    kubectl.chain("pod-crash", "PodCrash")
+    seen = kubectl.investigate("PodCrash")
+    await admission.handle(seen)
+    kubectl.chain("pod-crash", "PodCrash", agent="AnotherAgent")
+    await admission.handle(seen)
+    kubectl("delete", "chain", "pod-crash")
+    journal = await claimed(database)
+    assert journal is not None
+    assert [stage.agent for stage in journal.record.subject.chain.stages] == ["KubernetesAgent"]
+    assert (await summary(database, seen)).chain_generation == 1
+
+
+async def test_without_a_chain_it_is_refused_after_the_grace_with_the_types_there_are(
+    admission: investigations.Admission,
+    database: databases.Database,
+    kubectl: Kubectl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kubectl.chain("b", "b")
+    kubectl.chain("a", "a", "c")
+    seen = kubectl.investigate("X")
+    with pytest.raises(workqueue.LaterError) as later:
+        await admission.handle(seen)
+    assert 0 < later.value.seconds <= 1
+    assert await history.summary(database, UUID(seen.uid)) is None
+
+    monkeypatch.setattr(investigations, "CHAIN_GRACE", 0.0)
+    await admission.handle(seen)
+    refused = await summary(database, seen)
+    assert (refused.state, refused.ending, refused.reason) == ("ended", "Failed", "ChainNotFound")
+    assert refused.message == "No chain found for alert type 'X'. Available alert types: a, b, c"
+    assert await claimed(database) is None
+
+
+async def test_a_chain_that_comes_within_the_grace_is_found(
+    admission: investigations.Admission, database: databases.Database, kubectl: Kubectl
+) -> None:
+    seen = kubectl.investigate("PodCrash")
+    with pytest.raises(workqueue.LaterError):
+        await admission.handle(seen)
+    kubectl.chain("pod-crash", "PodCrash")
+    await admission.handle(seen)
+    assert (await summary(database, seen)).chain_name == "pod-crash"
+
+
+async def test_an_object_that_is_gone_or_another_one_by_now_is_left_alone(
+    admission: investigations.Admission, database: databases.Database, kubectl: Kubectl
+) -> None:
+    kubectl.chain("pod-crash", "PodCrash")
+    first = kubectl.investigate("PodCrash")
+    kubectl("delete", "inv", "web-crash")
+    await admission.handle(first)
+    second = kubectl.investigate("PodCrash")
+    await admission.handle(first)
+    for left_alone in (first, second):
+        assert await history.summary(database, UUID(left_alone.uid)) is None
+    await admission.handle(second)
+    assert (await summary(database, second)).name == "web-crash"
+
+
+@pytest.fixture
+def nowhere(plane: ControlPlane, tmp_path: Path) -> Path:
+    """A kubeconfig for an API server that is away."""
+    (nobody,) = children.free_ports(1)
+    path = tmp_path / "config"
+    path.write_text(plane.kubeconfig().read_text().replace(plane.url, f"https://127.0.0.1:{nobody}"))
+    return path
+
+
+async def test_while_cluster_or_database_is_away_nothing_is_lost_and_nothing_is_refused(
+    admission: investigations.Admission,
+    cluster: client.Cluster,
+    database: databases.Database,
+    kubectl: Kubectl,
+    nowhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(investigations, "CHAIN_GRACE", 0.0)
+    kubectl.chain("pod-crash", "PodCrash")
+    seen = kubectl.investigate("PodCrash")
+    no_cluster = await client.connect(nowhere)
+    with pytest.raises(client.ClusterDownError):
+        await investigations.Admission(cluster=no_cluster, database=database).handle(seen)
+    await no_cluster.close()
+    no_database = databases.Database(f"postgresql://postgres@127.0.0.1:{children.free_ports(1)[0]}/postgres")
+    away = investigations.Admission(cluster=cluster, database=no_database)
+    for _ in range(2):  # what was not kept is not remembered as admitted
+        with pytest.raises(databases.StoreDownError):
+            await away.handle(seen)
+    await no_database.close()
+    assert await history.summary(database, UUID(seen.uid)) is None
+    await admission.handle(seen)
+    assert (await summary(database, seen)).state == "queued"

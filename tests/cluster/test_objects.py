@@ -1,0 +1,263 @@
+"""Our calls on the two kinds, and the kinds themselves, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarsy.kube import client, objects
+from tarsy.resources import base, investigation
+from tarsy_dev import children, proxy
+from tarsy_dev.controlplane import ControlPlane, KubectlError
+
+NOW = datetime(2026, 11, 22, 0, 14, 47, 535061, tzinfo=UTC)
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
+    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
+    yield cluster
+    await cluster.close()
+
+
+def manifest(namespace: str, **spec: str) -> dict[str, Any]:
+    return {
+        "apiVersion": base.API_VERSION,
+        "kind": investigation.KIND,
+        "metadata": {"name": "web-crash", "namespace": namespace},
+        "spec": {"alertType": "kubernetes", "alertData": "wéb-0 restarts <&>\n🚨", **spec},
+    }
+
+
+def a_status(sequence: int, *, finished: bool = False) -> investigation.Status:
+    ends = ["Finished", "Complete"] if finished else ["Reconciling"]
+    return investigation.Status(
+        sequence=sequence,
+        observed_generation=1,
+        phase="Completed" if finished else "Running",
+        conditions=[
+            base.Condition(
+                type=kind, status="True", reason="Because", last_transition_time=NOW, observed_generation=1
+            )
+            for kind in ("Accepted", *ends)
+        ],
+        chain=investigation.ChainReference(name="pod-crash", namespace="tarsy", generation=1),
+        progress="2/2" if finished else "1/2",
+        current_stage=None if finished else "analysis",
+        stages=[
+            investigation.StageStatus(name="collect", phase="Completed", start_time=NOW, completion_time=NOW),
+            investigation.StageStatus(name="analysis", phase="Running", start_time=NOW, iterations=2, tokens=1200),
+        ],
+        usage=investigation.Usage(input_tokens=1000, output_tokens=200, total_tokens=1200),
+        duration="1m32s",
+    )
+
+
+async def apply(cluster: client.Cluster, uid: str, status: investigation.Status) -> str:
+    return await objects.apply_status(cluster, namespace=cluster.namespace, name="web-crash", uid=uid, status=status)
+
+
+def on_the_wire(status: investigation.Status) -> Any:
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def shown(plane: ControlPlane, namespace: str) -> Any:
+    """The status as the API server has it."""
+    return json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=namespace))["status"]
+
+
+async def test_an_object_is_created_once_and_found_afterwards(cluster: client.Cluster) -> None:
+    assert await objects.get_investigation(cluster, namespace=cluster.namespace, name="web-crash") is None
+    asked = manifest(cluster.namespace, fingerprint="6eb8c03418906421", startsAt="2026-11-21T20:26:18.109994018Z")
+    first = await objects.create_investigation(cluster, asked)
+    again = await objects.create_investigation(cluster, manifest(cluster.namespace, alertType="another"))
+    assert not first.existed
+    assert again.existed
+    assert again.found == first.found
+    assert again.found.spec.alert_type == "kubernetes"
+    assert again.found.spec.alert_data == asked["spec"]["alertData"]
+    assert again.found.metadata.uid
+    assert again.found.metadata.generation == 1
+    assert await objects.get_investigation(cluster, namespace=cluster.namespace, name="web-crash") == first.found
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        pytest.param({"alertTyp": "x"}, "alertTyp", id="an unknown field"),
+        pytest.param({"alertData": ""}, "alertData", id="no alert"),
+        pytest.param({"alertData": "x" * (investigation.ALERT_DATA_MAX + 1)}, "alertData", id="too large an alert"),
+        pytest.param({"startsAt": "yesterday"}, "startsAt", id="a time that is none"),
+    ],
+)
+async def test_an_object_against_the_schema_is_refused_with_the_field_at_fault(
+    cluster: client.Cluster, spec: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(objects.RefusedError, match=complaint):
+        await objects.create_investigation(cluster, manifest(cluster.namespace, **spec))
+
+
+async def test_an_object_in_a_namespace_that_is_not_there_is_refused(cluster: client.Cluster) -> None:
+    with pytest.raises(objects.RefusedError, match="not found"):
+        await objects.create_investigation(cluster, manifest("nowhere"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"alertType": "another"}, {"alertData": "another"}, {"fingerprint": "added"}, {"startsAt": None}],
+    ids=["changed", "replaced", "added", "taken away"],
+)
+async def test_a_spec_cannot_be_changed(plane: ControlPlane, cluster: client.Cluster, change: dict[str, Any]) -> None:
+    await objects.create_investigation(cluster, manifest(cluster.namespace, startsAt="2026-11-21T20:26:18Z"))
+    (field,) = change
+    with pytest.raises(KubectlError, match=f"{field} cannot be changed: delete the investigation and create another"):
+        plane.kubectl(
+            "patch", "inv", "web-crash", "--type=merge", "-p", json.dumps({"spec": change}), namespace=cluster.namespace
+        )
+
+
+async def test_a_status_is_written_whole(plane: ControlPlane, cluster: client.Cluster) -> None:
+    made = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    assert shown(plane, cluster.namespace)["observedGeneration"] == -1
+    for status in (a_status(1), a_status(1), a_status(7, finished=True)):
+        assert await apply(cluster, made.found.metadata.uid, status) == "written"
+        assert shown(plane, cluster.namespace) == on_the_wire(status)
+
+
+async def test_a_status_never_lands_on_an_object_that_was_made_again_under_its_name(
+    plane: ControlPlane, cluster: client.Cluster
+) -> None:
+    first = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    assert await apply(cluster, first.found.metadata.uid, a_status(1)) == "written"
+    plane.kubectl("delete", "inv", "web-crash", namespace=cluster.namespace)
+    assert await apply(cluster, first.found.metadata.uid, a_status(2)) == "gone"
+    second = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    assert not second.existed
+    assert await apply(cluster, first.found.metadata.uid, a_status(2)) == "gone"
+    assert "sequence" not in shown(plane, cluster.namespace)
+
+
+async def test_a_status_older_than_the_one_that_is_there_is_refused(
+    plane: ControlPlane, cluster: client.Cluster
+) -> None:
+    made = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    await apply(cluster, made.found.metadata.uid, a_status(7, finished=True))
+    with pytest.raises(objects.RefusedError, match=r"status\.sequence never falls"):
+        await apply(cluster, made.found.metadata.uid, a_status(6))
+    assert shown(plane, cluster.namespace) == on_the_wire(a_status(7, finished=True))
+
+
+async def test_a_status_against_the_schema_is_a_refusal_and_not_taken_for_another_object(
+    cluster: client.Cluster,
+) -> None:
+    made = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    wrong = a_status(1).model_copy(update={"phase": "Cancelled"})
+    with pytest.raises(objects.RefusedError, match=r"status\.phase"):
+        await apply(cluster, made.found.metadata.uid, wrong)
+
+
+async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: client.Cluster) -> None:
+    assert await objects.list_chains(cluster, namespace=cluster.namespace) == []
+    spec = {
+        "alertTypes": ["PodCrash"],
+        "stages": [{"name": "analysis", "agent": "KubernetesAgent", "mcpServers": [], "maxIterations": 3}],
+    }
+    chain = {"apiVersion": base.API_VERSION, "kind": "AgentChain", "metadata": {"name": "pod-crash"}, "spec": spec}
+    plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.namespace)
+    (found,) = await objects.list_chains(cluster, namespace=cluster.namespace)
+    assert found.spec.model_dump(by_alias=True, exclude_none=True) == spec
+    assert found.metadata.uid
+    assert found.metadata.creation_timestamp
+
+
+def a_kubeconfig(plane: ControlPlane, namespace: str, *, port: int, path: Path) -> Path:
+    """The administrator's kubeconfig for another port of this machine."""
+    config = json.loads(plane.kubeconfig(namespace=namespace).read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    path.write_text(json.dumps(config))
+    return path
+
+
+async def test_an_api_server_that_is_away_is_said_to_be_down_and_serves_again(
+    plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read() -> object:
+        return await objects.get_investigation(far, namespace=namespace, name="web-crash")
+
+    monkeypatch.setattr(client, "REQUEST_SECONDS", 1.0)
+    async with asyncio.timeout(30), proxy.serve("127.0.0.1", int(plane.url.rpartition(":")[2])) as between:
+        config = a_kubeconfig(plane, namespace, port=between.port, path=tmp_path / "config")
+        far = await client.connect(config)
+        assert await read() is None
+        between.refuse()
+        between.cut()
+        for away in (read, lambda: objects.create_investigation(far, manifest(namespace))):
+            with pytest.raises(client.ClusterDownError, match="cannot be reached"):
+                await away()
+        await between.accept()
+        assert await read() is None
+        between.blackhole()
+        with pytest.raises(client.ClusterDownError, match="cannot be reached"):
+            await read()
+        between.heal()
+        between.cut()
+        assert await read() is None
+        await far.close()
+
+
+async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
+    plane: ControlPlane, cluster: client.Cluster, namespace: str
+) -> None:
+    """They may come back, as after a rotated token or a repaired role; a refused object is given up."""
+    made = await objects.create_investigation(cluster, manifest(namespace))
+    token = plane.kubectl("create", "token", "default", namespace=namespace).strip()
+    for user, given, answer in (("nobody", token, "403"), ("unknown", "rotated", "401")):
+        unable = await client.connect(plane.kubeconfig(namespace=namespace, user=user, token=given))
+        with pytest.raises(client.ClusterDownError, match=answer):
+            await objects.create_investigation(unable, manifest(namespace))
+        with pytest.raises(client.ClusterDownError, match=answer):
+            await apply(unable, made.found.metadata.uid, a_status(1))
+        await unable.close()
+
+
+async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(client.ConfigError, match="missing"):
+        await client.connect(tmp_path / "missing")
+
+
+async def test_kubectl_shows_tells_and_waits(plane: ControlPlane, cluster: client.Cluster) -> None:
+    def kubectl(*args: str) -> str:
+        return plane.kubectl(*args, namespace=cluster.namespace)
+
+    made = await objects.create_investigation(cluster, manifest(cluster.namespace))
+    await apply(cluster, made.found.metadata.uid, a_status(1))
+    header, row = (line.split() for line in kubectl("get", "inv").splitlines())
+    assert header == ["NAME", "ALERT", "CHAIN", "PHASE", "PROGRESS", "AGE"]
+    assert row[:-1] == ["web-crash", "kubernetes", "pod-crash", "Running", "1/2"]
+    header, row = (line.split() for line in kubectl("get", "ainv", "-o", "wide").splitlines())
+    assert header == ["NAME", "ALERT", "CHAIN", "PHASE", "PROGRESS", "STAGE", "DURATION", "TOKENS", "AGE"]
+    assert row[1:-1] == ["kubernetes", "pod-crash", "Running", "1/2", "analysis", "1m32s", "1200"]
+    assert "web-crash" in kubectl("get", "tarsy")
+    told = kubectl("explain", "inv.spec")
+    assert "alertType\t<string> -required-" in told
+    assert "The alert, as opaque text for the agents." in told
+
+    with pytest.raises(KubectlError, match="timed out"):
+        kubectl("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=0.1s")
+    await apply(cluster, made.found.metadata.uid, a_status(2, finished=True))
+    assert "condition met" in kubectl("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=10s")
+
+
+async def test_a_port_that_nobody_listens_on_is_a_cluster_that_is_down(
+    plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    (nobody,) = children.free_ports(1)
+    cluster = await client.connect(a_kubeconfig(plane, namespace, port=nobody, path=tmp_path / "config"))
+    with pytest.raises(client.ClusterDownError, match="cannot be reached"):
+        await objects.list_chains(cluster, namespace=namespace)
+    await cluster.close()

@@ -1,0 +1,283 @@
+"""Statuses: what the store knows, as the API server has it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tarsy.config import resolve
+from tarsy.controller import projector
+from tarsy.kube import client, objects
+from tarsy.resources import base, chain, investigation
+from tarsy.store import database as databases
+from tarsy.store import history, journal, work
+from tarsy.transcript import entries, messages
+from tarsy.worker import lease
+from tarsy_dev.controlplane import ControlPlane
+
+LEASE = timedelta(seconds=60)
+CHAIN = chain.AgentChain(
+    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
+    spec=chain.Spec(
+        alert_types=["kubernetes"],
+        stages=[chain.Stage(name=name, agent="KubernetesAgent") for name in ("collect", "analysis")],
+    ),
+)
+CALL = entries.ModelCall(
+    provider="google-default",
+    model="gemini-2.5-flash",
+    seconds=1.0,
+    usage=messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=3, total_tokens=123),
+)
+REFUSAL = work.Refusal(reason="ChainNotFound", message="No chain found for alert type 'x'. Available alert types: none")
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
+    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[databases.Database]:
+    database = databases.Database(database_url)
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+@contextlib.asynccontextmanager
+async def projecting(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[projector.Projector]:
+    running = projector.Projector(cluster=cluster, database=database)
+    task = asyncio.create_task(running.run())
+    try:
+        yield running
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def create(cluster: client.Cluster, name: str = "web-crash") -> investigation.AlertInvestigation:
+    manifest = {
+        "apiVersion": base.API_VERSION,
+        "kind": investigation.KIND,
+        "metadata": {"name": name, "namespace": cluster.namespace},
+        "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts"},
+    }
+    return (await objects.create_investigation(cluster, manifest)).found
+
+
+async def summary(database: databases.Database, subject: investigation.AlertInvestigation) -> history.Summary:
+    found = await history.summary(database, UUID(subject.metadata.uid))
+    assert found is not None
+    return found
+
+
+async def projected(database: databases.Database) -> None:
+    """Wait until the cluster shows what the store knows."""
+    async with asyncio.timeout(20):
+        while await work.unprojected(database, limit=1):
+            pass
+
+
+async def claimed(database: databases.Database) -> journal.PgJournal:
+    claim = await work.claim(database, owner=UUID(int=1), lease=LEASE)
+    assert claim is not None
+    held = lease.Lease(claim, certain_until=math.inf)
+    return await journal.PgJournal.open(database, claim=claim, clear_to_send=held.clear_to_send)
+
+
+def shown(plane: ControlPlane, subject: investigation.AlertInvestigation) -> Any:
+    """The object's status as the API server has it."""
+    got = plane.kubectl("get", "inv", subject.metadata.name, "-o", "json", namespace=subject.metadata.namespace)
+    return json.loads(got)["status"]
+
+
+def on_the_wire(found: history.Summary) -> Any:
+    return projector.status_of(found).model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def conditions(status: Any) -> dict[str, tuple[str, str]]:
+    return {condition["type"]: (condition["status"], condition["reason"]) for condition in status["conditions"]}
+
+
+def run_of(stage: str, *said: entries.Entry, outcome: entries.Outcome = "Completed") -> list[entries.Entry]:
+    """A stage from its start to its end, around what its agent did."""
+    agent = resolve.ResolvedAgent(
+        name="KubernetesAgent",
+        provider="google-default",
+        strategy="native-thinking",
+        max_iterations=20,
+        servers=(),
+        custom_instructions="",
+        server_instructions=(),
+    )
+    opening = (messages.Message(role="system", text="s"), messages.Message(role="user", text="alert"))
+    execution = f"{stage}/1"
+    return [
+        entries.StageStarted(stage=stage),
+        entries.ExecutionStarted(stage=stage, execution=execution, agent=agent, tools=(), messages=opening),
+        *said,
+        entries.ExecutionEnded(
+            execution=execution, outcome=outcome, text="no answer" if outcome == "Failed" else "done"
+        ),
+        entries.StageEnded(stage=stage, outcome=outcome, message="no answer" if outcome == "Failed" else ""),
+    ]
+
+
+def story() -> list[entries.Entry]:
+    """An investigation with calls, results, a failed stage and a long analysis."""
+    call = messages.ToolCall(id="0.0", name="k.pods_list", arguments="{}")
+    result = messages.Message(role="tool", text="[]", call_id="0.0", tool_name=call.name)
+    asked = messages.Message(role="assistant", calls=(call,))
+    fatal = messages.Failure(kind="fatal", text="no answer")
+    return [
+        *run_of(
+            "collect",
+            entries.Answered(execution="collect/1", messages=(asked,), call=CALL),
+            entries.ToolsAnswered(
+                execution="collect/1", runs=(entries.ToolRun(call=call, result=result, seconds=0.1),)
+            ),
+            entries.Unanswered(execution="collect/1", failure=fatal, call=CALL),
+            outcome="Failed",
+        ),
+        *run_of(
+            "analysis",
+            entries.Answered(
+                execution="analysis/1", messages=(messages.Message(role="assistant", text="done"),), call=CALL
+            ),
+        ),
+        entries.InvestigationEnded(
+            ending="CompletedWithErrors",
+            reason="StagesFailed",
+            message="stage 'collect' failed: " + "ü" * 2000,
+            final_analysis="🧯" * 9000,
+        ),
+    ]
+
+
+async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    subject = await create(cluster)
+    async with projecting(cluster, database) as running:
+
+        async def now() -> Any:
+            """The status, once it shows what the store knows; the two are compared whole."""
+            running.hint()
+            await projected(database)
+            status = await asyncio.to_thread(shown, plane, subject)
+            assert status == on_the_wire(await summary(database, subject))
+            return status
+
+        await work.admit(database, subject, CHAIN, mask=str)
+        status = await now()
+        assert (status["phase"], status["progress"], status["attempts"]) == ("Queued", "0/2", 0)
+        assert [stage["phase"] for stage in status["stages"]] == ["Pending", "Pending"]
+        assert conditions(status) == {"Accepted": ("True", "Admitted"), "Reconciling": ("True", "Queued")}
+
+        writing = await claimed(database)
+        first, *middle, last = story()
+        await writing.commit(first)
+        status = await now()
+        assert (status["phase"], status["currentStage"], status["attempts"]) == ("Running", "collect", 1)
+        assert conditions(status)["Reconciling"] == ("True", "Running")
+
+        for entry in middle:
+            await writing.commit(entry)
+        status = await now()
+        assert status["progress"] == "2/2"
+        assert [stage["phase"] for stage in status["stages"]] == ["Failed", "Completed"]
+        assert [(s["iterations"], s["toolCalls"], s["tokens"]) for s in status["stages"]] == [(2, 1, 246), (1, 0, 123)]
+
+        await writing.commit(last)
+        status = await now()
+        assert status["phase"] == "CompletedWithErrors"
+        assert set(conditions(status)) == {"Accepted", "Finished", "Complete"}
+        assert conditions(status)["Complete"] == ("True", "StagesFailed")
+        assert status["usage"] == {
+            "inputTokens": 300,
+            "outputTokens": 60,
+            "thinkingTokens": 9,
+            "totalTokens": 369,
+            "llmCalls": 3,
+            "toolCalls": 1,
+        }
+        assert status["finalAnalysis"] == "🧯" * 8192
+        assert status["finalAnalysisTruncated"]
+
+
+async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    subject = await create(cluster)
+    await work.admit(database, subject, REFUSAL, mask=str)
+    async with projecting(cluster, database):
+        await projected(database)
+    status = shown(plane, subject)
+    assert status == on_the_wire(await summary(database, subject))
+    assert status["phase"] == "Failed"
+    assert status["message"] == REFUSAL.message
+    assert conditions(status) == {
+        "Accepted": ("False", "ChainNotFound"),
+        "Finished": ("True", "ChainNotFound"),
+        "Failed": ("True", "ChainNotFound"),
+        "Stalled": ("True", "ChainNotFound"),
+    }
+    waited = plane.kubectl(
+        "wait", "inv/web-crash", "--for=condition=Failed", "--timeout=5s", namespace=cluster.namespace
+    )
+    assert "condition met" in waited
+
+
+async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    subject = await create(cluster)
+    await work.admit(database, subject, CHAIN, mask=str)
+    writing = await claimed(database)
+    await writing.commit(story()[0])
+    await writing.commit(entries.InvestigationEnded(ending="Failed", reason="AttemptsExhausted", message="given up"))
+    async with projecting(cluster, database):
+        await projected(database)
+    status = shown(plane, subject)
+    assert status["phase"] == "Failed"
+    assert "currentStage" not in status
+    assert "Running" not in [stage["phase"] for stage in status["stages"]]
+
+
+async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_tried_for_ever(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    deleted, replaced = await create(cluster, "deleted"), await create(cluster, "replaced")
+    for subject in (deleted, replaced):
+        await work.admit(database, subject, CHAIN, mask=str)
+        plane.kubectl("delete", "inv", subject.metadata.name, namespace=cluster.namespace)
+    replacement = await create(cluster, "replaced")
+    async with projecting(cluster, database):
+        await projected(database)
+    assert "sequence" not in shown(plane, replacement)
+
+
+async def test_replicas_that_project_at_once_leave_the_newest_status(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    subject = await create(cluster)
+    await work.admit(database, subject, CHAIN, mask=str)
+    writing = await claimed(database)
+    async with projecting(cluster, database) as one, projecting(cluster, database) as two:
+        for entry in story():
+            await writing.commit(entry)
+            one.hint()
+            two.hint()
+        await projected(database)
+    assert shown(plane, subject) == on_the_wire(await summary(database, subject))

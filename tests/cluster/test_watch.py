@@ -1,0 +1,155 @@
+"""kopf as a watcher: what is there and what comes is seen on the main loop, and its thread ends when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarsy.kube import client, watch
+from tarsy.resources import base, investigation
+from tarsy_dev import proxy
+from tarsy_dev.controlplane import ControlPlane
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
+    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
+    yield cluster
+    await cluster.close()
+
+
+def create(plane: ControlPlane, namespace: str, name: str) -> Any:
+    """Create an investigation with kubectl; the object as the API server has it."""
+    manifest = {
+        "apiVersion": base.API_VERSION,
+        "kind": investigation.KIND,
+        "metadata": {"name": name},
+        "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts"},
+    }
+    return json.loads(plane.kubectl("create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=namespace))
+
+
+class Seen:
+    """What was seen, and that it was seen where it belongs."""
+
+    def __init__(self) -> None:
+        self.namespaces: set[str] = set()
+        self._queue: asyncio.Queue[watch.Seen] = asyncio.Queue()
+
+    def __call__(self, seen: watch.Seen) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        self.namespaces.add(seen.namespace)
+        self._queue.put_nowait(seen)
+
+    async def of(self, uid: str) -> watch.Seen:
+        """The next that is seen of this object."""
+        async with asyncio.timeout(20):
+            while (seen := await self._queue.get()).uid != uid:
+                pass
+            return seen
+
+
+def kopf_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "kopf"]
+
+
+@contextlib.asynccontextmanager
+async def watching(cluster: client.Cluster) -> AsyncIterator[Seen]:
+    seen = Seen()
+    task = asyncio.create_task(watch.Watcher(cluster, namespace=cluster.namespace, seen=seen).run())
+    try:
+        yield seen
+    finally:
+        task.cancel()
+        async with asyncio.timeout(20):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        # kopf leaves its TLS connections to the end of its loop; what they would complain of is collected here.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    assert kopf_threads() == []
+
+
+async def test_objects_that_exist_and_objects_that_come_are_seen_and_left_as_they_are(
+    plane: ControlPlane, cluster: client.Cluster
+) -> None:
+    before = create(plane, cluster.namespace, "before")
+    async with watching(cluster) as seen:
+        found = await seen.of(before["metadata"]["uid"])
+        assert found == watch.Seen(
+            namespace=cluster.namespace, name="before", uid=before["metadata"]["uid"], generation=1
+        )
+        after = create(plane, cluster.namespace, "after")
+        assert (await seen.of(after["metadata"]["uid"])).name == "after"
+        plane.kubectl("delete", "inv", "after", namespace=cluster.namespace)
+        again = create(plane, cluster.namespace, "after")
+        assert (await seen.of(again["metadata"]["uid"])).name == "after"
+    now = json.loads(plane.kubectl("get", "inv", "before", "-o", "json", namespace=cluster.namespace))
+    assert now == before
+
+
+async def test_only_the_namespace_that_was_asked_for_is_watched(plane: ControlPlane, cluster: client.Cluster) -> None:
+    create(plane, "default", f"before-{cluster.namespace}")
+    async with watching(cluster) as seen:
+        first = create(plane, cluster.namespace, "first")
+        await seen.of(first["metadata"]["uid"])
+        create(plane, "default", f"after-{cluster.namespace}")
+        last = create(plane, cluster.namespace, "last")
+        await seen.of(last["metadata"]["uid"])
+    assert seen.namespaces == {cluster.namespace}
+
+
+async def test_a_watch_that_was_cut_sees_what_came_meanwhile(
+    plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    async with proxy.serve("127.0.0.1", int(plane.url.rpartition(":")[2])) as between:
+        config = json.loads(plane.kubeconfig(namespace=namespace).read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{between.port}"
+        (tmp_path / "config").write_text(json.dumps(config))
+        cluster = await client.connect(tmp_path / "config")
+        async with watching(cluster) as seen:
+            before = await asyncio.to_thread(create, plane, namespace, "before")
+            await seen.of(before["metadata"]["uid"])
+            between.refuse()
+            between.cut()
+            during = await asyncio.to_thread(create, plane, namespace, "during")
+            await between.accept()
+            await seen.of(during["metadata"]["uid"])
+        await cluster.close()
+
+
+STOP_AT_ONCE = """
+import asyncio, sys
+from pathlib import Path
+from tarsy.kube import client, watch
+
+async def main():
+    cluster = await client.connect(Path(sys.argv[1]))
+    for turns in range(4):
+        task = asyncio.create_task(watch.Watcher(cluster, namespace=cluster.namespace, seen=print).run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    await cluster.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_stop_right_after_the_start_ends_the_thread(plane: ControlPlane, namespace: str) -> None:
+    """In a process of its own: a thread that cannot be told to end would hang this one."""
+    kubeconfig = plane.kubeconfig(namespace=namespace)
+    done = subprocess.run([sys.executable, "-c", STOP_AT_ONCE, kubeconfig], timeout=30, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,196 @@
+"""The lease thread against a real Postgres, with leases of a second."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+import sqlalchemy
+from tarsy.resources import base, chain, investigation
+from tarsy.store import database as databases
+from tarsy.store import work
+from tarsy.transcript import ports
+from tarsy.worker import lease
+from tarsy_dev import postgres as launcher
+from tarsy_dev import proxy
+
+LEASE = timedelta(seconds=1)
+HEARTBEAT = timedelta(seconds=0.2)
+OWNER = UUID(int=1)
+CHAIN = chain.AgentChain(
+    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy"),
+    spec=chain.Spec(alert_types=["kubernetes"], stages=[chain.Stage(name="analysis", agent="KubernetesAgent")]),
+)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[databases.Database]:
+    """A database with one investigation that waits."""
+    database = databases.Database(database_url)
+    await database.migrate()
+    subject = investigation.AlertInvestigation(
+        metadata=base.ObjectMeta(name="web-crash", namespace="tarsy", uid=str(uuid.uuid4())),
+        spec=investigation.Spec(alert_type="kubernetes", alert_data="web-0 restarts"),
+    )
+    await work.admit(database, subject, CHAIN, mask=str)
+    yield database
+    await database.close()
+
+
+@contextlib.asynccontextmanager
+async def keeping(url: str) -> AsyncIterator[lease.Keeper]:
+    keeper = lease.Keeper(url, lease=LEASE, heartbeat=HEARTBEAT)
+    task = asyncio.create_task(keeper.run())
+    try:
+        yield keeper
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def claimed(database: databases.Database, keeper: lease.Keeper) -> lease.Lease:
+    sent = time.monotonic()
+    claim = await work.claim(database, owner=OWNER, lease=LEASE)
+    assert claim is not None
+    return keeper.hold(claim, sent=sent)
+
+
+async def seconds_left(database: databases.Database) -> float:
+    """Seconds until the lease passes, by the database's clock."""
+    async with database.begin() as connection:
+        left = sqlalchemy.text("SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM work")
+        return float((await connection.execute(left)).scalar_one())
+
+
+async def take_over(database: databases.Database) -> None:
+    """Let another worker have it, whatever the lease says."""
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text("UPDATE work SET token = gen_random_uuid()"))
+
+
+async def doubting(held: lease.Lease) -> asyncio.Task[None]:
+    """Wait until the lease is in doubt; a `clear_to_send` that waits for certainty."""
+    while True:
+        asking = asyncio.create_task(held.clear_to_send())
+        done, _ = await asyncio.wait([asking], timeout=0.05)
+        if not done:
+            return asking
+        asking.result()
+
+
+async def test_a_lease_is_kept_for_as_long_as_it_is_held(database: databases.Database) -> None:
+    async with asyncio.timeout(20), keeping(database.url) as keeper:
+        held = await claimed(database, keeper)
+        until = time.monotonic() + 2 * LEASE.total_seconds()
+        while time.monotonic() < until:
+            await held.clear_to_send()
+            assert await seconds_left(database) > 0
+            assert await work.claim(database, owner=OWNER, lease=LEASE) is None
+
+
+async def test_a_lease_that_is_dropped_is_kept_no_longer(database: databases.Database) -> None:
+    async with asyncio.timeout(20), keeping(database.url) as keeper:
+        keeper.drop(await claimed(database, keeper))
+        while (second := await work.claim(database, owner=OWNER, lease=LEASE)) is None:
+            assert await seconds_left(database) < LEASE.total_seconds()
+    assert second.attempts == 2
+
+
+async def test_a_lease_that_another_claim_took_is_lost(database: databases.Database) -> None:
+    async with asyncio.timeout(20), keeping(database.url) as keeper:
+        held = await claimed(database, keeper)
+        told = asyncio.Event()
+        held.on_stop(told.set)
+        await held.clear_to_send()
+        assert not told.is_set()
+        await take_over(database)
+        await told.wait()
+        with pytest.raises(ports.LeaseLostError):
+            await held.clear_to_send()
+        told.clear()
+        held.on_stop(told.set)
+        assert told.is_set()
+
+
+@contextlib.asynccontextmanager
+async def behind_proxy(url: str) -> AsyncIterator[tuple[lease.Keeper, proxy.Proxy]]:
+    """A keeper whose way to the database can be cut."""
+    parts = sqlalchemy.make_url(url)
+    async with proxy.serve("127.0.0.1", parts.port or 0) as between:
+        far = parts.set(port=between.port).render_as_string(hide_password=False)
+        async with keeping(far) as keeper:
+            yield keeper, between
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "refused"])
+async def test_nothing_is_sent_while_the_database_is_away_and_all_goes_on_when_it_is_back(
+    database: databases.Database, silent: bool
+) -> None:
+    async with asyncio.timeout(20), behind_proxy(database.url) as (keeper, between):
+        held = await claimed(database, keeper)
+        await held.clear_to_send()
+        if silent:
+            between.blackhole()
+        else:
+            between.refuse()
+            between.cut()
+        asking = await doubting(held)
+        between.heal()
+        await between.accept()
+        await asking
+        assert await seconds_left(database) > 0
+
+
+async def test_a_worker_that_was_cut_off_is_in_doubt_before_another_one_can_have_its_lease(
+    database: databases.Database,
+) -> None:
+    async with asyncio.timeout(20), behind_proxy(database.url) as (keeper, between):
+        held = await claimed(database, keeper)
+        between.blackhole()
+        while await work.claim(database, owner=UUID(int=2), lease=LEASE) is None:
+            assert await seconds_left(database) < LEASE.total_seconds()
+        asking = asyncio.create_task(held.clear_to_send())
+        await asyncio.wait([asking], timeout=0.2)
+        assert not asking.done()
+        between.heal()
+        with pytest.raises(ports.LeaseLostError):
+            await asking
+
+
+async def test_a_run_whose_own_process_claims_its_investigation_again_is_told_that_its_lease_is_lost(
+    database: databases.Database,
+) -> None:
+    async with asyncio.timeout(20), behind_proxy(database.url) as (keeper, between):
+        first = await claimed(database, keeper)
+        told = asyncio.Event()
+        first.on_stop(told.set)
+        between.blackhole()
+        asking = await doubting(first)
+        while await seconds_left(database) > 0:
+            assert not asking.done()
+        second = await claimed(database, keeper)
+        between.heal()
+        await told.wait()
+        with pytest.raises(ports.LeaseLostError):
+            await asking
+        keeper.drop(first)
+        await second.clear_to_send()
+
+
+async def test_a_main_loop_that_is_blocked_keeps_its_leases(
+    database: databases.Database, postgres: launcher.Server
+) -> None:
+    async with asyncio.timeout(30), keeping(database.url) as keeper:
+        held = await claimed(database, keeper)
+        name = str(sqlalchemy.make_url(database.url).database)
+        until = time.monotonic() + 2 * LEASE.total_seconds()
+        while time.monotonic() < until:  # blocks the loop: nothing is awaited here
+            assert postgres.execute("SELECT lease_until > clock_timestamp() FROM work", database=name) == "t"
+        await held.clear_to_send()

@@ -1,0 +1,120 @@
+"""The schema: how it comes to be, and that the tables in the code are the ones in the database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+import sqlalchemy
+from alembic import autogenerate
+from alembic.runtime import migration
+from tarsy.store import database as databases
+from tarsy.store import tables
+from tarsy_dev import postgres as launcher
+
+# What alembic's comparison does not look at: checks, predicates of indexes, actions of foreign keys.
+CONSTRAINTS = """
+    SELECT conrelid::regclass::text, contype::text, pg_get_constraintdef(oid) FROM pg_constraint
+    WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text <> 'alembic_version' AND contype <> 'n'
+"""
+INDEXES = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+
+
+@pytest.fixture
+async def empty(database_url: str) -> AsyncIterator[databases.Database]:
+    database = databases.Database(database_url)
+    yield database
+    await database.close()
+
+
+async def test_a_second_migration_changes_nothing(empty: databases.Database) -> None:
+    async def relations() -> list[tuple[object, ...]]:
+        async with empty.begin() as connection:
+            found = sqlalchemy.text("SELECT relname, oid FROM pg_class WHERE relnamespace = 'public'::regnamespace")
+            return sorted(tuple(row) for row in await connection.execute(found))
+
+    await empty.migrate()
+    await empty.check_schema()
+    before = await relations()
+    await empty.migrate()
+    assert await relations() == before
+    assert {name for name, _ in before} >= set(tables.metadata.tables)
+
+
+async def test_a_database_without_the_schema_is_refused_with_what_to_do(empty: databases.Database) -> None:
+    with pytest.raises(databases.SchemaError, match=r"at nothing, not \w+: run `tarsy migrate`"):
+        await empty.check_schema()
+
+
+async def test_a_database_of_another_version_is_refused_with_both(empty: databases.Database) -> None:
+    await empty.migrate()
+    async with empty.begin() as connection:
+        await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = 'newer'"))
+    with pytest.raises(databases.SchemaError, match=r"at newer, not \w+: run"):
+        await empty.check_schema()
+
+
+async def test_the_tables_in_the_code_are_those_in_the_database(empty: databases.Database) -> None:
+    def differences(connection: sqlalchemy.Connection) -> list[object]:
+        context = migration.MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        return list(autogenerate.compare_metadata(context, tables.metadata))
+
+    await empty.migrate()
+    async with empty.begin() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+@pytest.mark.parametrize("query", [CONSTRAINTS, INDEXES], ids=["constraints", "indexes"])
+async def test_constraints_and_indexes_in_the_code_are_those_in_the_database(
+    empty: databases.Database, postgres: launcher.Server, query: str
+) -> None:
+    await empty.migrate()
+    created = databases.Database(postgres.create_database(f"{sqlalchemy.make_url(empty.url).database}_created"))
+    try:
+        async with created.begin() as connection:
+            await connection.run_sync(tables.metadata.create_all)
+            in_code = [tuple(row) for row in await connection.execute(sqlalchemy.text(query))]
+        async with empty.begin() as connection:
+            in_database = [tuple(row) for row in await connection.execute(sqlalchemy.text(query))]
+    finally:
+        await created.close()
+    assert sorted(in_code) == sorted(in_database)
+
+
+async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> None:
+    command = [str(Path(sys.executable).with_name("tarsy")), "migrate"]
+    holder = await asyncpg.connect(database_url)
+    await holder.execute("SELECT pg_advisory_lock($1)", databases._MIGRATION_LOCK)
+    processes = [
+        await asyncio.create_subprocess_exec(
+            *command,
+            env={**os.environ, "DATABASE_URL": database_url},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        for _ in range(2)
+    ]
+    try:
+        async with asyncio.timeout(30):
+            waiting = "SELECT count(*) FROM pg_locks, pg_sleep(0.05) WHERE locktype = 'advisory' AND NOT granted"
+            while await holder.fetchval(waiting) < len(processes):
+                pass
+            await holder.execute("SELECT pg_advisory_unlock_all()")
+            said = await asyncio.gather(*(process.communicate() for process in processes))
+    finally:
+        await holder.close()
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    assert [process.returncode for process in processes] == [0, 0], said
+    database = databases.Database(database_url)
+    await database.check_schema()
+    await database.close()
