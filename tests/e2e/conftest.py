@@ -1,0 +1,180 @@
+"""The operator as a real process, on a real cluster and database, with a model and tools that the test programs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import pytest
+from tarsy.store import database as databases
+from tarsy_dev import children, mcp_server, model, tools
+from tarsy_dev.controlplane import ControlPlane
+
+T = TypeVar("T")
+
+TOKEN = "the webhook's token"
+_LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
+
+
+class Process:
+    """One operator process."""
+
+    def __init__(self, child: children.Child) -> None:
+        self._child = child
+        self.url = ""
+
+    @property
+    def log(self) -> str:
+        return self._child.log.read_text()
+
+    async def serve(self) -> None:
+        """Wait until it answers, which may be before its tools and its watch are there."""
+        port = await self._until(lambda: _LISTENING.search(self.log), what="the line that names its port")
+        self.url = f"http://127.0.0.1:{port[1]}"
+        await self._until(lambda: _healthy(int(port[1])), what="/healthz")
+
+    async def kill(self) -> None:
+        """End it as a crash would."""
+        await asyncio.to_thread(self._child.end, signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """End it as Kubernetes would; it has to end by itself, and well."""
+        await asyncio.to_thread(self._child.end)
+        assert self._child.process.returncode == 0, self._child.story()
+
+    async def request(
+        self, method: str, path: str, *, body: bytes | None = None, token: str = TOKEN
+    ) -> tuple[int, Any]:
+        """Call the API; status and JSON."""
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
+            session.request(method, f"{self.url}{path}", data=body, headers=headers) as response,
+        ):
+            return response.status, await response.json(content_type=None)
+
+    async def _until(self, ready: Callable[[], T | None], *, what: str) -> T:
+        return await asyncio.to_thread(self._child.wait_until, ready, timeout=30, what=what)
+
+
+def _healthy(port: int) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class Operator:
+    """Operator processes of one configuration, one after the other or side by side, and kubectl beside them."""
+
+    def __init__(
+        self, *, plane: ControlPlane, namespace: str, env: dict[str, str], platform: dict[str, Any], folder: Path
+    ):
+        self.namespace = namespace
+        self._plane = plane
+        self._env = env
+        self._platform = platform
+        self._folder = folder
+        self._children: list[children.Child] = []
+
+    async def start(self, *, lease: timedelta = timedelta(seconds=20)) -> Process:
+        """Start one more and wait until it serves."""
+        number = len(self._children)
+        milliseconds = lease // timedelta(milliseconds=1)
+        queue = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
+        config = self._folder / f"tarsy-{number}.yaml"
+        config.write_text(json.dumps(self._platform | {"queue": queue}))  # which is YAML too
+        child = children.start(
+            [Path(sys.executable).with_name("tarsy"), "operator", "--config", config, "--listen", "127.0.0.1:0"],
+            name=f"operator {number}",
+            log=self._folder / f"operator-{number}.log",
+            cwd=tools.ROOT,
+            env=os.environ | self._env,
+        )
+        self._children.append(child)
+        process = Process(child)
+        await process.serve()
+        return process
+
+    async def kubectl(self, *args: str, manifest: dict[str, Any] | None = None) -> str:
+        """Run kubectl in the operator's namespace."""
+        text = json.dumps(manifest) if manifest else None
+        return await asyncio.to_thread(self._plane.kubectl, *args, input=text, namespace=self.namespace)
+
+    async def finished(self, *names: str) -> dict[str, Any]:
+        """Wait until these investigations, or all, have finished; the objects by their names."""
+        which = [f"inv/{name}" for name in names] or ["inv", "--all"]
+        await self.kubectl("wait", *which, "--for=condition=Finished", "--timeout=15s")
+        items = json.loads(await self.kubectl("get", "inv", "-o", "json"))["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    def end(self) -> None:
+        """End what still runs, and show all logs: pytest prints them if the test failed."""
+        for child in self._children:
+            if child.process.poll() is None:
+                child.end(signal.SIGKILL)
+            print(f"--- {child.name}\n{child.log.read_text()}")
+
+
+@pytest.fixture
+async def llm() -> AsyncIterator[model.Server]:
+    """A model that answers what the test sets as its `script`."""
+    async with model.serve() as server:
+        yield server
+
+
+@pytest.fixture
+async def toolbox() -> AsyncIterator[mcp_server.Server]:
+    """The MCP server `tools` of the platform file."""
+    async with mcp_server.serve() as server:
+        yield server
+
+
+@pytest.fixture
+async def operator(
+    plane: ControlPlane,
+    namespace: str,
+    database_url: str,
+    tmp_path: Path,
+    llm: model.Server,
+    toolbox: mcp_server.Server,
+) -> AsyncIterator[Operator]:
+    """An operator that has not been started; its namespace and its database, which is migrated, are empty."""
+    database = databases.Database(database_url)
+    await database.migrate()
+    await database.close()
+    provider = {"type": "google", "model": "gemini-2.5-flash", "base_url": llm.url, "api_key_env": "MODEL_KEY"}
+    operator = Operator(
+        plane=plane,
+        namespace=namespace,
+        env={
+            "DATABASE_URL": database_url,
+            "KUBECONFIG": str(plane.kubeconfig(namespace=namespace)),
+            "TARSY_WEBHOOK_TOKEN": TOKEN,
+            "MODEL_KEY": "any",
+        },
+        platform={
+            "defaults": {"llm_provider": "scripted"},
+            "llm_providers": {"scripted": provider},
+            "mcp_servers": {"tools": {"transport": {"type": "http", "url": toolbox.url}}},
+            "agents": {"KubernetesAgent": {"mcp_servers": ["tools"]}},
+            "ingest": {"default_alert_type": "kubernetes"},
+        },
+        folder=tmp_path,
+    )
+    yield operator
+    operator.end()

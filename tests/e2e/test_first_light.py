@@ -1,0 +1,372 @@
+"""One alert from webhook to analysis; what happened is told by the logs of the model and of the tools."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+from tarsy_dev import keys, mcp_server, model
+
+if TYPE_CHECKING:
+    from e2e.conftest import Operator, Process
+
+WEBHOOK = "/api/v1/webhooks/alertmanager"
+CHAIN = {
+    "apiVersion": "tarsy.dev/v1alpha1",
+    "kind": "AgentChain",
+    "metadata": {"name": "kubernetes"},
+    "spec": {
+        "alertTypes": ["kubernetes"],
+        "stages": [{"name": name, "agent": "KubernetesAgent"} for name in ("collect", "analysis")],
+    },
+}
+INVESTIGATION = {
+    "apiVersion": "tarsy.dev/v1alpha1",
+    "kind": "AlertInvestigation",
+    "metadata": {"name": "web-crash"},
+    "spec": {"alertType": "kubernetes", "alertData": "pod web-0 in namespace shop restarts every minute"},
+}
+# As Alertmanager sent it.
+NOTIFICATION = r"""
+{
+  "receiver": "hook",
+  "status": "firing",
+  "alerts": [
+    {
+      "status": "firing",
+      "labels": {
+        "alertname": "KubePodCrashLooping",
+        "cluster": "prod",
+        "namespace": "shop",
+        "pod": "web-0",
+        "severity": "critical"
+      },
+      "annotations": {
+        "description": "rate>0",
+        "runbook_url": "https://example.com/rb.md",
+        "summary": "Pod shop/web-0 crash looping"
+      },
+      "startsAt": "2026-11-21T20:26:18.109994018Z",
+      "endsAt": "0001-01-01T00:00:00Z",
+      "generatorURL": "http://prom.example/graph?g0.expr=1",
+      "fingerprint": "6eb8c03418906421"
+    },
+    {
+      "status": "firing",
+      "labels": {
+        "alertname": "KubePodCrashLooping",
+        "cluster": "prod",
+        "namespace": "shop",
+        "pod": "web-1",
+        "severity": "critical"
+      },
+      "annotations": {
+        "summary": "Pod shop/web-1 crash looping"
+      },
+      "startsAt": "2026-11-21T20:26:18.151786582Z",
+      "endsAt": "0001-01-01T00:00:00Z",
+      "generatorURL": "",
+      "fingerprint": "19da250ce641f6cc"
+    }
+  ],
+  "groupLabels": {
+    "alertname": "KubePodCrashLooping",
+    "namespace": "shop"
+  },
+  "commonLabels": {
+    "alertname": "KubePodCrashLooping",
+    "cluster": "prod",
+    "namespace": "shop",
+    "severity": "critical"
+  },
+  "commonAnnotations": {},
+  "externalURL": "http://alertmanager:9093",
+  "version": "4",
+  "groupKey": "{}:{alertname=\"KubePodCrashLooping\", namespace=\"shop\"}",
+  "truncatedAlerts": 0
+}
+"""
+
+
+def investigate(turn: model.Turn) -> model.Answer:
+    """Each of the two stages calls two tools, then one, then concludes; the second one's first call writes."""
+    if turn.iteration == 0:
+        calls = {
+            "collect": [
+                model.Call(name="tools__lookup", args={"name": "wéb-0"}),
+                model.Call(name="tools__flaky", args={"times": 0}),
+            ],
+            "analysis": [
+                model.Call(name="tools__restart", args={"name": "web"}),
+                model.Call(name="tools__lookup", args={"name": "web-1"}),
+            ],
+        }[turn.key.stage]
+        return model.Answer(text="Let me look.", thoughts="Erst die Pods 🔍", calls=model.keyed(turn, calls), chunk=5)
+    if turn.iteration == 1:
+        return model.Answer(calls=model.keyed(turn, [model.Call(name="tools__lookup", args={"name": "web-2"})]))
+    return model.Answer(text=f"Findings of {turn.key.stage}: größer als 0 🚨", thoughts="Done.", chunk=7)
+
+
+class Recorder:
+    """A script that keeps what it was asked and what it answered, by execution and in order."""
+
+    def __init__(self, script: model.Script) -> None:
+        self._script = script
+        self.exchanges: list[tuple[model.Turn, model.Answer]] = []
+
+    def __call__(self, turn: model.Turn) -> model.Reply:
+        answer = self._script(turn)
+        assert isinstance(answer, model.Answer)
+        self.exchanges.append((turn, answer))
+        return answer
+
+    def of(self, investigation: str, stage: str) -> list[tuple[model.Turn, model.Answer]]:
+        return [
+            (turn, answer)
+            for turn, answer in self.exchanges
+            if (turn.key.investigation, turn.key.stage) == (investigation, stage)
+        ]
+
+
+def without_ids(message: model.Message) -> model.Message:
+    """Ids on the wire are the provider's; the transcript has ours."""
+    return dataclasses.replace(
+        message,
+        calls=tuple(dataclasses.replace(call, args=dict(call.args), id=None) for call in message.calls),
+        results=tuple(dataclasses.replace(result, id=None) for result in message.results),
+    )
+
+
+def wire(name: str) -> str:
+    return name.replace(".", "__", 1)
+
+
+def as_sent(rows: Sequence[dict[str, Any]]) -> tuple[str, tuple[model.Message, ...]]:
+    """What a model is sent when it is sent these messages of a transcript: the system prompt and the conversation."""
+    system = "\n\n".join(row["text"] for row in rows if row["role"] == "system")
+    said: list[model.Message] = []
+    for role, group in itertools.groupby((row for row in rows if row["role"] != "system"), key=lambda row: row["role"]):
+        messages = list(group)
+        if role == "tool":
+            results = [model.Result(name=wire(r["tool_name"]), text=r["text"], failed=r["failed"]) for r in messages]
+            said.append(model.Message(role="user", results=tuple(results)))
+            continue
+        (row,) = messages
+        calls = [model.Call(name=wire(c["name"]), args=json.loads(c["arguments"]), id=None) for c in row["tool_calls"]]
+        said.append(
+            model.Message(
+                role="model" if role == "assistant" else "user",
+                text=row["text"],
+                thoughts=row["thinking"],
+                calls=tuple(calls),
+            )
+        )
+    return system, tuple(said)
+
+
+def check_execution(
+    exchanges: Sequence[tuple[model.Turn, model.Answer]], rows: list[dict[str, Any]], calls: list[dict[str, Any]]
+) -> Counter[str]:
+    """Compare an execution's transcript with what its model saw and said; return the tokens that the model counted."""
+    counted: Counter[str] = Counter()
+    assert len(exchanges) == len(calls)
+    for (turn, answer), call in zip(exchanges, calls, strict=True):
+        asked_with = call["asked_with"]
+        assert (turn.system, tuple(map(without_ids, turn.messages))) == as_sent(rows[:asked_with])
+        said = model.Message(role="model", text=answer.text, thoughts=answer.thoughts, calls=answer.calls)
+        assert (without_ids(said),) == as_sent(rows[asked_with : asked_with + 1])[1]
+        usage = model.usage_of(turn, answer)
+        tokens = {
+            "input_tokens": usage.input,
+            "output_tokens": usage.output,
+            "thinking_tokens": usage.thinking,
+            "total_tokens": usage.input + usage.output + usage.thinking,
+        }
+        assert {name: call[name] for name in tokens} == tokens
+        assert (call["provider"], call["model"], call["failure"]) == ("scripted", "gemini-2.5-flash", None)
+        counted.update(tokens)
+    assert len(rows) == calls[-1]["asked_with"] + 1
+    return counted
+
+
+async def test_a_notification_is_investigated_and_its_transcript_is_what_the_model_saw(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server, database_url: str
+) -> None:
+    llm.script = recorder = Recorder(investigate)
+    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    process = await operator.start()
+
+    status, problem = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode(), token="guessed")
+    assert (status, problem["status"]) == (401, 401)
+    assert await operator.kubectl("get", "inv", "-o", "name") == ""
+
+    status, receipt = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode())
+    assert status == 200
+    assert [alert["outcome"] for alert in receipt["alerts"]] == ["created", "created"]
+    found = await operator.finished()
+    assert {f"{operator.namespace}/{name}" for name in found} == {a["investigation"] for a in receipt["alerts"]}
+    for alert, sent in zip(receipt["alerts"], json.loads(NOTIFICATION)["alerts"], strict=True):
+        name = alert["investigation"].partition("/")[2]
+        data = json.loads(found[name]["spec"]["alertData"])
+        assert sent.items() <= data.items()
+        assert found[name]["spec"]["fingerprint"] == sent["fingerprint"]
+        await check_investigation(process, found[name], recorder=recorder)
+    assert {(call.tool, call.answered) for call in toolbox.calls} == {
+        ("lookup", "result"),
+        ("flaky", "tool error"),
+        ("restart", "result"),
+    }
+    assert len({call.key for call in toolbox.calls}) == len(toolbox.calls) == 2 * 6
+
+    uid = next(iter(found.values()))["metadata"]["uid"]
+    assert (await process.request("GET", f"/api/v1/investigations/{uid}", token=""))[0] == 401
+    await check_repeat(process, receipt, database_url)
+    assert len(llm.requests) == len(recorder.exchanges) == 2 * 6
+    await process.stop()
+
+
+async def check_investigation(process: Process, found: dict[str, Any], *, recorder: Recorder) -> None:
+    """Compare the transcript and the status of one investigation with what its model saw and said."""
+    metadata, status = found["metadata"], found["status"]
+    code, transcript = await process.request("GET", f"/api/v1/investigations/{metadata['uid']}")
+    assert code == 200
+    counted: Counter[str] = Counter()
+    for stage in ("collect", "analysis"):
+        exchanges = recorder.of(f"{metadata['namespace']}/{metadata['name']}", stage)
+        rows, calls = (
+            sorted((row for row in transcript[table] if row["stage"] == stage), key=lambda row: int(row["position"]))
+            for table in ("messages", "llm_interactions")
+        )
+        assert metadata["name"] in rows[1]["text"]
+        counted += check_execution(exchanges, rows, calls)
+    assert counted.items() <= transcript["summary"].items()
+    assert status["phase"] == "Completed"
+    assert status["progress"] == "2/2"
+    assert status["finalAnalysis"] == transcript["summary"]["final_analysis"] == recorder.exchanges[-1][1].text
+    assert status["usage"] == {
+        "inputTokens": counted["input_tokens"],
+        "outputTokens": counted["output_tokens"],
+        "thinkingTokens": counted["thinking_tokens"],
+        "totalTokens": counted["total_tokens"],
+        "llmCalls": 6,
+        "toolCalls": 6,
+    }
+    assert len(transcript["tool_interactions"]) == 6
+
+
+async def check_repeat(process: Process, receipt: Any, database_url: str) -> None:
+    """Send the notification again: it is counted as what it is, and nothing waits or runs."""
+    status, again = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode())
+    assert status == 200
+    assert [alert["outcome"] for alert in again["alerts"]] == ["repeated", "repeated"]
+    assert [a["investigation"] for a in again["alerts"]] == [a["investigation"] for a in receipt["alerts"]]
+    connection = await asyncpg.connect(database_url)
+    work = await connection.fetch("SELECT state, attempts FROM work")
+    await connection.close()
+    assert [tuple(row) for row in work] == [("ended", 1), ("ended", 1)]
+
+
+def requests(llm: model.Server) -> Counter[tuple[str, int]]:
+    """How often the model was asked, by stage and iteration."""
+    return Counter((request.key.stage, request.iteration) for request in llm.requests)
+
+
+ONCE = dict.fromkeys([(stage, iteration) for stage in ("collect", "analysis") for iteration in range(3)], 1)
+
+
+def calls(toolbox: mcp_server.Server) -> Counter[str]:
+    """How often tools were called, by the key of the call."""
+    return Counter(call.key for call in toolbox.calls)
+
+
+async def test_a_killed_operators_run_goes_on_in_the_same_conversation(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    def script(turn: model.Turn) -> model.Reply:
+        first = (turn.key.stage, turn.iteration, turn.repeats) == ("analysis", 1, 0)
+        return model.Hang() if first else investigate(turn)
+
+    llm.script = script
+    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    process = await operator.start(lease=timedelta(seconds=2))
+    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=1))
+    await process.kill()
+    await operator.start(lease=timedelta(seconds=2))
+    found = (await operator.finished("web-crash"))["web-crash"]
+
+    assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 2)
+    assert requests(llm) == ONCE | {("analysis", 1): 2}
+    asked, again = llm.of(stage="analysis", iteration=1)
+    assert asked.body == again.body
+    assert (asked.end, again.end) == ("client closed", "completed")
+    assert set(calls(toolbox).values()) == {1}
+    assert toolbox.restarts == {"web": 1}
+
+
+@pytest.mark.parametrize(("tool", "sent"), [("restart", 1), ("lookup", 2)], ids=["that writes", "that reads"])
+async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if_it_may_be(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server, tool: str, sent: int
+) -> None:
+    released = asyncio.Event()
+
+    def of_analysis() -> list[mcp_server.Call]:
+        return [call for call in toolbox.of(tool=tool) if keys.CallKey.parse(call.key).stage == "analysis"]
+
+    async def hold(call: mcp_server.Call) -> None:
+        if of_analysis() == [call]:
+            await released.wait()
+
+    llm.script = investigate
+    toolbox.hold = hold
+    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    process = await operator.start(lease=timedelta(seconds=2))
+    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    await toolbox.wait_for(lambda _: of_analysis())
+    held = of_analysis()[0].key
+    await process.kill()
+    successor = await operator.start(lease=timedelta(seconds=2))
+    found = (await operator.finished("web-crash"))["web-crash"]
+    released.set()
+
+    assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 2)
+    assert requests(llm) == ONCE
+    assert calls(toolbox) == dict.fromkeys(calls(toolbox), 1) | {held: sent}
+    _, transcript = await successor.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}")
+    doubted = [row["tool_name"] for row in transcript["messages"] if row["in_doubt"]]
+    assert doubted == (["tools.restart"] if tool == "restart" else [])
+
+
+async def test_a_stopped_operator_gives_its_run_back_and_another_one_finishes_it_at_once(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    lease = timedelta(minutes=10)  # nobody waits for it to pass
+
+    def script(turn: model.Turn) -> model.Reply:
+        first = (turn.key.stage, turn.iteration, turn.repeats) == ("analysis", 1, 0)
+        return model.Hang(after=2) if first else investigate(turn)
+
+    llm.script = script
+    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    process = await operator.start(lease=lease)
+    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    await llm.wait_for(lambda _: [request for request in llm.of(stage="analysis", iteration=1) if request.pieces == 2])
+    await process.stop()
+    assert "action=released" in process.log
+    (asked,) = llm.of(stage="analysis", iteration=1)
+    assert asked.end == "client closed"
+    await operator.start(lease=lease)
+    found = (await operator.finished("web-crash"))["web-crash"]
+
+    assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 1)
+    assert requests(llm) == ONCE | {("analysis", 1): 2}
+    assert set(calls(toolbox).values()) == {1}
+    assert toolbox.restarts == {"web": 1}
