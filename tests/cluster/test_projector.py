@@ -212,7 +212,7 @@ async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
             "llmCalls": 3,
             "toolCalls": 1,
         }
-        assert status["finalAnalysis"] == "🧯" * 8192
+        assert status["finalAnalysis"] == "🧯" * 2048  # 8 KiB
         assert status["finalAnalysisTruncated"]
 
 

@@ -35,6 +35,7 @@ FACTS: dict[str, Any] = {
 QUEUED = history.Summary(
     id=UUID(int=1),
     seq=7,
+    projected_seq=0,
     generation=2,
     state="queued",
     stage_names=("look", "think", "tell"),

@@ -20,16 +20,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from tarsy.controller import workqueue
 from tarsy.kube import client, objects
 from tarsy.resources import base, investigation
 from tarsy.store import database as databases
 from tarsy.store import history, work
 
 POLL_SECONDS = 2.0
-BATCH = 100
+BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
 MESSAGE_MAX = base.MESSAGE_MAX
 WRITES_A_SECOND = 10
+WRITERS = 4
 
 log = logging.getLogger(__name__)
 
@@ -51,41 +53,47 @@ class Projector:
     def __init__(self, *, cluster: client.Cluster, database: databases.Database) -> None:
         self._cluster = cluster
         self._database = database
-        self._hinted = asyncio.Event()
+        self._queue = workqueue.WorkQueue(self._project, workers=WRITERS)
+        self._missed = asyncio.Event()
         self._shown: dict[UUID, _Shown] = {}
         self._paced: deque[float] = deque()
         """When the writes of the last second that were no change of phase were made."""
 
-    def hint(self, _investigation: str = "") -> None:
-        """A status may be out of date."""
-        self._hinted.set()
+    def hint(self, investigation: str = "") -> None:
+        """The status of `investigation` is out of date; without one, some may be."""
+        if investigation:
+            self._queue.add(UUID(investigation))
+        else:
+            self._missed.set()
 
     async def run(self) -> None:
         """Project until cancelled: on every hint, and every so often without."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run())
+            group.create_task(self._poll())
+
+    async def _poll(self) -> None:
         while True:
-            self._hinted.clear()
-            wait = POLL_SECONDS
+            self._missed.clear()
             try:
-                # The longest unwritten first: by age, a few busy old ones would use up every second's writes.
-                waiting = await work.unprojected(self._database, limit=BATCH)
-                for identity in sorted(waiting, key=self._written_at):
-                    wait = min(wait, await self._project(identity))
-            except (databases.StoreDownError, client.ClusterDownError) as error:
+                for identity in await work.unprojected(self._database, limit=BATCH):
+                    self._queue.add(identity)
+            except databases.StoreDownError as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
             try:
-                async with asyncio.timeout(wait):
-                    await self._hinted.wait()
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._missed.wait()
             except TimeoutError:
                 continue
 
-    async def _project(self, identity: UUID) -> float:
-        """Write one status, or leave it for later; return the seconds after which to look again."""
+    async def _project(self, identity: UUID) -> None:
+        """Write one status; a LaterError while it has to wait for its turn."""
         found = await history.summary(self._database, identity)
-        if found is None:
-            return POLL_SECONDS
+        if found is None or found.projected_seq >= found.seq:
+            return
         status = status_of(found)
         if (wait := self._pause(identity, status.phase)) > 0:
-            return wait
+            raise workqueue.LaterError(wait)
         where = {"namespace": found.namespace, "name": found.name, "uid": str(identity)}
         try:
             outcome = await objects.apply_status(self._cluster, **where, status=status)
@@ -97,11 +105,6 @@ class Projector:
         await work.projected(self._database, identity, seq=found.seq)
         if found.state == "ended":
             self._shown.pop(identity, None)
-        return POLL_SECONDS
-
-    def _written_at(self, identity: UUID) -> float:
-        """When its status was last written, in monotonic seconds; in the beginning, if never."""
-        return self._shown[identity].at if identity in self._shown else 0.0
 
     def _pause(self, identity: UUID, phase: str) -> float:
         """Seconds that this write has to wait; 0 notes that it is made now."""

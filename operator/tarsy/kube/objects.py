@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 import aiohttp
+import pydantic
 from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import client
 from tarsy.resources import base, chain, investigation
+
+log = logging.getLogger(__name__)
 
 _JSON_PATCH = "application/json-patch+json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -79,12 +83,7 @@ async def list_chains(cluster: client.Cluster, *, namespace: str) -> list[chain.
         found: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
             **_kind(chain.PLURAL), namespace=namespace, _request_timeout=client.REQUEST_SECONDS
         )
-    return [
-        chain.AgentChain(
-            metadata=base.ObjectMeta.model_validate(item["metadata"]), spec=item["spec"], status=item.get("status")
-        )
-        for item in found["items"]
-    ]
+    return [read for item in found["items"] if (read := _chain(item)) is not None]
 
 
 async def apply_status(
@@ -190,6 +189,22 @@ async def cluster_uid(cluster: client.Cluster) -> str:
 
 def _kind(plural: str) -> dict[str, Any]:
     return {"group": base.GROUP, "version": base.VERSION, "plural": plural}
+
+
+def _chain(found: Any) -> chain.AgentChain | None:
+    """The chain; None where it cannot be read, as with a CRD newer than we are: it must not take the rest along."""
+    metadata = base.ObjectMeta.model_validate(found["metadata"])
+    try:
+        return chain.AgentChain(metadata=metadata, spec=found["spec"], status=found.get("status"))
+    except pydantic.ValidationError as error:
+        log.error(  # noqa: TRY400 - what is wrong is in the message
+            "chain %s/%s cannot be read: %s",
+            metadata.namespace,
+            metadata.name,
+            "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)),
+            extra={"action": "chain_unreadable"},
+        )
+        return None
 
 
 def _investigation(found: Any) -> investigation.AlertInvestigation:

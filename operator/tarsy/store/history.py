@@ -37,6 +37,7 @@ class Summary:
 
     id: UUID
     seq: int
+    projected_seq: int
     state: str
     attempts: int
     namespace: str
@@ -68,7 +69,7 @@ class Summary:
 
 
 _FACTS = text("""
-  SELECT work.seq, work.state, work.attempts, work.cancel, investigations.*,
+  SELECT work.seq, work.projected_seq, work.state, work.attempts, work.cancel, investigations.*,
     (SELECT count(*) FROM llm_interactions WHERE investigation = :id) AS llm_calls,
     (SELECT coalesce(sum(input_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS input_tokens,
     (SELECT coalesce(sum(output_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS output_tokens,
@@ -101,6 +102,7 @@ async def summary(database: databases.Database, investigation: UUID) -> Summary 
     return Summary(
         id=facts.id,
         seq=facts.seq,
+        projected_seq=facts.projected_seq,
         state=facts.state,
         attempts=facts.attempts,
         namespace=facts.namespace,

@@ -56,9 +56,19 @@ class PgJournal:
     async def open(
         cls, database: databases.Database, *, claim: work.Claim, clear_to_send: Callable[[], Awaitable[None]]
     ) -> PgJournal:
-        """Read what was committed under earlier claims; `clear_to_send` is the lease's (see `ports.Journal`)."""
-        so_far = await load(database, claim)
-        return cls(database, claim=claim, so_far=so_far, clear_to_send=clear_to_send)
+        """Read what was committed under earlier claims; `clear_to_send` is the lease's (see `ports.Journal`).
+
+        While the database is down, keep trying: a claim is not given up for a moment's silence.
+        """
+        while True:
+            try:
+                so_far = await load(database, claim)
+            except databases.StoreDownError as error:
+                extra = {"action": "load_waits", "investigation": claim.investigation}
+                log.warning("a record cannot be read yet: %s", error, extra=extra)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return cls(database, claim=claim, so_far=so_far, clear_to_send=clear_to_send)
 
     async def clear_to_send(self) -> None:
         """Wait while the lease is in doubt; LeaseLostError when it is gone."""

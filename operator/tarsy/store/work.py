@@ -299,6 +299,7 @@ async def release(database: databases.Database, claim: Claim) -> None:
             """),
             {"investigation": claim.investigation, "token": claim.token},
         )
+    await notify.send(database, notify.STATUS, str(claim.investigation))
     await notify.send(database, notify.WORK)
 
 

@@ -18,10 +18,13 @@ from mcp.client import stdio
 
 from tarsy.config import platform
 from tarsy.tools import toolbox
+from tarsy.transcript import messages
 
 CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
+PROBLEM_MAX = 1024
+"""Characters of a connection error that are told on: agents read it."""
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +53,7 @@ class Server:
                 await self._connected()
                 backoff = FIRST_BACKOFF
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                self.problem = f"cannot be reached: {_innermost(error)}"
+                self.problem = messages.storable(f"cannot be reached: {_innermost(error)}"[:PROBLEM_MAX])
                 log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
             self.tried.set()
             await asyncio.sleep(backoff)
