@@ -63,7 +63,9 @@ class Loop:
         name = (call.name or "").removeprefix(f"{model.SERVER}__")
         result = await self.tools.call_tool(name, call.args)
         text = "\n".join(block.text for block in result.content if block.type == "text")
-        return types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response={"output": text}))
+        return types.Part(
+            function_response=types.FunctionResponse(id=call.id, name=call.name, response={"output": text})
+        )
 
     async def _keep(self, name: str, said: types.Content) -> None:
         await self.database.execute(_KEEP, name, json.dumps(said.model_dump(mode="json", exclude_none=True)))

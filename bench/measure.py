@@ -7,6 +7,7 @@ one disturbs the other, and their ratio says more than either figure.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import statistics
 import time
@@ -157,7 +158,7 @@ def _gaps(asked: Sequence[dict[str, Any]]) -> list[float]:
     """Seconds from the last byte of each answer to the next request of the conversation."""
     if [request["iteration"] for request in asked] != list(range(model.LENGTH + 1)):
         raise BenchError(f"a conversation of {model.LENGTH + 1} requests was expected, not {len(asked)}")
-    return [after["arrived"] - before["ended"] for before, after in zip(asked, asked[1:], strict=False)]
+    return [after["arrived"] - before["ended"] for before, after in itertools.pairwise(asked)]
 
 
 def _times(seconds: Sequence[float]) -> Times:

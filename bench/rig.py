@@ -61,7 +61,15 @@ def running(folder: Path) -> Iterator[Rig]:
         platform = folder / "bench.yaml"
         platform.write_text(_platform(model_url=model_url, tools_url=tools_url))
         python = [sys.executable, "-m"]
-        start("bench-model", *python, "bench.model", f"--port={model_port}", f"--log={model_log}", port=model_port, path="/log")
+        start(
+            "bench-model",
+            *python,
+            "bench.model",
+            f"--port={model_port}",
+            f"--log={model_log}",
+            port=model_port,
+            path="/log",
+        )
         start("bench-tools", *python, "tarsy_dev.mcp_server", f"--port={tools_port}", port=tools_port, path="/log")
         around.plane.kubectl("apply", "-f", "-", namespace=world.NAMESPACE, input=_chains())
         tarsy = str(Path(sys.executable).with_name("tarsy"))

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -46,6 +46,18 @@ class Process:
     async def kill(self) -> None:
         """End it as a crash would."""
         await asyncio.to_thread(self._child.end, signal.SIGKILL)
+
+    async def ended(self) -> None:
+        """Wait until it has ended by itself."""
+        await asyncio.to_thread(self._child.process.wait, 30)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._child.process.send_signal(number)
+
+    async def logged(self, text: str) -> None:
+        """Wait until its log has `text`."""
+        await self._until(lambda: text in self.log or None, what=f"{text!r} in its log")
 
     async def stop(self) -> None:
         """End it as Kubernetes would; it has to end by itself, and well."""
@@ -85,14 +97,15 @@ class Operator:
         self, *, plane: ControlPlane, namespace: str, env: dict[str, str], platform: dict[str, Any], folder: Path
     ):
         self.namespace = namespace
+        self.database_url = env["DATABASE_URL"]
         self._plane = plane
         self._env = env
         self._platform = platform
         self._folder = folder
         self._children: list[children.Child] = []
 
-    async def start(self, *, lease: timedelta = timedelta(seconds=20)) -> Process:
-        """Start one more and wait until it serves."""
+    async def start(self, *, lease: timedelta = timedelta(seconds=20), env: Mapping[str, str] | None = None) -> Process:
+        """Start one more, with `env` added to its environment, and wait until it serves."""
         number = len(self._children)
         milliseconds = lease // timedelta(milliseconds=1)
         queue = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
@@ -103,7 +116,7 @@ class Operator:
             name=f"operator {number}",
             log=self._folder / f"operator-{number}.log",
             cwd=tools.ROOT,
-            env=os.environ | self._env,
+            env={**os.environ, **self._env, **(env or {})},
         )
         self._children.append(child)
         process = Process(child)
@@ -115,10 +128,10 @@ class Operator:
         text = json.dumps(manifest) if manifest else None
         return await asyncio.to_thread(self._plane.kubectl, *args, input=text, namespace=self.namespace)
 
-    async def finished(self, *names: str) -> dict[str, Any]:
+    async def finished(self, *names: str, within: timedelta = timedelta(seconds=20)) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""
         which = [f"inv/{name}" for name in names] or ["inv", "--all"]
-        await self.kubectl("wait", *which, "--for=condition=Finished", "--timeout=15s")
+        await self.kubectl("wait", *which, "--for=condition=Finished", f"--timeout={within.seconds}s")
         items = json.loads(await self.kubectl("get", "inv", "-o", "json"))["items"]
         return {item["metadata"]["name"]: item for item in items}
 
