@@ -11,7 +11,7 @@ DEV := $(BIN)/python -m tarsy_dev
 PYTEST := $(BIN)/python -m pytest
 SOURCES := operator dev bench tests
 
-.PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e \
+.PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
 	bench demo local local-down clean
 
 help:  ## List the targets
@@ -72,6 +72,9 @@ test-e2e: assets  ## The operator as a process, on real parts
 
 bench: assets  ## First figures of speed: webhook to first model request, what an iteration adds
 	$(BIN)/python -m bench
+
+test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random
+	$(PYTEST) tests -m slow
 
 demo: assets  ## Investigate one recorded alert on embedded parts (KEEP=1 leaves it running)
 	$(DEV) demo $(if $(KEEP),--keep)

@@ -22,6 +22,7 @@ from tarsy.config import check, load, platform, settings
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, watch
 from tarsy.llm import registry
+from tarsy.masking import masker
 from tarsy.store import database as databases
 from tarsy.store import notify
 from tarsy.tools import pool as pools
@@ -29,6 +30,8 @@ from tarsy.transcript import ports
 from tarsy.worker import claimer, lease, run
 
 RECONCILERS = 4
+ALERT_MASKER = masker.Masker(groups=["security"])
+"""What every alert goes through before it is stored or sent."""
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +147,7 @@ class _Parts:
     def controller(self, cluster: client.Cluster) -> None:
         """Admit what appears in the cluster, and show there what the store knows."""
         reconciler = investigations.Reconciler(
-            cluster=cluster, database=self.database, judge=self.judge, mask=_unmasked, workers=RECONCILERS
+            cluster=cluster, database=self.database, judge=self.judge, mask=ALERT_MASKER.text, workers=RECONCILERS
         )
         judged = chains.Reconciler(cluster=cluster, judge=self.judge)
         watcher = watch.Watcher(
@@ -163,7 +166,7 @@ class _Parts:
             judge=self.judge,
             settings=self.platform.ingest,
             max_queued=self.platform.queue.max_queued,
-            mask=_unmasked,
+            mask=ALERT_MASKER.text,
         )
         application = app.build(taking=taking, database=self.database, token=self.process.webhook_token)
         bound = app.bind(self.process.listen_host, self.process.listen_port)
@@ -180,7 +183,3 @@ class _Parts:
             async with asyncio.TaskGroup() as roles:
                 for part in self.roles:
                     roles.create_task(part())
-
-
-def _unmasked(text: str) -> str:
-    return text

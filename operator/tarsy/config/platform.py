@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from tarsy.masking import masker
 from tarsy.resources import chain
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -68,12 +69,31 @@ class HTTPTransport(Part):
 Transport = Annotated[StdioTransport | HTTPTransport, Field(discriminator="type")]
 
 
+class DataMasking(Part):
+    """What is taken out of a server's results, before anybody stores or sends them."""
+
+    enabled: bool = True
+    """False leaves only Kubernetes Secrets masked, which always are."""
+    pattern_groups: list[str] = ["security"]
+    """Groups of patterns, such as security."""
+
+    def masker(self) -> masker.Masker:
+        """The masker that does it."""
+        return masker.Masker(groups=self.pattern_groups if self.enabled else ())
+
+    @model_validator(mode="after")
+    def _known(self) -> DataMasking:
+        self.masker()  # an unknown group is a ValueError that lists those there are
+        return self
+
+
 class MCPServer(Part):
     """An MCP server whose tools agents may use."""
 
     transport: Transport
     instructions: str = ""
     """Added to the system prompt of every agent that has this server."""
+    data_masking: DataMasking = DataMasking()
 
 
 class Agent(Part):

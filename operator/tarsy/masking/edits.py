@@ -6,6 +6,7 @@ and ends beside an ASCII character, so no character is ever cut in two.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ class Edit(NamedTuple):
     text: bytes
 
 
+@functools.cache
 def marker(name: str) -> bytes:
     """What stands where a secret stood: `[MASKED:password]`."""
     return b"[MASKED:%s]" % name.encode()
@@ -31,7 +33,7 @@ def marker(name: str) -> bytes:
 
 def quoted(name: str, *, level: int) -> bytes:
     """The marker as a JSON string, inside as many other JSON strings as `level` says."""
-    quote = b"\\" * (2**level - 1) + b'"'
+    quote = b"\\" * ((1 << level) - 1) + b'"'
     return quote + marker(name) + quote
 
 

@@ -11,12 +11,16 @@ from __future__ import annotations
 import functools
 import re
 
-from tarsy.masking import edits, mappings, names
+from tarsy.masking import edits, mappings, names, rules
 
 _DEEPEST = 64
 """Mappings that are kept open; beyond, the outermost is forgotten. Kubernetes nests about 20 deep."""
+_LONGEST_KEY = 256
 _QUOTES = b"\"'\\"
+_UNQUOTED = rules.rule(rb"\"(?:[^\"\n]|\\\")*\{(?:[^\"\n]|\\\")*(?:apiVersion|kind|name|env|client-key-data)'?:")
+"""YAML in braces or a print of Python, inside a string."""
 _KEY = re.compile(rb"(?:\s|\\++[nrt]|[\"'\\])*+[-.\w]{1,253}+[\s\"'\\]*+")
+_ESCAPED_SPACE = re.compile(rb"(?:\s|\\++[nrt])*+")
 _OPEN, _CLOSE = {0x7B: False, 0x5B: True}, {0x7D: False, 0x5D: True}
 _COLON, _COMMA = 0x3A, 0x2C
 
@@ -31,10 +35,20 @@ def _tokens(level: int) -> re.Pattern[bytes]:
     """
     unit = rb"\\" * 2**level
     quote = rb"\\" * (2**level - 1) + rb'"'
-    double = rb'%b(?:[^\\"\n]++|%b(?:%b|%b|[^\\"\n]))*+%b(?!\w)' % (quote, unit, quote, unit, quote)
-    single = rb"(?<=[\[{:, ])'(?:[^'\\\n]++|\\.)*+'(?=\s*+[,:}\]])"
+    double = rb'%b(?:[^\\"\n]++|%b(?:%b|%b)|\\++(?!"))*+%b(?!\w)' % (quote, unit, quote, unit, quote)
+    single = rb"(?<=[\[{:, ])'(?:[^'\\\n{]++|''|\\.)*+'(?=\s*+[,:}\]])"
     outer = rb"" if level == 0 else rb'|"'
     return re.compile(rb"%b|%b|%b(?:%b|%b)|[{}\[\],:]%b" % (double, single, unit, quote, unit, outer))
+
+
+def may_find(doc: bytes, *, level: int) -> bool:
+    """Whether it is worth reading `doc` at this level: whether a name that tells anything stands in quotes there."""
+    if level == 0:
+        return b"{" in doc
+    if level == 1 and _UNQUOTED.search(doc) is not None:
+        return True
+    quote = b"\\" * ((1 << level) - 1) + b'"'
+    return any(name + quote in doc for name in mappings.TELLING)
 
 
 def find(doc: bytes, *, level: int, found: mappings.Found) -> None:
@@ -47,6 +61,7 @@ class _Reader:
         self._doc = doc
         self._found = found
         self._stack: list[mappings.Mapping] = []
+        self._lists = 0
 
     def read(self, level: int) -> None:
         doc, stack = self._doc, self._stack
@@ -68,38 +83,49 @@ class _Reader:
         self._end(len(doc))
 
     def _key(self, mapping: mappings.Mapping, at: int) -> None:
-        text = self._doc[max(mapping.mark, at - 256) : at].rstrip(edits.SPACE + _QUOTES)
-        key = text[max(text.rfind(separator) for separator in (b'"', b"'", b" ", b"\n", b"{", b",")) + 1 :]
+        text = self._doc[max(mapping.mark, at - _LONGEST_KEY) : at].rstrip(edits.SPACE)
+        if text.endswith((b'"', b"'")):
+            quote, text = text[-1:], text[:-1].rstrip(b"\\")
+            key = text[text.rfind(quote) + 1 :]
+        else:
+            key = text.rpartition(b" ")[2].lstrip(_QUOTES + b"\n")
         mapping.key = key if mapping.knows(key) else b""
         mapping.mark = at + 1
 
     def _entry(self, mapping: mappings.Mapping, at: int) -> None:
         if mapping.key:
-            self._found.entry(mapping, span=(mapping.mark, at), scalar=_scalar(self._doc, mapping.mark, at))
+            self._found.entry(
+                mapping,
+                span=(mapping.mark, at),
+                scalar=mappings.scalar(self._doc[mapping.mark : min(at, mapping.mark + 512)]),
+            )
         mapping.key = None
         mapping.mark = at + 1
 
     def _open(self, mark: int, *, is_list: bool) -> None:
         stack = self._stack
         parent = stack[-1] if stack else None
-        stack.append(mappings.Mapping(mark=mark, parent=parent, is_list=is_list))
+        stack.append(mappings.Mapping(mark, parent=parent, is_list=is_list))
+        self._lists += is_list
         if len(stack) > _DEEPEST:
-            self._entry(stack[0], mark)
-            self._found.end(stack.pop(0), parent=None)
+            self._pop(0, mark)
 
     def _close(self, at: int, *, is_list: bool) -> None:
-        if any(mapping.is_list is is_list for mapping in self._stack):
-            while self._pop(at).is_list is not is_list:
+        if self._lists if is_list else self._lists < len(self._stack):
+            while self._pop(-1, at).is_list is not is_list:
                 pass
 
     def _end(self, at: int) -> None:
         while self._stack:
-            self._pop(at)
+            self._pop(-1, at)
 
-    def _pop(self, at: int) -> mappings.Mapping:
-        mapping = self._stack.pop()
-        self._entry(mapping, at)
-        self._found.end(mapping, parent=self._stack[-1] if self._stack else None)
+    def _pop(self, index: int, at: int) -> mappings.Mapping:
+        mapping = self._stack.pop(index)
+        self._lists -= mapping.is_list
+        if mapping.key:
+            self._entry(mapping, at)
+        if mapping.is_telling or mapping.orphans:
+            self._found.end(mapping, parent=self._stack[-1] if self._stack and index else None)
         return mapping
 
 
@@ -112,18 +138,24 @@ def values(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
     if doc[start : start + 1] != b"{":
         return value(doc, span, level=level)
     changes: list[edits.Edit] = []
-    depth, mark, colon = 0, start + 1, -1
+    stack: list[bool] = []
+    mark, colon = start + 1, -1
     for token in _tokens(level).finditer(doc, start, end):
-        byte, at = doc[token.start()], token.start()
-        depth += (byte in _OPEN) - (byte in _CLOSE)
-        if depth == 1 and byte == _COLON and colon < 0:
-            colon = at
-        elif (depth == 1 and byte == _COMMA) or (depth == 0 and byte in _CLOSE):
+        at = token.start()
+        byte = doc[at]
+        if byte in _OPEN:
+            stack.append(_OPEN[byte])
+        elif byte in _CLOSE and _CLOSE[byte] in stack[-_DEEPEST:]:
+            while stack.pop() is not _CLOSE[byte]:
+                pass
+        if not stack or (len(stack) == 1 and byte == _COMMA):
             changes += _pair(doc, mark, colon, at, level=level)
             mark, colon = at + 1, -1
-    if depth:
-        changes += _pair(doc, mark, colon, end, level=level)
-    return changes
+            if not stack:
+                break
+        elif len(stack) == 1 and byte == _COLON and colon < 0:
+            colon = at
+    return [*changes, *_pair(doc, mark, colon, end, level=level)]
 
 
 def _pair(doc: bytes, mark: int, colon: int, end: int, *, level: int) -> list[edits.Edit]:
@@ -146,13 +178,8 @@ def trimmed(doc: bytes, span: mappings.Span) -> mappings.Span:
     start = span[0] + len(text) - len(text.lstrip(edits.SPACE))
     text = text.strip(edits.SPACE)
     opening = text.lstrip(b"\\")[:1]
-    if opening in {b'"', b"'"} and text.rfind(opening) > text.find(opening):
-        text = text[: text.rfind(opening) + 1]
+    if opening in {b'"', b"'"}:
+        close = text.rfind(opening) + 1
+        if _ESCAPED_SPACE.fullmatch(text, close):
+            text = text[:close]
     return start, start + len(text)
-
-
-def _scalar(doc: bytes, start: int, end: int) -> bytes:
-    text = doc[start : min(end, start + 300)].lstrip(edits.SPACE + b"\\")
-    if text[:1] in {b'"', b"'"}:
-        return text[1:].split(text[:1], 1)[0].rstrip(b"\\")
-    return text.split(b"\\", 1)[0].strip()

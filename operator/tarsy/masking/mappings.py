@@ -6,6 +6,7 @@ a text is often cut, wrapped in prose or only nearly well-formed, and a parser t
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 
 from tarsy.masking import names
@@ -15,32 +16,49 @@ Span: TypeAlias = tuple[int, int]
 _SECRET = (b"Secret", b"SecretList")
 _DATA = frozenset({b"data", b"stringData"})
 _ENV = frozenset({b"env", b"environment", b"Environment"})
+TELLING = (b"apiVersion", b"kind", b"name", b"env", b"environment", b"Environment", b"client-key-data")
+"""Names without one of which a text has nothing to find."""
 _READ = frozenset({*_DATA, b"apiVersion", b"kind", b"items", b"name", b"value", b"client-key-data"})
+_VARIABLE = re.compile(rb"[A-Za-z_]\w*+")
+_SCALAR = re.compile(rb"(?:[\s>|+]|\\++[nrt](?=[\s\\\"']))*+(?:!!str\s++)?\\*+[\"']?([-./\w]*+)")
+
+
+def scalar(text: bytes) -> bytes:
+    """The name that an entry's text has for its value, without quotes, escapes and comments."""
+    found = _SCALAR.match(text)
+    return b"" if found is None else found[1]
 
 
 class Mapping:
     """A mapping (or, in JSON, a list) that is being read.
 
-    `key` is the entry under way, None for one that says nothing; `mark` is where its value begins.
+    Most of them say nothing, and a hostile text has a million: what one does not know stays with the class.
     """
 
-    __slots__ = ("column", "data", "is_env", "is_list", "key", "kind", "mark", "name", "orphans", "seen", "value")
+    key: bytes | None = None
+    """The entry under way; b"" is one that says nothing."""
+    kind = name = b""
+    value: Span | None = None
+    is_telling = False
+    """Whether anything was said at all."""
 
-    def __init__(self, *, mark: int, parent: Mapping | None, is_list: bool = False, column: int = 0) -> None:
+    def __init__(self, mark: int, *, parent: Mapping | None, is_list: bool = False, column: int = 0) -> None:
         self.mark = mark
         self.column = column
         self.is_list = is_list
-        self.is_env = parent is not None and parent.key in _ENV
-        self.key: bytes | None = None
-        self.kind = self.name = b""
-        self.value: Span | None = None
         self.data: list[Span] = []
         self.orphans: list[Span] = []
+        """Data of mappings below that do not say what they are, as items of a SecretList need not."""
         self.seen: set[bytes] = set()
+        self.is_env = parent is not None and parent.key in _ENV
 
     def knows(self, key: bytes) -> bool:
-        """Does an entry of this name say anything about this mapping?"""
-        return key in _READ or key in _ENV or (self.is_env and names.promises_in_env(key))
+        """Whether an entry of this name says anything about this mapping."""
+        return (
+            key in _READ
+            or key in _ENV
+            or (self.is_env and _VARIABLE.fullmatch(key) is not None and names.promises_in_env(key))
+        )
 
 
 class Found:
@@ -55,6 +73,7 @@ class Found:
         key, mapping.key = mapping.key, None
         if key is None:
             return
+        mapping.is_telling = True
         mapping.seen.add(key)
         if key in _DATA:
             mapping.data.append(span)
@@ -68,10 +87,14 @@ class Found:
             self.values.append(span)
 
     def end(self, mapping: Mapping, *, parent: Mapping | None) -> None:
-        """`mapping` ends: by now it is known whether it is a Secret, or the variable of a container."""
+        """`mapping` ends: by now it is known whether it is a Secret, or the variable of a container.
+
+        An object without a kind was cut: `data` comes before `kind`, so it may have been a Secret.
+        """
         if mapping.value and names.promises_in_env(mapping.name):
             self.values.append(mapping.value)
-        if mapping.kind in _SECRET:
+        is_cut = b"apiVersion" in mapping.seen and b"kind" not in mapping.seen
+        if mapping.kind in _SECRET or is_cut:
             self.data += mapping.data
             if mapping.kind == b"SecretList":
                 self.data += mapping.orphans

@@ -14,7 +14,11 @@ from tarsy.masking import edits, rules
 
 Kind: TypeAlias = Literal["api_key", "certificate_authority_data", "password", "private_key", "token"]
 
+NEAR = 512
+"""What is longer is a secret, whatever it looks like: only so much of a value is looked at with care."""
+
 _LONGEST = 128
+_LONGEST_WORD = 32
 _WORD = re.compile(rb"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[A-Z]|\d++")
 _HEADS: dict[bytes, Kind] = {
     b"password": "password",
@@ -53,6 +57,24 @@ _OTHER_KEYS = {
 }
 """What stands before `key` in names of environment variables that are no secrets."""
 _OTHER_TOKENS = {b"cancel", b"continue", b"next", b"page", b"resume", b"stop", b"sync", b"unexpected"}
+_OTHER_SECRETS = {
+    *(
+        b"ca",
+        b"cert",
+        b"certificate",
+        b"credential",
+        b"credentials",
+        b"existing",
+        b"image",
+        b"k8s",
+        b"kubernetes",
+        b"pull",
+    ),
+    *(b"source", b"target", b"tls"),
+}
+"""What stands before `secret` when that is an object's name: `existingSecret: db`."""
+_REFERENCES = {b"secretKey"}
+"""Names that Kubernetes' objects give a key within a Secret: `secretKey: password` of an ExternalSecret."""
 _SUFFIXES = {
     *(b"b64", b"base", b"current", b"data", b"dev", b"live", b"new", b"old", b"plain", b"plaintext", b"previous"),
     *(b"prod", b"production", b"raw", b"secondary", b"staging", b"stage", b"test", b"value"),
@@ -62,24 +84,24 @@ _SUFFIXES = {
 _EMPTY = {b"", b"~", b"null", b"{}", b"[]", b'""', b"''", b"|", b"|-", b">", b">-"}
 _WORDS = frozenset(
     b"bearer basic disabled empty enabled expired false hidden incorrect invalid masked missing nil no none null off on"
-    b" optional redacted required rotated true undefined unset yes".split()
+    b" optional read redacted required rotated string true undefined unset write yes".split()
 )
 _REFERENCE = rules.rule(
     rb"<[^>\n]*>.*|\$?\{\{.*|\$[({].*|\$[A-Z_]+|%[a-z]\b.*|[*]+|(?i:x{3,}|redacted)|\.{3,}|"
-    rb"\.{0,2}(/[a-z0-9._-]+)+/?|vault:.*|(?:arn|ref\+[a-z]+|op):.*|.* \(v1:[a-zA-Z.]+\)"
+    rb"\.{0,2}(/[a-z0-9._-]+)+/?|vault:.*|(?:arn|ref\+[a-z]+|op):.*|.*\(v1:[a-zA-Z.]+\)"
 )
-_PROSE = rules.rule(rb"[A-Za-z]?[a-z]*[.,:;!?)]*")
+_PROSE = rules.rule(rb"(?:[A-Za-z]?[a-z]*|[A-Z]{1,5})[.,:;!?)]*")
 
 
 @functools.lru_cache(maxsize=4096)
 def promises(name: bytes) -> Kind | None:
     """The kind of secret that a key of this name holds, whatever its value looks like."""
-    return _promise(_words(name))
+    return None if name in _REFERENCES else _promise(_words(name))
 
 
 @functools.lru_cache(maxsize=4096)
 def promises_in_env(name: bytes) -> bool:
-    """Does an environment variable of this name hold a secret?
+    """Whether an environment variable of this name holds a secret.
 
     Wider than `promises`: these names are chosen to tell, and every KEY is taken that is not known to be another.
     """
@@ -94,36 +116,35 @@ def promises_in_env(name: bytes) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def promises_blob(name: bytes) -> bool:
-    """May a key of this name hold a secret, if its value looks like one?"""
+    """Whether a key of this name holds a secret when its value looks like one."""
     words = _words(name)
     return bool(words) and words[-1] in _BLOB_HEADS and not (len(words) > 1 and words[-2] in _OTHER_KEYS)
 
 
-def is_bare(name: bytes) -> bool:
-    """Is the name one word, as prose has it before a colon (`failed to get token: timeout`)?"""
-    return len(_words(name)) == 1
-
-
 def is_empty(value: bytes) -> bool:
-    """Is there nothing to mask, because it is nothing or a marker?"""
+    """Whether there is nothing to mask, because it is nothing or a marker."""
     value = value.strip()
     bare = value.strip(b"\\\"'")
     return value in _EMPTY or not bare or edits.marked(bare, 0) == len(bare)
 
 
 def is_harmless(value: bytes) -> bool:
-    """Does the value of a secret's name hold no secret: empty, a reference, a path, a yes or no?"""
-    bare = value[:256].strip(b" \t\r\n\\\"'")
-    return is_empty(value[:256]) or bare.lower() in _WORDS or _REFERENCE.fullmatch(bare) is not None
+    """Whether the value of a secret's name is no secret: empty, a reference, a path, a yes or no, and short."""
+    if len(value) > NEAR:
+        return False
+    bare = value.strip(b" \t\r\n\\\"',;")
+    if bare.isalnum():
+        return len(bare) == 1 or bare.lower() in _WORDS or (len(bare) == bare.count(b"x") > 2)
+    return is_empty(value) or bare.lower() in _WORDS or _REFERENCE.fullmatch(bare) is not None
 
 
 def is_prose(value: bytes) -> bool:
-    """Is it a plain word, such as follows a colon in an error message?"""
-    return _PROSE.fullmatch(value[:64]) is not None
+    """Whether it is a plain word, such as follows a colon in an error message."""
+    return len(value) <= _LONGEST_WORD and _PROSE.fullmatch(value) is not None
 
 
 def is_blob(value: bytes) -> bool:
-    """Does it look like a key itself: 20 characters or more of base64 or 32 of hex, and no name?"""
+    """Whether it looks like a key itself: 20 characters or more of base64 or 32 of hex, and no name."""
     if len(value) < 20 or _BASE64.fullmatch(value) is None:
         return False
     if len(value) >= 32 and _HEX.fullmatch(value):
@@ -149,5 +170,7 @@ def _promise(words: tuple[bytes, ...]) -> Kind | None:
     if head == b"key":
         return _KEYS.get(before)
     if head == b"token" and before in _OTHER_TOKENS:
+        return None
+    if head == b"secret" and before in _OTHER_SECRETS:
         return None
     return _HEADS.get(head) or next((_HEADS[tail] for tail in _TAILS if head.endswith(tail)), None)

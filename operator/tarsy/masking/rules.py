@@ -16,18 +16,29 @@ import re2  # type: ignore[import-untyped]  # the binding has no annotations; th
 class Match(Protocol):
     """One place where a rule holds."""
 
-    def start(self, group: int = 0) -> int: ...
-    def end(self, group: int = 0) -> int: ...
+    def start(self, group: int = 0) -> int:
+        """Where a group begins; -1 if it took no part."""
+
+    def end(self, group: int = 0) -> int:
+        """Where a group ends; -1 if it took no part."""
+
     def __getitem__(self, group: int) -> bytes: ...
 
 
 class Rule(Protocol):
     """A compiled pattern over bytes."""
 
-    def finditer(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Iterator[Match]: ...
-    def search(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None: ...
-    def match(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None: ...
-    def fullmatch(self, text: bytes) -> Match | None: ...
+    def finditer(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Iterator[Match]:
+        """All places, from left to right, that do not overlap."""
+
+    def search(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None:
+        """The first place."""
+
+    def match(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Match | None:
+        """The place that begins at `pos`."""
+
+    def fullmatch(self, text: bytes) -> Match | None:
+        """All of `text`, or nothing."""
 
 
 def rule(pattern: bytes) -> Rule:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import Context
 
 import mcp
@@ -34,6 +34,7 @@ class Server:
 
     def __init__(self, name: str, settings: platform.MCPServer) -> None:
         self.name = name
+        self.mask: Callable[[str], str] = settings.data_masking.masker().text
         self.tools: Sequence[types.Tool] = ()
         """What it offered when it was last connected."""
         self.problem = "is not connected yet"

@@ -1,0 +1,172 @@
+"""A name that promises a secret, and the value behind it: `DB_PASSWORD=...`, `"token": "..."`, `--api-key ...`.
+
+One rule finds all names that could; what the name promises and where its value ends is decided here, step by step. The
+value is looked at only as far as it takes to decide, and text that was looked through to its end is not read again:
+that keeps it linear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tarsy.masking import edits, names, rules
+
+_WORDS = rb"(?:pass|pwd|token|secret|key|credential|creds|auth|jwt|dockerc)"
+_NAME = rules.rule(rb"(?i)([\w.-]*" + _WORDS + rb"[\w.-]*)(?:\\*[\"'])?\]?[ \t]*(=>|:=|[:=>])[ \t]*")
+_FLAG = rules.rule(
+    rb"(?i)(--?[\w-]*" + _WORDS + rb"[\w-]*)(?:\\*[\"'][ \t]*(,)(?:\s|\\+n)*|[ \t]+|\\*[\"']?\s*\n\s*(-)[ \t]+)"
+)
+_OPENING = re.compile(rb"\[?+(\\*+)([\"'`])")
+_QUOTE = {byte: re.compile(rb"(\\*+)%c|\n" % byte) for byte in b"\"'`"}
+_BARE_END = rules.rule(
+    rb"[\s\"'`]|\\+[nrt\"']|[,;&](?:[\"'{\[]|[ \t]?[\w.-]+[=:]|\s|\z)|[)\]}<>]+(?:[,;.\s\"'\\<]|\z)|</"
+)
+_FAR_END = rules.rule(rb"[\s\"'`\\]")
+"""What ends a value that is too long to be anything but a blob."""
+_LINE_END = rules.rule(rb"\r?\n|\\+[nr\"']|[\"'](?:[,}\]\s]|\z)|[,;]?[ \t]+(?:#|[\w.-]+[=:])")
+_BLOCK = rules.rule(rb"[|>][+-]?\d?[ \t]*\r?\n([ \t]+)")
+_CODE = rules.rule(rb"[A-Za-z_][\w.]*[(\[].*|(?:self|this|config|cfg|os|env|process|settings|args|req|request)\.[\w.]+")
+_SCHEME = rules.rule(
+    rb"(?i)\[?(?:\\*[\"'])?(?:(?:bearer|basic|token|apikey|negotiate|key)[ \t]+([^\s\"'\\\],]+)"
+    rb"|(?:digest|aws4-hmac-sha256|hmac)[ \t]+([^\"\n]+))"
+)
+_MARKER = b"[MASKED:"
+_SEPARATORS = {b"{", b",", b"[", b"&", b"?", b";"}
+"""What stands before a name that is no word of a sentence."""
+_LEAD = 80
+_LEADS = {b"", b"export", b"ENV", b"ARG", b"set", b"declare", b"env:"}
+_NO_VALUES = (b"{", b"(", b"<", b"=", b"//", b"&", b"*")
+_BEFORE_FLAGS = {b"", *(bytes([byte]) for byte in b" \t\n\r\"'[,(=")}
+_COUNT_DIGITS = 6
+_BLOB_HEAD = 20
+
+
+def find(doc: bytes) -> Iterator[edits.Edit]:
+    """The values of all names in `doc` that promise a secret."""
+    for rule, read in ((_NAME, _assigned), (_FLAG, _flagged)):
+        done = 0
+        for found in rule.finditer(doc):
+            start = found.start()
+            if start >= done and (change := read(doc, start, found)) is not None:
+                done = change.end
+                yield change
+
+
+def _assigned(doc: bytes, start: int, found: rules.Match) -> edits.Edit | None:
+    name, sign, at = found[1], found[2], found.end()
+    is_marker = edits.marked(doc, at) >= 0 or doc[max(0, start - len(_MARKER)) : start] == _MARKER
+    if is_marker or (sign == b">" and doc[start - 1 : start] != b"<"):
+        return None
+    if name.lower().endswith(b"authorization"):
+        return _authorization(doc, at)
+    kind = names.promises(name)
+    if (kind is None and not names.promises_blob(name)) or doc.startswith(_NO_VALUES, at):
+        return None
+    if kind and doc.startswith((b"|", b">"), at) and (block := _BLOCK.match(doc, at, at + names.NEAR)):
+        return _block(doc, block, kind)
+    if (opening := _OPENING.match(doc, at)) is None:
+        return _bare(doc, found, start=start, sign=sign, kind=kind)
+    value = doc[opening.end() : _closing(doc, opening)]
+    is_secret = names.is_blob(value) if kind is None else not names.is_harmless(value)
+    if not is_secret:
+        return None
+    return edits.Edit(opening.end(), opening.end() + len(value), edits.marker(kind or "token"))
+
+
+def _bare(doc: bytes, found: rules.Match, *, start: int, sign: bytes, kind: names.Kind | None) -> edits.Edit | None:
+    """The value, which has no quotes, of the name at `start`."""
+    at = found.end() + doc.startswith(b"[", found.end())
+    near = doc[at : at + names.NEAR]
+    if kind is None and not names.is_blob(near[:_BLOB_HEAD]):
+        return None
+    begins_line = _begins_line(doc, start)
+    is_line = begins_line and sign != b">" and doc[found.end(1)] not in _QUOTE
+    end = _near_end(near, _LINE_END if is_line else _BARE_END)
+    value = near[:end] if end >= 0 else near
+    if sign == b">" and not doc.startswith(b"</", at + len(value)):
+        return None
+    if end >= 0:
+        in_prose = sign == b":" and not begins_line and doc[start - 1 : start] not in _SEPARATORS
+        if _is_other(value, kind=kind, in_prose=in_prose) or names.is_harmless(value):
+            return None
+    if kind is None and not names.is_blob(value):
+        return None
+    return edits.Edit(at, at + end if end >= 0 else _far_end(doc, at), edits.marker(kind or "token"))
+
+
+def _flagged(doc: bytes, start: int, found: rules.Match) -> edits.Edit | None:
+    kind, at = names.promises(found[1]), found.end()
+    if kind is None or edits.marked(doc, at) >= 0 or doc[start - 1 : start] not in _BEFORE_FLAGS:
+        return None
+    if opening := _OPENING.match(doc, at):
+        at, end = opening.end(), _closing(doc, opening)
+    else:
+        near = _near_end(doc[at : at + names.NEAR], _BARE_END)
+        end = at + near if near >= 0 else _far_end(doc, at)
+    value = doc[at:end]
+    is_item = found.end(2) > 0 or found.end(3) > 0
+    if value.startswith(b"-") or names.is_harmless(value) or (not is_item and names.is_prose(value)):
+        return None
+    return edits.Edit(at, end, edits.marker(kind))
+
+
+def _authorization(doc: bytes, at: int) -> edits.Edit | None:
+    found = _SCHEME.match(doc, at)
+    if found is None:
+        return None
+    group = 1 if found.start(1) >= 0 else 2
+    if names.is_harmless(found[group]) or edits.marked(doc, found.start(group)) >= 0:
+        return None
+    return edits.Edit(found.start(group), found.end(group), edits.marker("token"))
+
+
+def _begins_line(doc: bytes, at: int) -> bool:
+    """Whether nothing stands before a name but what a line begins with, also one inside a JSON string."""
+    before = b"\n" * (at <= _LEAD) + doc[max(0, at - _LEAD) : at]
+    newline = max(before.rfind(b"\n"), before.rfind(b"\\n") + 1)
+    return newline >= 0 and before[newline + 1 :].strip(b" \t-+>|\"'\\") in _LEADS
+
+
+def _near_end(near: bytes, ending: rules.Rule) -> int:
+    """Where a value ends that begins `near`; -1 where it may go on beyond."""
+    found = ending.search(near)
+    if found is None:
+        return -1 if len(near) == names.NEAR else len(near)
+    return -1 if found.end() == names.NEAR else found.start()
+
+
+def _far_end(doc: bytes, at: int) -> int:
+    far = _FAR_END.search(doc, min(len(doc), at + names.NEAR))
+    return len(doc) if far is None else far.start()
+
+
+def _closing(doc: bytes, opening: re.Match[bytes]) -> int:
+    """Where a quoted value ends: at a quote with no more backslashes, or at the end of its line."""
+    level = _level(len(opening[1]))
+    for quote in _QUOTE[opening[2][0]].finditer(doc, opening.end()):
+        if quote[1] is None:
+            return quote.start()
+        if _level(len(quote[1])) <= level:
+            return quote.end() - 1 - min(len(quote[1]), len(opening[1]))
+    return len(doc)
+
+
+def _level(slashes: int) -> int:
+    """In how many strings a quote stands that has so many backslashes before it."""
+    return ((slashes + 1) & -(slashes + 1)).bit_length() - 1
+
+
+def _block(doc: bytes, block: rules.Match, kind: str) -> edits.Edit:
+    indent, start = block[1], block.end()
+    end = doc.find(b"\n", start)
+    while end >= 0 and doc.startswith(indent, end + 1):
+        end = doc.find(b"\n", end + 1)
+    end = len(doc) if end < 0 else end
+    return edits.Edit(start, end, edits.marker(kind))
+
+
+def _is_other(value: bytes, *, kind: str | None, in_prose: bool) -> bool:
+    """Whether a bare value is something else than a secret: an expression, the number of tokens, a word of prose."""
+    is_count = kind == "token" and value.isdigit() and len(value) <= _COUNT_DIGITS
+    return is_count or (in_prose and names.is_prose(value)) or (not value.isalnum() and bool(_CODE.fullmatch(value)))

@@ -1,0 +1,191 @@
+"""Secrets in YAML's block style, and in what `kubectl describe` prints, which reads the same way.
+
+Lines are told apart by their columns alone: a mapping is the keys that stand in one column with nothing further left
+between them. That is enough for what Kubernetes' tools print, it survives prose, fences and cuts around it, and what
+stands in a block scalar (a manifest in a ConfigMap) is read like everything else.
+
+As in `flow`, a document inside a JSON string is read as it stands: there a line ends at an escaped newline.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+
+from tarsy.masking import edits, flow, mappings, names, rules
+
+_DEEPEST = 64
+_LINE = re.compile(
+    rb"(?:\d{4}-\d\d-\d\dT[\d:.]++(?:Z|[+-]\d\d:\d\d)[ ](?:std(?:out|err)[ ][FP][ ])?)?"  # kubectl logs, a node's log
+    rb"(?P<indent>(?:[+>|]|-(?=[^-\s]|[ ]{2}))?[ \t]*+)"  # the first column of a diff or a quotation is a column
+    rb"(?P<dashes>(?:-[ \t]++)*+)"
+    rb"(?:(?P<quote>\\*+[\"'])?(?P<key>[-\w./]++)(?(quote)\\*+[\"'])[ ]*+:(?=[\s\\]|$))?",
+    re.DOTALL,
+)
+_NAME = rules.rule(rb"(?:apiVersion|kind|name|env|[Ee]nvironment|client-key-data)\\*[\"']?:(?:\s|\\|\z)")
+_ESCAPES = re.compile(rb"\\++[n\"]?|[\"\n]")
+_HASH = 0x23
+_BREAK = re.compile(rb"---(?:\s|$)|\.\.\.\s*$|```|~~~")
+_JSON = {b",", b"{", b"["}
+"""What a line of JSON ends with; `flow` reads that."""
+_TEXT = re.compile(rb"[^\r\n]++")
+
+
+def may_find(doc: bytes, *, level: int) -> bool:
+    """Whether it is worth reading `doc` at this level: whether it has lines there, and a name that tells anything."""
+    newline = b"\\" * (1 << (level - 1)) + b"n" if level else b""
+    return newline in doc and _NAME.search(doc) is not None
+
+
+def find(doc: bytes, *, level: int, found: mappings.Found) -> None:
+    """Find what is to be masked in the documents at this level."""
+    for lines in _documents(doc, level):
+        _Reader(doc, found).read(lines)
+
+
+def _documents(doc: bytes, level: int) -> Iterator[Iterable[mappings.Span]]:
+    """The lines of each document: of the whole text, or of each string that has escaped newlines of this level."""
+    if level == 0:
+        yield (line.span() for line in _TEXT.finditer(doc))
+        return
+    lines: list[mappings.Span] = []
+    start = 0
+    for token in _ESCAPES.finditer(doc):
+        slashes = token.end() - token.start() - 1
+        last = doc[token.end() - 1]
+        if last == 0x6E and slashes % 2**level == 2 ** (level - 1):
+            lines.append((start, token.end() - 1 - 2 ** (level - 1)))
+            start = token.end()
+        elif last == 0x0A or (last == 0x22 and (slashes + 1) % 2**level):
+            if lines:
+                yield [*lines, (start, token.start())]
+            lines, start = [], token.end()
+    if lines:
+        yield [*lines, (start, len(doc))]
+
+
+class _Reader:
+    def __init__(self, doc: bytes, found: mappings.Found) -> None:
+        self._doc = doc
+        self._found = found
+        self._stack: list[mappings.Mapping] = []
+        self._last = 0
+        """Where the last line ends that had anything on it but a comment."""
+        self._comments: list[mappings.Span] = []
+        """The columns and ends of the comments since; in a block scalar they belong to a value."""
+
+    def read(self, lines: Iterable[mappings.Span]) -> None:
+        for start, end in lines:
+            line = _LINE.match(self._doc, start, end)
+            if line is not None and line.end("dashes") < end:
+                self._line(line, end)
+        self._end(column=-1)
+
+    def _line(self, line: re.Match[bytes], end: int) -> None:
+        stack, at = self._stack, line.end("dashes")
+        left = line.end("indent") - line.start("indent")
+        column = at - line.start("indent")
+        if line["key"] is None or (line["quote"] and self._doc[end - 1 : end] in _JSON):
+            if self._doc[at] == _HASH:
+                self._comments.append((column, end))
+            elif _BREAK.match(self._doc, at, end) and at == line.end("indent"):
+                self._end(column=left - 1)
+            else:
+                self._end(column=left)
+                if column == left and stack and stack[-1].column == column:
+                    self._entry(stack[-1])
+                self._went_on(end)
+            return
+        self._end(column=left)
+        if stack and stack[-1].column == column and left == column:
+            self._entry(stack[-1])
+            if line["key"] in stack[-1].seen:
+                self._end(column=column - 1)
+        if not stack or stack[-1].column != column or left != column:
+            self._open(column)
+        mapping = stack[-1]
+        mapping.key = line["key"] if mapping.knows(line["key"]) else b""
+        mapping.mark = line.end()
+        self._went_on(end)
+
+    def _went_on(self, end: int) -> None:
+        self._last = end
+        if self._comments:
+            self._comments = []
+
+    def _open(self, column: int) -> None:
+        stack = self._stack
+        stack.append(mappings.Mapping(0, parent=stack[-1] if stack else None, column=column))
+        if len(stack) > _DEEPEST:
+            self._entry(stack[0])
+            self._found.end(stack.pop(0), parent=None)
+
+    def _end(self, *, column: int) -> None:
+        """End the mappings that stand further right than `column`."""
+        while self._stack and self._stack[-1].column > column:
+            mapping = self._stack.pop()
+            self._entry(mapping)
+            self._found.end(mapping, parent=self._stack[-1] if self._stack else None)
+
+    def _entry(self, mapping: mappings.Mapping) -> None:
+        if mapping.key:
+            comments = itertools.takewhile(lambda comment: comment[0] > mapping.column, self._comments)
+            span = (mapping.mark, max(mapping.mark, self._last, *(end for _, end in comments)))
+            self._found.entry(
+                mapping, span=span, scalar=mappings.scalar(self._doc[span[0] : min(span[1], span[0] + 512)])
+            )
+        mapping.key = None
+
+
+def values(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
+    """Mask every value of the mapping whose text is `span`, from behind the colon of its own key.
+
+    A line that is no key of it is masked whole, so that nothing passes for being written in an unusual way.
+    """
+    (first, *rest) = _lines(doc, span, level)
+    head = doc[slice(*first)].strip()
+    if head.startswith(b"{"):
+        return flow.values(doc, span, level=level)
+    if head and not head.startswith((b"#", b"&", b"!")):
+        return value(doc, span, level=level)
+    changes: list[edits.Edit] = []
+    column, under_way = -1, None
+    for start, end in rest:
+        line = _LINE.match(doc, start, end)
+        if line is None or line.end("dashes") == end:
+            continue
+        here = line.end("dashes") - line.start("indent")
+        column = here if column < 0 else column
+        if here > column and under_way:
+            under_way = (under_way[0], end)
+            continue
+        if under_way:
+            changes += value(doc, under_way, level=level)
+            under_way = None
+        if here == column and line["key"] and not line["dashes"]:
+            under_way = (line.end(), end)
+        else:
+            changes += value(doc, (line.end("indent"), end), level=level)
+    if under_way:
+        changes += value(doc, under_way, level=level)
+    return changes
+
+
+def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
+    """Mask the one value at `span`, with the lines that it goes on for, unless it is empty."""
+    text = doc[slice(*span)]
+    start = span[0] + len(text) - len(text.lstrip(b" \t"))
+    if names.is_empty(text):
+        return []
+    gap = b" " if start == span[0] and doc[start - 1 : start] == b":" else b""
+    return [edits.Edit(start, span[1], gap + edits.quoted("secret", level=level))]
+
+
+def _lines(doc: bytes, span: mappings.Span, level: int) -> list[mappings.Span]:
+    newline = b"\\" * 2 ** (level - 1) + b"n" if level else b"\n"
+    lines, start = [], span[0]
+    while (end := doc.find(newline, start, span[1])) >= 0:
+        lines.append((start, end))
+        start = end + len(newline)
+    return [*lines, (start, span[1])]

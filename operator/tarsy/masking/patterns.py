@@ -1,0 +1,133 @@
+"""Secrets in free text, found by how they look or by the name before them: the second line, behind structure.
+
+Patterns alone are weak: they miss what looks like nothing and hit what only looks like a secret. So a name is judged by
+its words and a value by what it is (`names`), not by one long expression; and where a line of prose is as likely as an
+assignment (`failed to get token: timeout`), a value must look like more than a word.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tarsy.masking import assignments, edits, rules
+
+NAMES = (
+    *("api_key", "certificate", "certificate_authority_data", "email", "password", "private_key", "ssh_key", "token"),
+)
+"""What can be masked by pattern; each stands in its marker."""
+
+GROUPS = MappingProxyType(
+    {
+        "kubernetes": ("api_key", "certificate_authority_data", "password"),
+        "security": NAMES,
+    }
+)
+"""The groups that the platform file names. Kubernetes' Secrets are masked by structure, whatever the groups."""
+
+_PEM = rules.rule(rb"-----BEGIN ([A-Z0-9 ]+)-----")
+_PEM_BODY = rules.rule(
+    rb"(?:(?:[\s>|'\"]|\\+[nrt])*(?:[A-Za-z0-9+/=]{16,}|[A-Z][A-Za-z]+-[A-Z][A-Za-z]+: [^\n\\]*))*"
+    rb"(?:(?:\s|\\+[nrt])*[A-Za-z0-9+/]+={1,2})?"
+)
+_PEM_END = b"-----END "
+_ENCODED_PEM = rules.rule(
+    rb"((LS0tLS1CRUdJTi[A-Za-z0-9+/]*)=*(?:(?:\\+n|\r?\n)[ \t]*[A-Za-z0-9+/]{60,}={0,2})*"
+    rb"(?:(?:\\+n|\r?\n)[ \t]*[A-Za-z0-9+/]+={0,2}(?:\\|\s|\z))?)"
+)
+_EMAIL = rules.rule(rb"[A-Za-z0-9_%+-][A-Za-z0-9._%+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z][A-Za-z]+\b")
+_NO_DOMAINS = {b"cluster", b"internal", b"local", b"mount", b"scope", b"service", b"slice", b"socket", b"svc", b"timer"}
+"""What an address in a cluster or one of systemd's units ends with."""
+
+
+class _Look(NamedTuple):
+    """A secret that is known by its own look: what the first group matches is masked."""
+
+    name: str
+    rule: rules.Rule
+
+
+_LOOKS = (
+    _Look("certificate_authority_data", rules.rule(rb"certificate-authority-data\\*[\"']?: *\\*[\"']?([\w+/=-]{16,})")),
+    _Look("ssh_key", rules.rule(rb"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-nistp\d+)[ \t]+(AAAA[A-Za-z0-9+/=]{16,})")),
+    _Look("token", rules.rule(rb"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)")),
+    _Look("token", rules.rule(rb"\b((?:gh[opsu]_|github_pat_|glpat-|xox[a-z]-|hv[bs]\.|npm_|pypi-|hf_)[\w.-]{16,})")),
+    _Look("token", rules.rule(rb"\b((?:dckr_pat_|ya29\.|shpat_|dop_v1_)[\w.-]{16,})")),
+    _Look("token", rules.rule(rb"(?i)\bbearer[ \t]+([^\s\"'\\,;\[\](){}<>]*\d[^\s\"'\\,;\[\](){}<>]*)")),
+    _Look("api_key", rules.rule(rb"\b((?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{35})")),
+    _Look("api_key", rules.rule(rb"\b(sk-(?:ant-|proj-)[\w-]{20,}|sk-[A-Za-z0-9]{20,}|[rs]k_(?:live|test)_\w{16,})")),
+    _Look("password", rules.rule(rb"[a-z0-9+]://[^\s/@:\"'\\<>]*:([^\s/\"'\\<>\[\]]+)@")),
+    _Look("password", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
+)
+
+
+def mask(doc: bytes, names: frozenset[str]) -> bytes:
+    """`doc` without what the patterns of these names find. Linear in its length; never raises."""
+    finders: list[Callable[[bytes], Iterable[edits.Edit]]] = [
+        _pem,
+        *(lambda doc, look=look: _looks(doc, look) for look in _LOOKS if look.name in names),
+        _encoded_pem,
+        assignments.find,
+        _emails,
+    ]
+    markers = {edits.marker(name) for name in names}
+    for finder in finders:
+        doc = edits.apply(doc, _changes(doc, finder(doc), markers))
+    return doc
+
+
+def _changes(doc: bytes, found: Iterable[edits.Edit], markers: set[bytes]) -> Iterator[edits.Edit]:
+    """Of what was found that which is asked for, and never a part of a marker."""
+    for change in found:
+        start = change.start - (change.start > 0 and edits.marked(doc, change.start - 1) >= 0)
+        if change.text in markers and edits.marked(doc, start) < change.end:
+            yield change._replace(start=start)
+
+
+def _looks(doc: bytes, look: _Look) -> Iterator[edits.Edit]:
+    for found in look.rule.finditer(doc):
+        yield edits.Edit(found.start(1), found.end(1), edits.marker(look.name))
+
+
+def _pem(doc: bytes) -> Iterator[edits.Edit]:
+    """PEM blocks; of one that was cut, what there is."""
+    blocks = list(_PEM.finditer(doc))
+    end = 0
+    for index, block in enumerate(blocks):
+        following = blocks[index + 1].start() if index + 1 < len(blocks) else len(doc)
+        if 0 <= end < block.end():
+            end = doc.find(_PEM_END, block.end())
+        if (name := _certified(block[1])) is None:
+            continue
+        if 0 <= end < following:
+            close = doc.find(b"-----", end + len(_PEM_END), end + 80)
+            stop = close + 5 if close >= 0 else end + len(_PEM_END)
+        else:
+            body = _PEM_BODY.match(doc, block.end(), following)
+            stop = body.end() if body else block.end()
+        yield edits.Edit(block.start(), stop, edits.marker(name))
+
+
+def _encoded_pem(doc: bytes) -> Iterator[edits.Edit]:
+    """PEM in base64, as Secrets, kubeconfigs and webhooks carry it."""
+    for found in _ENCODED_PEM.finditer(doc):
+        label = base64.b64decode(found[2][: min(len(found[2]), 48) // 4 * 4]).removeprefix(b"-----BEGIN ")
+        if (name := _certified(label)) is not None:
+            end = found.start(1) + len(found[1].rstrip(b"\\ \t\r\n"))
+            yield edits.Edit(found.start(1), end, edits.marker(name))
+
+
+def _certified(label: bytes) -> str | None:
+    if label.startswith((b"PUBLIC", b"RSA PUBLIC", b"SSH2 PUBLIC", b"PGP PUBLIC")):
+        return None
+    return "certificate" if label.startswith((b"CERT", b"TRUSTED", b"X509", b"NEW CERT", b"PKCS7")) else "private_key"
+
+
+def _emails(doc: bytes) -> Iterator[edits.Edit]:
+    for found in _EMAIL.finditer(doc):
+        start = found.start()
+        is_login = doc[start - 2 : start] == b"//" or doc[start : start + 4] == b"git@"
+        if not is_login and found[0].rpartition(b".")[2].lower() not in _NO_DOMAINS:
+            yield edits.Edit(start, found.end(), edits.marker("email"))

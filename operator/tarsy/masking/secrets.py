@@ -1,0 +1,73 @@
+"""Kubernetes' secrets, found by structure: what needs no guess is masked without one.
+
+Masked are the values of `data` and `stringData` of every Secret, alone, in a list, in an annotation or a log line; the
+literal values of environment variables whose names promise a secret; the keys of a kubeconfig's users; and what
+`kubectl describe` and Go print of these. Each value is masked by itself and its key stays: that a key is missing,
+misspelt or empty is why many a pod does not start.
+
+Everything is read twice, as braces (`flow`) and as lines (`block`), at each depth of JSON strings in JSON strings.
+"""
+
+from __future__ import annotations
+
+from tarsy.masking import block, edits, flow, mappings, names, rules
+
+_LEVELS = 5
+"""How deep a document may lie in JSON strings in JSON strings: five times what a log line in an alert needs."""
+_ENV = rules.rule(rb"(?i)(?:pass|pwd|token|secret|key|credential|creds|auth|dsn|jwt)")
+_DESCRIBED = rules.rule(rb"(?m)^Data\r?\n====\r?\n((?:[-\w.]+:[ \t]+\S[^\n]*(?:\n|\z))+)")
+_DESCRIBED_ENTRY = rules.rule(rb"(?m)^[-\w.]+:[ \t]+(\S[^\r\n]*)")
+_SIZE = rules.rule(rb"\d+ bytes\s*")
+_GO_BYTES = rules.rule(rb"(?:map\[string\]\[\]byte|StringData:map\[string\]string)\{([^{}\n]+)\}")
+
+
+def mask(doc: bytes) -> bytes:
+    """`doc` without Kubernetes' secrets. Linear in its length; never raises, whatever `doc` is."""
+    return edits.apply(doc, [*_structure(doc), *_described(doc), *_printed(doc)])
+
+
+def _structure(doc: bytes) -> list[edits.Edit]:
+    if b"apiVersion" not in doc and not (b"Secret" in doc and b"kind" in doc) and _ENV.search(doc) is None:
+        return []
+    changes: list[edits.Edit] = []
+    for level in range(_LEVELS):
+        for reader in (flow, block):
+            if not reader.may_find(doc, level=level):
+                continue
+            found = mappings.Found()
+            reader.find(doc, level=level, found=found)
+            for span in _merged(found.data):
+                changes += reader.values(doc, span, level=level)
+            for span in found.values:
+                if not names.is_harmless(doc[slice(*span)]):
+                    changes += reader.value(doc, span, level=level)
+    return changes
+
+
+def _merged(spans: list[mappings.Span]) -> list[mappings.Span]:
+    merged: list[mappings.Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _described(doc: bytes) -> list[edits.Edit]:
+    if b"\n====" not in doc:
+        return []
+    return [
+        edits.Edit(entry.start(1), entry.end(1), edits.marker("secret"))
+        for section in _DESCRIBED.finditer(doc)
+        for entry in _DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1))
+        if not _SIZE.fullmatch(entry[1]) and not names.is_empty(entry[1])
+    ]
+
+
+def _printed(doc: bytes) -> list[edits.Edit]:
+    return [
+        edits.Edit(found.start(1), found.end(1), edits.marker("secret"))
+        for found in _GO_BYTES.finditer(doc)
+        if not names.is_empty(found[1])
+    ]

@@ -1,0 +1,204 @@
+"""The masker as a whole: it takes any text, ends in time, and masking twice changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+import yaml
+from support import cluster_text
+from tarsy.masking import masker, patterns
+
+MASKER = masker.Masker(groups=["kubernetes", "security"])
+
+SECRET = {
+    "kind": "Secret",
+    "metadata": {"annotations": {"last": json.dumps({"kind": "Secret", "stringData": {"a": "b"}})}},
+    "data": {"password": "aHVudGVyMg==", "empty": ""},
+    "stringData": {"script": "a: b\nkind: Pod\n", "x": 'say "it\'s"'},
+}
+TEXTS = [
+    *cluster_text.TEXTS.values(),
+    json.dumps(SECRET, indent=1),
+    json.dumps(json.dumps(SECRET)),
+    json.dumps({"text": yaml.safe_dump(SECRET)}),
+    yaml.safe_dump(SECRET),
+    str(SECRET),
+    "Authorization: Bearer abc123def456\nDB_PASSWORD=hunter2 jane@example.com\npostgres://a:b@c.example.com/\n",
+]
+PIECES = [
+    *"{}[]:,\"'\\\n -#|<>=@.",
+    *(
+        '\\"',
+        '\\\\\\"',
+        "\\n",
+        "\\\\n",
+        "kind: Secret\n",
+        '"kind":"Secret"',
+        '"data":{',
+        "data:\n  a: b\n",
+        "env:",
+        "items:",
+    ),
+    *("token", "password", '"value":', "name: ", "DB_TOKEN", "[MASKED:secret]", "[MASKED:", "eyJ", "Bearer ", "---\n"),
+    *(
+        "é",
+        "\ud800",
+        "\udfff",
+        "\0",
+        "\r\n",
+        "\u2028",
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "-----END ",
+        "LS0tLS1CRUdJTi",
+    ),
+    *("SecretList", "://", "a:b@c", "a1B2c3D4e5F6g7H8i9J0k1L2", "&a", "*a", "!!binary", "? ", "\t", "authorization:"),
+]
+
+
+def broken(chance: random.Random) -> str:
+    """Pieces of real texts, cut, nested and with noise in them."""
+    parts = []
+    for _ in range(chance.randint(1, 3)):
+        text = chance.choice(TEXTS)
+        start = chance.randrange(len(text))
+        pieces = list(text[start : start + chance.randint(1, 1500)])
+        for _ in range(chance.randint(0, 8)):
+            pieces.insert(chance.randint(0, len(pieces)), chance.choice(PIECES))
+        part = "".join(pieces)
+        parts.append(json.dumps(part) if chance.random() < 0.2 else part)
+    return chance.choice(["", " ", "\n"]).join(parts)
+
+
+def noise(chance: random.Random) -> str:
+    return "".join(chance.choices(PIECES, k=chance.randint(1, 80)))
+
+
+@pytest.mark.parametrize("make", [broken, noise])
+def test_any_text_can_be_masked_and_masking_twice_changes_nothing(make: Callable[[random.Random], str]) -> None:
+    chance = random.Random(21)  # noqa: S311 - a fixed seed, no secret
+    for _ in range(500):
+        text = make(chance)
+        masked = MASKER.text(text)
+        assert MASKER.text(masked) == masked, repr(text)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\0", "\ud800 and \udc00", "é🙂\u2028 word", "\r\r\n", "[MASKED:token]"])
+def test_text_without_secrets_stays_as_it_is(text: str) -> None:
+    assert MASKER.text(text) == text
+
+
+def test_a_secret_beside_broken_unicode_is_masked() -> None:
+    assert MASKER.text('\ud800{"password": "a\udfffé🙂b"}\0') == '\ud800{"password": "[MASKED:password]"}\0'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nkind: Secret\ndata: *c\n",
+        "kind: Secret\ndata: &d\n  a: cnry\nother: *d\n",
+        "kind: Secret\ndata: !!map\n  ? a\n  : cnry\n  ? |\n    cnry\n  : cnry\n",
+        "kind: Secret\ndata:\n  a: b\n  <<: {cnry: cnry}\n",
+        '{"kind": "Secret", "data": {"a": {"b": ["cnry", {"c": "cnry"}]}, "cnry cnry"}}',
+        '{"kind": "Secret", "data": ["cnry"], "stringData": "cnry"}',
+    ],
+)
+def test_the_data_of_a_secret_is_masked_however_oddly_it_is_written(text: str) -> None:
+    assert "cnry" not in MASKER.text(text)
+
+
+def test_deep_nesting_is_read_to_its_end() -> None:
+    inner = '{"kind": "Secret", "data": {"a": "cnry"}}'
+    for depth in (63, 64, 1000):
+        assert "cnry" not in MASKER.text('{"a": [' * depth + inner + "]}" * depth)
+        assert "cnry" not in MASKER.text("[" * depth + inner)
+
+
+MEGABYTE = 1_000_000
+HINTS = 'kind: Secret\nname: DB_PASSWORD\n"kind":"Secret","name":"DB_TOKEN" \\"kind\\":\n'
+REPEATED = [
+    *(
+        "{",
+        "[",
+        "{[",
+        "{]",
+        "{:",
+        "{:,",
+        "}",
+        '"',
+        '\\"',
+        "\\",
+        "'",
+        ":'",
+        ",'x",
+        "\\n",
+        "\n",
+        " ",
+        "- ",
+        "a:\n",
+        " a:\n",
+    ),
+    *('{"kind":"Secret","data":', '{"data":{"a":', '{"kind":"Secret","data":{"a":"b"}}', "data:\n kind: Secret\n"),
+    *("kind: Secret\ndata:\n  a: b\n", "# a\n  # b\n", "items:\n- data:\n    a: b\n"),
+    *(
+        "token=a ",
+        "token=",
+        "token:{",
+        "token:$(",
+        'token: "',
+        "token: '<",
+        'token="\\"',
+        "token: a, ",
+        "password: |\n  ",
+    ),
+    *("key=A1aAAAAAAAAAAAAAAAAAAAAA%", "--token ", "--token '-", "authorization: bearer ", "bearer a1 "),
+    *(
+        "-----BEGIN PRIVATE KEY-----",
+        "LS0tLS1CRUdJTi\n",
+        "a@b.cc ",
+        "a@",
+        "eyJaaaaaaaaaa.",
+        "a://b:",
+        "map[string][]byte{",
+    ),
+    *("Data\n====\n", "[MASKED:token]", "\ud800", "\0", "é"),
+]
+
+
+@pytest.mark.parametrize("piece", REPEATED)
+def test_time_is_linear_in_the_length_of_hostile_text(piece: str) -> None:
+    """Ten times as much may take twenty times as long, on a machine that does other things too."""
+
+    def seconds(length: int) -> float:
+        text = HINTS + piece * (length // len(piece))
+        start = time.thread_time()
+        MASKER.text(text)
+        return time.thread_time() - start
+
+    short = min(seconds(MEGABYTE // 50) for _ in range(2))
+    assert seconds(MEGABYTE // 5) < 20 * short + 0.3
+
+
+def test_a_megabyte_of_what_clusters_print_takes_about_a_second_at_most() -> None:
+    texts = itertools.cycle([*TEXTS, *cluster_text.TEXTS.values()])
+    text = "\n".join(itertools.islice(texts, MEGABYTE // (sum(map(len, TEXTS)) // len(TEXTS))))
+    start = time.thread_time()
+    MASKER.text(text)
+    assert time.thread_time() - start < 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"groups": ["secure"]}, "unknown pattern group 'secure'; available groups: kubernetes, security"),
+        ({"patterns": ["mail"]}, f"unknown pattern 'mail'; available patterns: {', '.join(patterns.NAMES)}"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_what_there_is(arguments: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(masker.UnknownPatternError) as error:
+        masker.Masker(**arguments)
+    assert str(error.value) == message

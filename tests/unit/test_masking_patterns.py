@@ -1,0 +1,142 @@
+"""Secrets by pattern: at least 95 % of those that are written as people and programs do, at most 1 % of other lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+from collections.abc import Callable
+
+import pytest
+from support import cluster_text
+from tarsy.masking import masker
+
+SECURITY = masker.Masker(groups=["security"])
+
+_WORD = string.ascii_letters + string.digits
+VALUES: dict[str, Callable[[random.Random], str]] = {
+    "random": lambda chance: "".join(chance.choices(_WORD, k=20)),
+    "short": lambda chance: (
+        "".join(chance.choices(string.ascii_lowercase, k=5)) + "".join(chance.choices("0123456789", k=3))
+    ),
+    "with signs": lambda chance: "".join(chance.choices(_WORD, k=5)) + "!p@s#W0" + "".join(chance.choices(_WORD, k=5)),
+    "hex": lambda chance: chance.randbytes(20).hex(),
+    "base64": lambda chance: base64.b64encode(chance.randbytes(25)).decode(),
+    "identifier": lambda chance: f"{chance.randrange(16**8):08x}-4f5a-4978-8796-{chance.randrange(16**12):012x}",
+}
+"""What secrets look like; each form of text is tried with several of each."""
+
+FORMS = {
+    "environment": "HOME=/root\nDB_PASSWORD={}\nPATH=/usr/bin",
+    "export": "export API_TOKEN='{}'",
+    "Dockerfile": "ENV REDIS_PASSWORD {}\nARG NPM_TOKEN={}",
+    "JSON": '{{"user": "web", "password": "{}", "port": 1}}',
+    "compact JSON": '{{"access_token":"{}","expires_in":3600}}',
+    "JSON in a string": '{{"body":"{{\\"apiKey\\":\\"{}\\",\\"a\\":1}}"}}',
+    "JSON in a string in a string": '"{{\\"b\\":\\"{{\\\\\\"clientSecret\\\\\\":\\\\\\"{}\\\\\\"}}\\"}}"',
+    "YAML": "db:\n  user: web\n  password: {}\n  port: 5432\n",
+    "quoted YAML": "  adminPassword: '{}'\n  other: x\n",
+    "YAML in a string": '"text": "db:\\n  password: {}\\n  port: 1\\n"',
+    "block scalar": "  token: |\n    {}\n  next: x",
+    "properties": "spring.datasource.password={}\nspring.datasource.url=jdbc:x",
+    "INI": "[db]\npassword = {}\nuser = web\n",
+    "TOML": 'secret_key = "{}"',
+    "XML": "<db><user>web</user><password>{}</password></db>",
+    "logfmt": 'level=info user=web password="{}" took=3ms',
+    "a Go struct": "config: {{User:web Password:{} Port:5432}}",
+    "a Go map": "map[password:{} user:web]",
+    "Python": "{{'user': 'web', 'password': '{}', 'port': 1}}",
+    "a flag": "+ ./server --verbose --password={} --port 80",
+    "a flag with a space": "+ ./server --token {} --port 80",
+    "flags in JSON": '["./server", "--api-key", "{}", "--port", "80"]',
+    "flags in YAML": "  args:\n  - --token\n  - {}\n  - --port=80\n",
+    "a flag in YAML": "  - --db-password={}\n  - --port=80\n",
+    "a query": "GET /api?user=web&api_key={}&page=2 HTTP/1.1",
+    "a URL": "connecting to amqp://web:{}@rabbit.shop.svc.cluster.local:5672/",
+    "a header": "> Authorization: Bearer {}\n> Accept: */*",
+    "a header in a command": "curl -H 'Authorization: Bearer {}' https://x",
+    "a header that Go printed": "map[Accept:[*/*] Authorization:[Bearer {}] X-Api-Key:[{}]]",
+    "an own header": "X-Auth-Token: {}",
+    "headers in JSON": '{{"headers": {{"Authorization": "Basic {}", "Accept": "*/*"}}}}',
+    "SQL": "ALTER USER web WITH PASSWORD '{}';",
+    "prose": "2026-10-01 12:00:00 INFO login with password: {} from 10.0.0.1",
+    "a variable in code": 'client = Client(url, api_key="{}", timeout=3)',
+}
+
+
+def cases() -> list[tuple[str, str, str]]:
+    chance = random.Random(6)  # noqa: S311 - a fixed seed, no secret
+    drawn = [(form, kind, VALUES[kind](chance)) for form in FORMS for kind in VALUES for _ in range(3)]
+    return [(form, kind, value) for form, kind, value in drawn if kind == "identifier" or "/" not in value]
+
+
+def test_at_least_95_percent_of_secrets_are_masked_and_the_rest_of_the_text_stays() -> None:
+    missed = []
+    for form, kind, value in cases():
+        text = FORMS[form].format(value, value)
+        masked = SECURITY.text(text)
+        assert SECURITY.text(masked) == masked
+        if any(part in masked for part in {value, value[:6], value[-6:]}):
+            missed.append((form, kind, masked))
+            continue
+        for word in ("web", "port", "took=3ms", "page=2", "expires_in", "Accept", "timeout=3"):
+            assert (word in masked) == (word in text), masked
+    assert len(cases()) > 500
+    assert len(missed) <= len(cases()) * 0.05, missed
+
+
+def test_at_most_1_percent_of_lines_without_secrets_are_changed() -> None:
+    lines, changed = 0, []
+    for text in cluster_text.TEXTS.values():
+        before, after = text.splitlines(), SECURITY.text(text).splitlines()
+        assert len(before) == len(after)
+        lines += len(before)
+        changed += [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+    assert lines > 250
+    assert len(changed) <= lines * 0.01, changed
+
+
+PEM = "-----BEGIN {0}-----\nMIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn\nygWyF8PbnGy0AHB7==\n-----END {0}-----\n"
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl"
+BLOB = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9wcXJzdHV2d3h5ejAxMjM0NTY3ODk"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (PEM.format("CERTIFICATE"), "[MASKED:certificate]\n"),
+        (PEM.format("RSA PRIVATE KEY"), "[MASKED:private_key]\n"),
+        (json.dumps({"tls.key": PEM.format("EC PRIVATE KEY")}), '{"tls.key": "[MASKED:private_key]\\n"}'),
+        (PEM.format("PRIVATE KEY")[:60] + " is cut", "[MASKED:private_key]\n is cut"),
+        (PEM.format("PUBLIC KEY"), PEM.format("PUBLIC KEY")),
+        (
+            f"caBundle: {base64.b64encode(PEM.format('CERTIFICATE').encode()).decode()}\na: b",
+            "caBundle: [MASKED:certificate]\na: b",
+        ),
+        (base64.encodebytes(PEM.format("PRIVATE KEY").encode()).decode() + "a: b", "[MASKED:private_key]\na: b"),
+        (f"certificate-authority-data: {BLOB}", "certificate-authority-data: [MASKED:certificate_authority_data]"),
+        (
+            f'"certificate-authority-data":"{BLOB}"',
+            '"certificate-authority-data":"[MASKED:certificate_authority_data]"',
+        ),
+        ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB web@host", "ssh-ed25519 [MASKED:ssh_key] web@host"),
+        ("mail jane.doe+x@mail.example.co.uk, now", "mail [MASKED:email], now"),
+        (f"saw {JWT} once", "saw [MASKED:token] once"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "[MASKED:token]"),
+        ("key AKIAIOSFODNN7EXAMPLE", "key [MASKED:api_key]"),
+        (f'{{"auth": "{BLOB}"}}', '{"auth": "[MASKED:token]"}'),
+        (f".dockerconfigjson: {BLOB}", ".dockerconfigjson: [MASKED:token]"),
+        ("passphrase: correct horse battery staple\nnext: x", "passphrase: [MASKED:password]\nnext: x"),
+        ("password=hunter2, user=web", "password=[MASKED:password], user=web"),
+        ('password: "a \\"quoted\\" one", x', 'password: "[MASKED:password]", x'),
+    ],
+)
+def test_what_is_masked_says_what_it_was(text: str, masked: str) -> None:
+    assert SECURITY.text(text) == masked
+
+
+def test_only_the_chosen_patterns_are_masked() -> None:
+    text = "password=hunter2 token=abc123 jane@example.com"
+    assert masker.Masker(patterns=["email"]).text(text) == "password=hunter2 token=abc123 [MASKED:email]"
+    assert masker.Masker(groups=["kubernetes"]).text(text) == "password=[MASKED:password] token=abc123 jane@example.com"
