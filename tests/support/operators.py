@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -71,7 +72,9 @@ class Process:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
-            session.request(method, f"{self.url}{path}", data=body, headers=headers) as response,
+            session.request(
+                method, f"{self.url}{path}", data=io.BytesIO(body) if body else None, headers=headers
+            ) as response,
         ):
             return response.status, await response.json(content_type=None)
 
@@ -104,15 +107,23 @@ class Operator:
         self._folder = folder
         self._children: list[children.Child] = []
 
-    async def start(self, *, lease: timedelta = timedelta(seconds=20), env: Mapping[str, str] | None = None) -> Process:
-        """Start one more, with `env` added to its environment, and wait until it serves."""
+    async def start(
+        self,
+        *,
+        lease: timedelta = timedelta(seconds=20),
+        role: str = "all",
+        queue: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start one more, with `env` added to its environment, and wait until it serves, if its role does."""
         number = len(self._children)
         milliseconds = lease // timedelta(milliseconds=1)
-        queue = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
+        leases = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
         config = self._folder / f"tarsy-{number}.yaml"
-        config.write_text(json.dumps(self._platform | {"queue": queue}))  # which is YAML too
+        config.write_text(json.dumps(self._platform | {"queue": {**leases, **(queue or {})}}))  # which is YAML too
+        tarsy = Path(sys.executable).with_name("tarsy")
         child = children.start(
-            [Path(sys.executable).with_name("tarsy"), "operator", "--config", config, "--listen", "127.0.0.1:0"],
+            [tarsy, "operator", "--config", config, "--role", role, "--listen", "127.0.0.1:0"],
             name=f"operator {number}",
             log=self._folder / f"operator-{number}.log",
             cwd=tools.ROOT,
@@ -120,7 +131,8 @@ class Operator:
         )
         self._children.append(child)
         process = Process(child)
-        await process.serve()
+        if role in ("all", "api"):
+            await process.serve()
         return process
 
     async def kubectl(self, *args: str, manifest: dict[str, Any] | None = None) -> str:
@@ -141,6 +153,16 @@ class Operator:
             if child.process.poll() is None:
                 child.end(signal.SIGKILL)
             print(f"--- {child.name}\n{child.log.read_text()}")
+
+
+@pytest.fixture
+def unreachable(plane: ControlPlane, namespace: str, tmp_path: Path) -> str:
+    """The path of a kubeconfig whose API server is not there."""
+    (nobody,) = children.free_ports(1)
+    path = tmp_path / "unreachable"
+    text = plane.kubeconfig(namespace=namespace).read_text()
+    path.write_text(text.replace(plane.url, f"https://127.0.0.1:{nobody}"))
+    return str(path)
 
 
 @pytest.fixture

@@ -15,7 +15,14 @@ from typing import NamedTuple
 from tarsy.masking import assignments, edits, rules
 
 NAMES = (
-    *("api_key", "certificate", "certificate_authority_data", "email", "password", "private_key", "ssh_key", "token"),
+    "api_key",
+    "certificate",
+    "certificate_authority_data",
+    "email",
+    "password",
+    "private_key",
+    "ssh_key",
+    "token",
 )
 """What can be masked by pattern; each stands in its marker."""
 
