@@ -9,10 +9,10 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := .venv/bin
 DEV := $(BIN)/python -m tarsy_dev
 PYTEST := $(BIN)/python -m pytest
-SOURCES := operator dev tests
+SOURCES := operator dev bench tests
 
-.PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e \
-	demo local local-down clean
+.PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
+	bench demo local local-down clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 14
@@ -69,6 +69,12 @@ test-cluster: assets  ## The tests on a real API server
 
 test-e2e: assets  ## The operator as a process, on real parts
 	$(PYTEST) tests/e2e
+
+bench: assets  ## First figures of speed: webhook to first model request, what an iteration adds
+	$(BIN)/python -m bench
+
+test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random
+	$(PYTEST) tests -m slow
 
 demo: assets  ## Investigate one recorded alert on embedded parts (KEEP=1 leaves it running)
 	$(DEV) demo $(if $(KEEP),--keep)

@@ -143,7 +143,7 @@ def _report(shell: _Shell, name: str, status: dict[str, Any]) -> None:
     for stage in status["stages"]:
         numbers = f"{stage['iterations']:>12}{stage['toolCalls']:>12}{stage['tokens']:>10}"
         print(f"{stage['name']:20}{stage['phase']:12}{numbers}")
-    print(f"\n{status['finalAnalysis'] or status['message']}")
+    print(f"\n{status.get('finalAnalysis') or status.get('message', '')}")
 
 
 def _wait(look: Callable[[], T | None], *, what: str, timeout: float) -> T:

@@ -18,17 +18,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarsy.api import app, intake
-from tarsy.config import load, platform, settings
-from tarsy.controller import investigations, projector, workqueue
+from tarsy.config import check, load, platform, settings
+from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, watch
 from tarsy.llm import registry
+from tarsy.masking import masker
 from tarsy.store import database as databases
 from tarsy.store import notify
 from tarsy.tools import pool as pools
 from tarsy.transcript import ports
-from tarsy.worker import claimer, lease
+from tarsy.worker import claimer, lease, run
 
 RECONCILERS = 4
+ALERT_MASKER = masker.Masker(groups=["security"])
+"""What every alert goes through before it is stored or sent."""
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +87,11 @@ async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
     async with AsyncExitStack() as stack:
         database = databases.Database(process.database_url)
         stack.push_async_callback(database.close)
-        parts = _Parts(process=process, platform=loaded, database=database, stack=stack)
+        unusable = registry.unusable(loaded, environment=os.environ)
+        for name, why in unusable.items():
+            log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
+        judge = check.Judge(platform=loaded, unusable_providers=unusable)
+        parts = _Parts(process=process, platform=loaded, judge=judge, database=database, stack=stack)
         with _start_errors():
             await database.check_schema()
             if process.serves("worker"):
@@ -105,11 +112,14 @@ class _Parts:
 
     process: settings.Settings
     platform: platform.Platform
+    judge: check.Judge
     database: databases.Database
     stack: AsyncExitStack
     ground: list[Part] = field(default_factory=list)
     roles: list[Part] = field(default_factory=list)
-    hints: dict[str, Callable[[], None]] = field(default_factory=dict)
+    hints: dict[str, Callable[[str], None]] = field(default_factory=dict)
+    owner: uuid.UUID = field(default_factory=uuid.uuid4)
+    """This process, to the leases; random, because a pod's name may be used again."""
 
     async def worker(self) -> None:
         """Claim and run investigations."""
@@ -118,34 +128,46 @@ class _Parts:
         self.stack.push_async_callback(models.close)
         tools = pools.Pool(self.platform)
         keeper = lease.Keeper(self.process.database_url, lease=queue.lease, heartbeat=queue.heartbeat)
-        claims = claimer.Claimer(
+        supervisor = run.Supervisor(
             database=self.database,
             kit=ports.Kit(platform=self.platform, model=models.__getitem__, toolbox=tools.toolbox),
             keeper=keeper,
-            owner=uuid.uuid4(),
-            queue=queue,
+            max_attempts=queue.max_attempts,
         )
-        self.hints[notify.WORK] = claims.hint
+        claims = claimer.Claimer(supervisor, database=self.database, keeper=keeper, owner=self.owner, queue=queue)
+        self.hints |= {notify.WORK: claims.hint, notify.CANCEL: keeper.hint}
         self.ground += [tools.run, keeper.run]
 
-        async def run() -> None:
+        async def work() -> None:
             await tools.settled()
             await claims.run()
 
-        self.roles.append(run)
+        self.roles.append(work)
 
     def controller(self, cluster: client.Cluster) -> None:
         """Admit what appears in the cluster, and show there what the store knows."""
-        admission = investigations.Admission(cluster=cluster, database=self.database)
-        queue = workqueue.WorkQueue(admission.handle, workers=RECONCILERS)
-        watcher = watch.Watcher(cluster, namespace=cluster.namespace, seen=queue.add)
+        reconciler = investigations.Reconciler(
+            cluster=cluster, database=self.database, judge=self.judge, mask=ALERT_MASKER.text, workers=RECONCILERS
+        )
+        judged = chains.Reconciler(cluster=cluster, judge=self.judge)
+        watcher = watch.Watcher(
+            cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=judged.seen
+        )
         projection = projector.Projector(cluster=cluster, database=self.database)
+        due = duties.Duties(cluster=cluster, database=self.database, reconciler=reconciler, owner=self.owner)
         self.hints[notify.STATUS] = projection.hint
-        self.roles += [queue.run, watcher.run, projection.run]
+        self.roles += [reconciler.run, judged.run, watcher.run, projection.run, due.run]
 
     def api(self, cluster: client.Cluster) -> None:
         """Serve HTTP."""
-        taking = intake.Intake(cluster=cluster, database=self.database, settings=self.platform.ingest)
+        taking = intake.Intake(
+            cluster=cluster,
+            database=self.database,
+            judge=self.judge,
+            settings=self.platform.ingest,
+            max_queued=self.platform.queue.max_queued,
+            mask=ALERT_MASKER.text,
+        )
         application = app.build(taking=taking, database=self.database, token=self.process.webhook_token)
         bound = app.bind(self.process.listen_host, self.process.listen_port)
         self.stack.callback(bound.close)

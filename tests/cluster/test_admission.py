@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tarsy.config import check, platform
 from tarsy.controller import investigations, workqueue
 from tarsy.kube import client, watch
 from tarsy.resources import base, investigation
@@ -35,9 +36,25 @@ async def database(database_url: str) -> AsyncIterator[databases.Database]:
     await database.close()
 
 
+def reconciler(cluster: client.Cluster, database: databases.Database) -> investigations.Reconciler:
+    agents = {"KubernetesAgent": platform.Agent(), "AnotherAgent": platform.Agent()}
+    provider = platform.GoogleProvider(type="google", model="gemini-2.5-flash")
+    judge = check.Judge(
+        platform=platform.Platform(
+            defaults=platform.Defaults(llm_provider="only"), llm_providers={"only": provider}, agents=agents
+        ),
+        unusable_providers={},
+    )
+    return investigations.Reconciler(cluster=cluster, database=database, judge=judge, mask=str, workers=1)
+
+
+def key(seen: watch.Seen) -> investigations.Key:
+    return investigations.Key(namespace=seen.namespace, name=seen.name, uid=seen.uid)
+
+
 @pytest.fixture
-def admission(cluster: client.Cluster, database: databases.Database) -> investigations.Admission:
-    return investigations.Admission(cluster=cluster, database=database)
+def admission(cluster: client.Cluster, database: databases.Database) -> investigations.Reconciler:
+    return reconciler(cluster, database)
 
 
 class Kubectl:
@@ -93,18 +110,18 @@ async def claimed(database: databases.Database) -> journal.PgJournal | None:
 
 
 async def test_what_kubectl_made_is_admitted_once_whoever_sees_it(
-    admission: investigations.Admission,
+    admission: investigations.Reconciler,
     cluster: client.Cluster,
     database: databases.Database,
     kubectl: Kubectl,
 ) -> None:
     kubectl.chain("pod-crash", "PodCrash")
     seen = kubectl.investigate("PodCrash")
-    another_replica = investigations.Admission(cluster=cluster, database=database)
-    await asyncio.gather(admission.handle(seen), another_replica.handle(seen))
+    another_replica = reconciler(cluster, database)
+    await asyncio.gather(admission.reconcile(key(seen)), another_replica.reconcile(key(seen)))
     before = await summary(database, seen)
-    await admission.handle(seen)
-    await investigations.Admission(cluster=cluster, database=database).handle(seen)
+    await admission.reconcile(key(seen))
+    await reconciler(cluster, database).reconcile(key(seen))
     assert await summary(database, seen) == before
     assert (before.state, before.chain_name, before.chain_namespace, before.stage_names) == (
         "queued",
@@ -117,13 +134,13 @@ async def test_what_kubectl_made_is_admitted_once_whoever_sees_it(
 
 
 async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
-    admission: investigations.Admission, database: databases.Database, kubectl: Kubectl
+    admission: investigations.Reconciler, database: databases.Database, kubectl: Kubectl
 ) -> None:
     kubectl.chain("pod-crash", "PodCrash")
     seen = kubectl.investigate("PodCrash")
-    await admission.handle(seen)
+    await admission.reconcile(key(seen))
     kubectl.chain("pod-crash", "PodCrash", agent="AnotherAgent")
-    await admission.handle(seen)
+    await admission.reconcile(key(seen))
     kubectl("delete", "chain", "pod-crash")
     journal = await claimed(database)
     assert journal is not None
@@ -132,7 +149,7 @@ async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
 
 
 async def test_without_a_chain_it_is_refused_after_the_grace_with_the_types_there_are(
-    admission: investigations.Admission,
+    admission: investigations.Reconciler,
     database: databases.Database,
     kubectl: Kubectl,
     monkeypatch: pytest.MonkeyPatch,
@@ -141,12 +158,12 @@ async def test_without_a_chain_it_is_refused_after_the_grace_with_the_types_ther
     kubectl.chain("a", "a", "c")
     seen = kubectl.investigate("X")
     with pytest.raises(workqueue.LaterError) as later:
-        await admission.handle(seen)
+        await admission.reconcile(key(seen))
     assert 0 < later.value.seconds <= 1
     assert await history.summary(database, UUID(seen.uid)) is None
 
     monkeypatch.setattr(investigations, "CHAIN_GRACE", 0.0)
-    await admission.handle(seen)
+    await admission.reconcile(key(seen))
     refused = await summary(database, seen)
     assert (refused.state, refused.ending, refused.reason) == ("ended", "Failed", "ChainNotFound")
     assert refused.message == "No chain found for alert type 'X'. Available alert types: a, b, c"
@@ -154,28 +171,28 @@ async def test_without_a_chain_it_is_refused_after_the_grace_with_the_types_ther
 
 
 async def test_a_chain_that_comes_within_the_grace_is_found(
-    admission: investigations.Admission, database: databases.Database, kubectl: Kubectl
+    admission: investigations.Reconciler, database: databases.Database, kubectl: Kubectl
 ) -> None:
     seen = kubectl.investigate("PodCrash")
     with pytest.raises(workqueue.LaterError):
-        await admission.handle(seen)
+        await admission.reconcile(key(seen))
     kubectl.chain("pod-crash", "PodCrash")
-    await admission.handle(seen)
+    await admission.reconcile(key(seen))
     assert (await summary(database, seen)).chain_name == "pod-crash"
 
 
 async def test_an_object_that_is_gone_or_another_one_by_now_is_left_alone(
-    admission: investigations.Admission, database: databases.Database, kubectl: Kubectl
+    admission: investigations.Reconciler, database: databases.Database, kubectl: Kubectl
 ) -> None:
     kubectl.chain("pod-crash", "PodCrash")
     first = kubectl.investigate("PodCrash")
     kubectl("delete", "inv", "web-crash")
-    await admission.handle(first)
+    await admission.reconcile(key(first))
     second = kubectl.investigate("PodCrash")
-    await admission.handle(first)
+    await admission.reconcile(key(first))
     for left_alone in (first, second):
         assert await history.summary(database, UUID(left_alone.uid)) is None
-    await admission.handle(second)
+    await admission.reconcile(key(second))
     assert (await summary(database, second)).name == "web-crash"
 
 
@@ -189,7 +206,7 @@ def nowhere(plane: ControlPlane, tmp_path: Path) -> Path:
 
 
 async def test_while_cluster_or_database_is_away_nothing_is_lost_and_nothing_is_refused(
-    admission: investigations.Admission,
+    admission: investigations.Reconciler,
     cluster: client.Cluster,
     database: databases.Database,
     kubectl: Kubectl,
@@ -201,14 +218,14 @@ async def test_while_cluster_or_database_is_away_nothing_is_lost_and_nothing_is_
     seen = kubectl.investigate("PodCrash")
     no_cluster = await client.connect(nowhere)
     with pytest.raises(client.ClusterDownError):
-        await investigations.Admission(cluster=no_cluster, database=database).handle(seen)
+        await reconciler(no_cluster, database).reconcile(key(seen))
     await no_cluster.close()
     no_database = databases.Database(f"postgresql://postgres@127.0.0.1:{children.free_ports(1)[0]}/postgres")
-    away = investigations.Admission(cluster=cluster, database=no_database)
+    away = reconciler(cluster, no_database)
     for _ in range(2):  # what was not kept is not remembered as admitted
         with pytest.raises(databases.StoreDownError):
-            await away.handle(seen)
+            await away.reconcile(key(seen))
     await no_database.close()
     assert await history.summary(database, UUID(seen.uid)) is None
-    await admission.handle(seen)
+    await admission.reconcile(key(seen))
     assert (await summary(database, seen)).state == "queued"

@@ -41,9 +41,7 @@ def a_status(sequence: int, *, finished: bool = False) -> investigation.Status:
         observed_generation=1,
         phase="Completed" if finished else "Running",
         conditions=[
-            investigation.Condition(
-                type=kind, status="True", reason="Because", last_transition_time=NOW, observed_generation=1
-            )
+            base.Condition(type=kind, status="True", reason="Because", last_transition_time=NOW, observed_generation=1)
             for kind in ("Accepted", *ends)
         ],
         chain=investigation.ChainReference(name="pod-crash", namespace="tarsy", generation=1),
@@ -156,7 +154,7 @@ async def test_a_status_against_the_schema_is_a_refusal_and_not_taken_for_anothe
     cluster: client.Cluster,
 ) -> None:
     made = await objects.create_investigation(cluster, manifest(cluster.namespace))
-    wrong = a_status(1).model_copy(update={"phase": "Cancelled"})
+    wrong = a_status(1).model_copy(update={"phase": "Paused"})
     with pytest.raises(objects.RefusedError, match=r"status\.phase"):
         await apply(cluster, made.found.metadata.uid, wrong)
 

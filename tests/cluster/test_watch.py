@@ -66,7 +66,9 @@ def kopf_threads() -> list[str]:
 @contextlib.asynccontextmanager
 async def watching(cluster: client.Cluster) -> AsyncIterator[Seen]:
     seen = Seen()
-    task = asyncio.create_task(watch.Watcher(cluster, namespace=cluster.namespace, seen=seen).run())
+    task = asyncio.create_task(
+        watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=seen, chain_seen=seen).run()
+    )
     try:
         yield seen
     finally:
@@ -137,7 +139,9 @@ from tarsy.kube import client, watch
 async def main():
     cluster = await client.connect(Path(sys.argv[1]))
     for turns in range(4):
-        task = asyncio.create_task(watch.Watcher(cluster, namespace=cluster.namespace, seen=print).run())
+        task = asyncio.create_task(
+            watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=print, chain_seen=print).run()
+        )
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()

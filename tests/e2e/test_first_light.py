@@ -16,7 +16,7 @@ import pytest
 from tarsy_dev import keys, mcp_server, model
 
 if TYPE_CHECKING:
-    from e2e.conftest import Operator, Process
+    from support.operators import Operator, Process
 
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 CHAIN = {

@@ -246,11 +246,11 @@ class PgJournals:
             spec=investigation.Spec(alert_type=SUBJECT.alert_type, alert_data=ALERT),
         )
         taker = chain.AgentChain(metadata=base.ObjectMeta(name=SUBJECT.chain_name, namespace="tarsy"), spec=CHAIN)
-        assert await work.admit(self._database, subject, taker)
+        assert await work.admit(self._database, subject, taker, mask=str)
 
     async def open(self) -> journals.PgJournal:
         if self._last:
-            self._last.lose()
+            self._last.stop("lost")
             async with self._database.begin() as connection:
                 await connection.execute(sqlalchemy.text("UPDATE work SET lease_until = now() - interval '1 s'"))
         claim = await work.claim(self._database, owner=UUID(int=1), lease=timedelta(seconds=60))

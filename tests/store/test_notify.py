@@ -14,12 +14,16 @@ from tarsy.store import notify
 from tarsy_dev import postgres as launcher
 
 
+def told(heard: asyncio.Queue[str], channel: str, _payload: str) -> None:
+    heard.put_nowait(channel)
+
+
 @contextlib.asynccontextmanager
 async def listening(url: str) -> AsyncIterator[asyncio.Queue[str]]:
     """The channels that a listener was called back for, in order; its start is one call each."""
     heard: asyncio.Queue[str] = asyncio.Queue()
-    callbacks: dict[str, Callable[[], None]] = {
-        channel: functools.partial(heard.put_nowait, channel) for channel in (notify.WORK, notify.STATUS)
+    callbacks: dict[str, Callable[[str], None]] = {
+        channel: functools.partial(told, heard, channel) for channel in (notify.WORK, notify.STATUS)
     }
     task = asyncio.create_task(notify.Listener(url, callbacks).run())
     try:

@@ -82,6 +82,24 @@ async def test_a_stage_reads_the_earlier_analysis_between_markers_and_the_first_
     assert handover.START not in model.requests[0].messages[1].text
 
 
+@pytest.mark.parametrize("severity", ["critical", None])
+@pytest.mark.parametrize("runbook", ["https://runbooks/crash", None])
+async def test_an_agent_is_told_what_is_known_of_the_alert_before_its_data(
+    kit: ports.Kit, subject: record.Subject, model: memory.ScriptedModel, severity: str | None, runbook: str | None
+) -> None:
+    known = replace(subject, severity=severity, runbook_url=runbook)
+    await investigation.run(kit=kit, journal=memory.MemoryJournal(known))
+    told = (f"Severity: {severity}\n" if severity else "") + (f"Runbook: {runbook}\n" if runbook else "")
+    assert (
+        model.requests[0]
+        .messages[1]
+        .text.startswith(
+            f"Investigation: tarsy/web-crash\nAlert type: KubePodCrashLooping\n{told}\n"
+            f"<!-- DATA START -->\n{subject.alert_data}\n<!-- DATA END -->\n"
+        )
+    )
+
+
 @pytest.mark.parametrize(("script", "found"), [(BREAKS, "(nothing)"), ((LOOKS, *BREAKS), "web-0 restarts")])
 async def test_after_a_failed_stage_the_next_one_runs_and_reads_what_it_had_found(
     kit: ports.Kit, journal: memory.MemoryJournal, second_model: memory.ScriptedModel, found: str
@@ -217,3 +235,16 @@ async def test_tools_that_are_missing_are_told_to_the_agent(
 
     await investigation.run(kit=replace(kit, toolbox=lambda _: Away()), journal=journal)
     assert "## Not available now\n\n- MCP server 'k8s' is not connected yet" in model.requests[0].messages[0].text
+
+
+@pytest.mark.parametrize("script", [()])
+async def test_what_has_started_or_ended_cannot_again(
+    kit: ports.Kit, subject: record.Subject, journal: memory.MemoryJournal
+) -> None:
+    await investigation.run(kit=kit, journal=journal)
+    once = [fact for fact in journal.facts if not isinstance(fact, entries.Answered)]
+    assert len(once) == 9
+    for fact in once:
+        so_far = journal.facts[: journal.facts.index(fact) + 1]
+        with pytest.raises(record.OutOfOrderError, match=r"has (started|ended)"):
+            await memory.MemoryJournal(subject, *so_far).commit(fact)

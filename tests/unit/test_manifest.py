@@ -1,12 +1,30 @@
+"""From alerts to the objects that ask for their investigation."""
+
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
-from tarsy.ingest import alertmanager, manifest
+from tarsy.ingest import alertmanager, manifest, plain
 from tarsy.resources import investigation
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+HOSTILE = [
+    "",
+    "-",
+    "../../etc",
+    "A" * 300,
+    "\U0001f4a5" * 80,
+    "a\nb\x1b[31m",
+    "x-" * 40,
+    "Ünïcode Ñame",
+    "$(id)",
+    "İ" * 50,
+]
 
 
 @pytest.fixture
@@ -15,12 +33,33 @@ def payload(captures: Path) -> dict[str, Any]:
     return loaded
 
 
-def build(payload: dict[str, Any], *, index: int = 0) -> dict[str, Any]:
+def unmasked(text: str) -> str:
+    return text
+
+
+def masked(text: str) -> str:
+    return text.replace("s3cret", "***")
+
+
+def draft(payload: dict[str, Any], *, index: int = 0, mask: manifest.Mask = unmasked) -> manifest.Draft:
     notification = alertmanager.parse(json.dumps(payload).encode())
-    return manifest.build(notification.alerts[index], notification, alert_type="pod-crash", namespace="tarsy")
+    return manifest.of_alertmanager(
+        notification.alerts[index], notification, alert_type="pod-crash", namespace="tarsy", mask=mask
+    )
+
+
+def build(payload: dict[str, Any], *, index: int = 0) -> dict[str, Any]:
+    return draft(payload, index=index).manifest
+
+
+def posted(data: Any, *, key: str | None = None, mask: manifest.Mask = unmasked, **fields: Any) -> manifest.Draft:
+    alert = plain.Alert.model_validate({"alert_type": "pod-crash", "data": data, **fields})
+    return manifest.of_plain(alert, namespace="tarsy", idempotency_key=key, mask=mask)
 
 
 def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: dict[str, Any]) -> None:
+    first = payload["alerts"][0]
+    first["annotations"]["runbook_url"] = "https://runbooks/crash"
     made = build(payload)
     data = made["spec"].pop("alertData")
     assert made == {
@@ -31,14 +70,55 @@ def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: di
             "alertType": "pod-crash",
             "fingerprint": "6eb8c03418906421",
             "startsAt": "2026-11-21T20:29:42.654068Z",
+            "severity": first["labels"]["severity"],
+            "runbookURL": "https://runbooks/crash",
+            "labels": first["labels"],
+            "source": {
+                "type": "alertmanager",
+                "receiver": "hook",
+                "groupKey": payload["groupKey"],
+                "generatorURL": first["generatorURL"],
+                "externalURL": "http://alertmanager:9093",
+            },
         },
     }
     assert json.loads(data) == {
-        **payload["alerts"][0],
+        **first,
         "receiver": "hook",
         "groupLabels": payload["groupLabels"],
         "externalURL": "http://alertmanager:9093",
     }
+
+
+def test_a_posted_alert_becomes_one_too() -> None:
+    made = posted("pod web-0 restarts", severity="critical", runbook="https://runbooks/crash")
+    assert made.large is None
+    assert re.fullmatch("pod-crash-[0-9a-f]{20}", made.name)
+    assert made.manifest == {
+        "apiVersion": "tarsy.dev/v1alpha1",
+        "kind": "AlertInvestigation",
+        "metadata": {"name": made.name, "namespace": "tarsy"},
+        "spec": {
+            "alertType": "pod-crash",
+            "alertData": "pod web-0 restarts",
+            "severity": "critical",
+            "runbookURL": "https://runbooks/crash",
+            "source": {"type": "api"},
+        },
+    }
+
+
+def test_the_same_key_gives_the_same_name_and_no_key_another_each_time() -> None:
+    assert posted("a", key="k").name == posted("b", key="k").name != posted("a", key="other").name
+    assert posted("a").name != posted("a").name
+    assert LABEL.fullmatch(posted("a", key="\xfc" * 999).name)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_an_alert_is_called_its_object_has_a_dns_label(payload: dict[str, Any], name: str) -> None:
+    payload["alerts"][0]["labels"]["alertname"] = name
+    assert LABEL.fullmatch(build(payload)["metadata"]["name"])
+    assert LABEL.fullmatch(posted("a", alert_type=name[:253] or "-").name)
 
 
 def test_the_same_episode_makes_the_same_object_whatever_else_has_changed(payload: dict[str, Any]) -> None:
@@ -61,16 +141,91 @@ def test_without_a_fingerprint_the_labels_tell_alerts_apart_in_any_order(payload
     assert build(payload)["metadata"]["name"] in names
 
 
-def test_an_alert_that_no_object_can_hold_is_refused_by_how_much(payload: dict[str, Any]) -> None:
-    room = investigation.ALERT_DATA_MAX - len(build(payload)["spec"]["alertData"])
-    payload["alerts"][0]["annotations"]["summary"] += "é" * room
-    assert len(build(payload)["spec"]["alertData"]) == investigation.ALERT_DATA_MAX
-    payload["alerts"][0]["annotations"]["summary"] += "é"
-    with pytest.raises(manifest.TooLargeError, match="the alert has 65537 characters, at most 65536 are taken"):
-        build(payload)
+@pytest.mark.parametrize(
+    ("unit", "size"),
+    [("x", 1), ("é", 2), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2), ("\x01", 6)],
+)
+def test_over_16_kib_of_json_the_data_is_kept_apart_and_referred_to(unit: str, size: int) -> None:
+    whole, rest = divmod(manifest.INLINE_MAX - len('""'), size)
+    fits = unit * whole + "x" * rest
+    small, large = posted(fits), posted(fits + "x")
+    assert (small.large, small.manifest["spec"]["alertData"]) == (None, fits)
+    assert large.large == fits + "x"
+    assert "alertData" not in large.manifest["spec"]
+    reference = large.manifest["spec"]["alertDataRef"]
+    assert reference == {"name": large.large_name, "size": len(large.large.encode())}
+    assert posted(fits + "x").large_name == large.large_name != posted(fits + "y").large_name
 
 
-def test_what_is_built_is_what_the_kind_takes(payload: dict[str, Any]) -> None:
-    made = build(payload)
-    read = investigation.AlertInvestigation.model_validate({"metadata": made["metadata"], "spec": made["spec"]})
-    assert read.spec.model_dump(mode="json", by_alias=True, exclude_none=True) == made["spec"]
+@pytest.mark.parametrize("unit", ["x", "\U0001f4a5"])
+def test_a_mebibyte_is_taken_and_no_byte_more(unit: str) -> None:
+    fits = unit * (manifest.DATA_MAX // len(unit.encode()))
+    assert posted(fits).large == fits
+    with pytest.raises(manifest.TooLargeError, match=r"^alert data exceeds maximum size of 1048576 bytes$"):
+        posted(fits + "x")
+
+
+def test_a_large_alert_of_alertmanagers_stays_whole(payload: dict[str, Any]) -> None:
+    payload["alerts"][0]["annotations"]["log"] = text = "\U0001f4a5" * 150_000  # 600 kB
+    made = draft(payload)
+    assert made.large is not None
+    assert json.loads(made.large)["annotations"]["log"] == text
+    assert len(json.dumps(made.manifest)) < manifest.INLINE_MAX
+    payload["alerts"][0]["annotations"]["log"] = "x" * manifest.DATA_MAX
+    with pytest.raises(manifest.TooLargeError):
+        draft(payload)
+
+
+def test_labels_are_cut_to_what_an_object_may_hold_and_stay_whole_in_the_data(payload: dict[str, Any]) -> None:
+    labels = {"l" * 300: "v" * 1500} | {f"l{number}": "\U0001f4a5" * 1025 for number in range(80)}
+    payload["alerts"][0] |= {"labels": labels, "generatorURL": "http://" + "g" * 3000}
+    payload |= {"receiver": "r" * 300, "groupKey": "k" * 5000, "externalURL": "http://" + "e" * 3000}
+    made = draft(payload)
+    spec = investigation.Spec.model_validate(made.manifest["spec"])
+    assert spec.labels is not None
+    assert len(spec.labels) == 64
+    assert spec.labels["l" * 253] == "v" * 1024
+    assert spec.labels["l0"] == "\U0001f4a5" * 1024
+    assert made.large is not None
+    assert json.loads(made.large)["labels"] == labels
+
+
+def test_everything_that_may_hold_a_secret_is_masked(payload: dict[str, Any]) -> None:
+    leak = "http://u:s3cret@x/?token=s3cret"
+    payload["alerts"][0]["labels"] |= {"severity": "s3cret", "token": "s3cret"}
+    payload["alerts"][0]["annotations"] = {"note": leak, "runbook_url": leak}
+    payload["alerts"][0]["generatorURL"] = payload["externalURL"] = payload["groupKey"] = leak
+    payload["groupLabels"] = {"token": "s3cret"}
+    for made in (
+        draft(payload, mask=masked),
+        posted({"password": "s3cret"}, runbook=leak, severity="s3cret", mask=masked),
+        posted("s3cret" * 10_000, mask=masked),
+    ):
+        assert "s3cret" not in json.dumps(made.manifest) + (made.large or "")
+        assert "***" in json.dumps(made.manifest) + (made.large or "")
+
+
+def test_a_secret_at_the_cut_is_masked_before_it_is_cut(payload: dict[str, Any]) -> None:
+    payload["alerts"][0]["labels"]["note"] = "x" * 1020 + "s3cret"
+    assert draft(payload, mask=masked).manifest["spec"]["labels"]["note"] == "x" * 1020 + "***"
+
+
+def test_a_json_alert_however_deep_takes_no_more_room_than_it_came_in(payload: dict[str, Any]) -> None:
+    payload["alerts"][0]["extra"] = nested = json.loads("[" * 300 + ",".join(["1"] * 2000) + "]" * 300)
+    made = draft(payload)
+    kept = made.large or made.manifest["spec"]["alertData"]
+    assert json.loads(kept)["extra"] == nested
+    assert len(kept) < 2 * len(json.dumps(payload["alerts"][0]))
+
+
+def test_empty_data_is_refused() -> None:
+    with pytest.raises(pydantic.ValidationError):
+        posted("")
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_is_built_is_what_the_kind_takes(payload: dict[str, Any], index: int) -> None:
+    payload["alerts"][1]["startsAt"] = "0001-01-01T00:00:00Z"  # Alertmanager's zero time
+    for made in (build(payload, index=index), posted({"a": 1}).manifest, posted("x" * 20_000).manifest):
+        read = investigation.AlertInvestigation.model_validate({"metadata": made["metadata"], "spec": made["spec"]})
+        assert read.spec.model_dump(mode="json", by_alias=True, exclude_none=True) == made["spec"]

@@ -36,6 +36,21 @@ def test_a_name_is_slug_fingerprint_and_start(alertname: str, slug: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("text", "longest", "slug"),
+    [
+        ("High CPU!", 42, "high-cpu"),
+        ("abc-def", 4, "abc"),
+        ("abc-def", 5, "abc-d"),
+        ("---", 1, "alert"),
+        ("a" * 43, 42, "a" * 42),
+        ("-a" * 40, 42, "a-" * 20 + "a"),
+    ],
+)
+def test_a_slug_is_cut_without_a_dash_at_its_ends(text: str, longest: int, slug: str) -> None:
+    assert naming.slug(text, longest=longest) == slug
+
+
+@pytest.mark.parametrize(
     ("starts_at", "tail"),
     [
         (ZERO, "00000000"),

@@ -44,13 +44,6 @@ def test_the_designs_example_is_read(file: Path) -> None:
     assert (loaded.queue.lease, loaded.queue.heartbeat) == (timedelta(seconds=20), timedelta(seconds=5))
 
 
-def test_an_empty_file_is_all_defaults(file: Path) -> None:
-    file.write_text("# nothing yet\n")
-    loaded = load.platform_file(file)
-    assert loaded == platform.Platform()
-    assert loaded.limits.iteration == timedelta(minutes=2)
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -65,13 +58,16 @@ def test_an_empty_file_is_all_defaults(file: Path) -> None:
             "mcp_servers.k.transport: Input tag 'tcp' found using 'type' does not match any of the expected tags: 'stdio', 'http'",  # noqa: E501
         ),
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
-        ("[1]", "the file: Input should be a valid dictionary or instance of Platform"),
+        ("[1]", "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest"),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
-            "defaults.llm_provider: unknown provider 'x'. Available: a, b",
+            "defaults.llm_provider: unknown provider 'x'. Available: a, b, google-default",
         ),
-        ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider 'x'. Available: none"),
-        ("agents: {A: {mcp_servers: [x]}}", "agents.A.mcp_servers: unknown MCP server 'x'. Available: none"),
+        ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider 'x'. Available: google-default"),
+        (
+            "agents: {A: {mcp_servers: [x]}}",
+            "agents.A.mcp_servers: unknown MCP server 'x'. Available: kubernetes-server",
+        ),
     ],
 )
 def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: str, problem: str) -> None:

@@ -8,37 +8,6 @@ from tarsy.config import resolve
 from tarsy.resources import chain
 
 
-def make_chain(name: str, *types: str, created: str = "2026-11-21T20:00:00Z", uid: str = "u") -> chain.AgentChain:
-    spec = {"alertTypes": list(types), "stages": [{"name": "look", "agent": "KubernetesAgent"}]}
-    metadata = {"name": name, "uid": uid, "creationTimestamp": created}
-    return chain.AgentChain.model_validate({"metadata": metadata, "spec": spec})
-
-
-@pytest.mark.parametrize(
-    ("others", "winner"),
-    [
-        ([], "mine"),
-        ([make_chain("younger", "A", created="2026-11-21T20:00:01Z")], "mine"),
-        ([make_chain("older", "A", created="2026-11-21T19:59:59Z")], "older"),
-        ([make_chain("same age", "A", uid="a")], "same age"),
-        ([make_chain("of another type", "B", created="2020-01-01T00:00:00Z")], "mine"),
-    ],
-)
-def test_the_oldest_chain_takes_the_type(others: list[chain.AgentChain], winner: str) -> None:
-    mine = make_chain("mine", "A", "C")
-    assert resolve.chain_for("A", [mine, *others]).metadata.name == winner
-    assert resolve.chain_for("A", [*others, mine]).metadata.name == winner
-
-
-@pytest.mark.parametrize(
-    ("chains", "types"), [([make_chain("x", "C", "B"), make_chain("y", "A", "B")], "A, B, C"), ([], "none")]
-)
-def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(chains: list[chain.AgentChain], types: str) -> None:
-    with pytest.raises(resolve.UnresolvedError) as error:
-        resolve.chain_for("X", chains)
-    assert str(error.value) == f"No chain found for alert type 'X'. Available alert types: {types}"
-
-
 def settle(
     platform: platforms.Platform,
     *,

@@ -24,20 +24,20 @@ LINK = types.ResourceLink(type="resource_link", name="log", uri="file:///log")
     ],
 )
 def test_what_is_no_text_is_told_instead_of_shown(content: list[types.ContentBlock], text: str) -> None:
-    output = results.output(types.CallToolResult(content=content), limit=1024)
+    output = results.output(types.CallToolResult(content=content))
     assert (output.text, output.failed) == (text, False)
 
 
 def test_structured_content_is_shown_where_there_is_no_other() -> None:
     structured = {"phase": "Läuft"}
     both = types.CallToolResult(content=[TEXT], structured_content=structured)
-    assert results.output(both, limit=1024).text == "web-0 is Running"
+    assert results.output(both).text == "web-0 is Running"
     alone = types.CallToolResult(content=[], structured_content=structured)
-    assert results.output(alone, limit=1024).text == '{"phase": "Läuft"}'
+    assert results.output(alone).text == '{"phase": "Läuft"}'
 
 
 def test_an_error_stays_one() -> None:
-    assert results.output(types.CallToolResult(content=[TEXT], is_error=True), limit=1024).failed
+    assert results.output(types.CallToolResult(content=[TEXT], is_error=True)).failed
 
 
 @pytest.mark.parametrize(("size", "cut"), [(10, False), (11, True)])

@@ -57,6 +57,36 @@ def test_without_a_token_only_loopback_is_served() -> None:
             read(environment=environment, listen=f"{host}:8080", insecure_dev=True)
 
 
+def test_the_token_of_the_file_goes_before_the_variables(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("from a file\n")
+    found = {**ENVIRONMENT, "TARSY_WEBHOOK_TOKEN_FILE": str(file)}
+    assert read(environment=found).webhook_token == "from a file"
+    assert read(environment={**found, "TARSY_WEBHOOK_TOKEN_FILE": ""}).webhook_token == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, ": No such file or directory"), (b" \n", " is empty"), (b"\xff", ": not UTF-8: ")],
+    ids=["no file", "empty", "not UTF-8"],
+)
+@pytest.mark.parametrize("insecure_dev", [True, False])
+def test_a_token_file_without_a_token_is_refused_even_on_loopback(
+    tmp_path: Path, content: bytes | None, problem: str, insecure_dev: bool
+) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(load.ConfigError) as error:
+        read(environment={**ENVIRONMENT, "TARSY_WEBHOOK_TOKEN_FILE": str(file)}, insecure_dev=insecure_dev)
+    assert str(error.value).startswith(f"TARSY_WEBHOOK_TOKEN_FILE: {file}{problem}")
+
+
+def test_without_a_token_it_is_told_how_to_give_one() -> None:
+    with pytest.raises(load.ConfigError, match=r"set it or TARSY_WEBHOOK_TOKEN_FILE, or give --insecure-dev"):
+        read(environment={"DATABASE_URL": ENVIRONMENT["DATABASE_URL"]})
+
+
 @pytest.mark.parametrize(
     ("role", "served"),
     [

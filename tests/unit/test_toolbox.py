@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import mcp
@@ -11,6 +11,7 @@ import pytest
 from mcp import types
 from mcp.server import Server
 from tarsy.config import platform
+from tarsy.masking import masker
 from tarsy.tools import toolbox
 from tarsy.transcript import messages
 
@@ -63,6 +64,7 @@ class Connected:
         self.tools: Sequence[types.Tool] = TOOLS
         self.problem = "" if client else "is not connected yet"
         self.broken: list[mcp.Client] = []
+        self.mask: Callable[[str], str] = masker.Masker(groups=["security"]).text
         self._client = client
 
     async def client(self) -> mcp.Client:

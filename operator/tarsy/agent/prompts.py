@@ -49,7 +49,14 @@ def opening(
     if problems:
         system.append("## Not available now\n\n" + "\n".join(f"- {problem}" for problem in problems))
     task = [
-        f"Investigation: {subject.namespace}/{subject.name}\nAlert type: {subject.alert_type}",
+        "\n".join(
+            [
+                f"Investigation: {subject.namespace}/{subject.name}",
+                f"Alert type: {subject.alert_type}",
+                *([f"Severity: {_line(subject.severity)}"] if subject.severity else []),
+                *([f"Runbook: {_line(subject.runbook_url)}"] if subject.runbook_url else []),
+            ]
+        ),
         f"<!-- DATA START -->\n{subject.alert_data}\n<!-- DATA END -->",
     ]
     if earlier:
@@ -59,3 +66,8 @@ def opening(
         messages.Message(role="system", text="\n\n".join(system)),
         messages.Message(role="user", text="\n\n".join(task)),
     )
+
+
+def _line(text: str) -> str:
+    """`text` on one line: what came with the alert must not look like instructions of ours."""
+    return " ".join(text.split())

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from http import HTTPStatus
 from uuid import UUID
 
 import uvicorn
 from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 
 from tarsy.api import auth, intake, investigations, problems
+from tarsy.ingest import plain
 from tarsy.store import database as databases
 
 
@@ -19,6 +22,7 @@ def build(*, taking: intake.Intake, database: databases.Database, token: str | N
     """The application; `token` as in `auth.bearer`."""
     app = FastAPI(title="TARSy", version="v1", docs_url=None, redoc_url=None)
     app.add_exception_handler(problems.Problem, problems.respond)
+    app.add_exception_handler(RequestValidationError, problems.invalid)
     protected = [Depends(auth.bearer(token))]
 
     @app.get("/healthz")
@@ -28,8 +32,15 @@ def build(*, taking: intake.Intake, database: databases.Database, token: str | N
 
     @app.post("/api/v1/webhooks/alertmanager", dependencies=protected)
     async def alertmanager(request: Request) -> intake.Receipt:
-        """Take a notification of Alertmanager's webhook receiver."""
-        return await taking.take(request)
+        """Take a notification of Alertmanager's webhook receiver, format 4."""
+        return await taking.notification(request)
+
+    described = {"requestBody": {"required": True, "content": {"application/json": {"schema": plain.schema()}}}}
+
+    @app.post("/api/v1/alerts", dependencies=protected, status_code=HTTPStatus.ACCEPTED, openapi_extra=described)
+    async def alerts(request: Request) -> intake.Queued:
+        """Take one alert; an Idempotency-Key makes a repeat harmless."""
+        return await taking.alert(request)
 
     @app.get("/api/v1/investigations/{identity}", dependencies=protected)
     async def investigation(identity: UUID) -> investigations.Investigation:

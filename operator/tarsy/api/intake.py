@@ -1,4 +1,4 @@
-"""Alertmanager's webhook: an object and its row for each firing alert, before the answer goes out.
+"""Alerts come in: an object and its row for each, before the answer goes out.
 
 Answers by what Alertmanager does with them: 2xx is the end of it, 5xx is sent again, 4xx is not sent again until its
 group changes. So what we choose not to investigate is 2xx, with the reason, and what we cannot keep now is 503.
@@ -6,22 +6,28 @@ group changes. So what we choose not to investigate is 2xx, with the reason, and
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Literal
 
+import pydantic
 from fastapi import Request
 from pydantic import BaseModel
 
 from tarsy.api import problems
-from tarsy.config import platform, resolve
-from tarsy.ingest import alertmanager, manifest
+from tarsy.config import check, platform
+from tarsy.ingest import alertmanager, manifest, payload, plain
 from tarsy.kube import client, objects
 from tarsy.resources import chain as chains
 from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.store import episodes, work
 
-BODY_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no bound of their own
+NOTIFICATION_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no bound of their own
+ALERT_MAX = 2 * manifest.DATA_MAX  # bytes; JSON may escape what is within the limit to more than the limit
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +36,7 @@ class Outcome(BaseModel):
     """What became of one alert."""
 
     alertname: str
-    outcome: str
-    """created, repeated or ignored."""
+    outcome: Literal["created", "repeated", "resolved", "ignored"]
     investigation: str | None = None
     """namespace/name."""
     reason: str = ""
@@ -43,31 +48,75 @@ class Receipt(BaseModel):
     alerts: list[Outcome]
 
 
+class Queued(BaseModel):
+    """What became of a posted alert."""
+
+    alert_id: str
+    """The object's uid."""
+    status: Literal["queued"] = "queued"
+    message: str = "Alert queued for processing"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Intake:
-    """Takes notifications in."""
+    """Takes alerts in."""
 
     cluster: client.Cluster
     database: databases.Database
+    judge: check.Judge
     settings: platform.Ingest
+    max_queued: int
+    mask: Callable[[str], str]
 
-    async def take(self, request: Request) -> Receipt:
+    async def notification(self, request: Request) -> Receipt:
         """Serve `POST /api/v1/webhooks/alertmanager`."""
-        body = await _body(request)
+        body = await _body(request, limit=NOTIFICATION_MAX)
         try:
-            notification = alertmanager.parse(body)
-        except alertmanager.PayloadError as error:
+            notification = await asyncio.to_thread(alertmanager.parse, body)
+        except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        try:
-            known = await objects.list_chains(self.cluster, namespace=self.cluster.namespace)
-            outcomes = [await self._take_alert(alert, notification, known) for alert in notification.alerts]
-        except (client.ClusterDownError, databases.StoreDownError) as error:
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; send it again") from error
+        async with _keeping():
+            known = await self._chains()
+            outcomes = [await self._take(alert, notification, known) for alert in notification.alerts]
         for outcome in outcomes:
             log.info("alert %s", outcome.outcome, extra={"action": "alert", **outcome.model_dump(exclude_none=True)})
         return Receipt(alerts=outcomes)
 
-    async def _take_alert(
+    async def alert(self, request: Request) -> Queued:
+        """Serve `POST /api/v1/alerts`."""
+        too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
+        body = await _body(request, limit=ALERT_MAX, told=too_large)
+        try:
+            alert = plain.Alert.model_validate(payload.load(body))
+            draft = await asyncio.to_thread(
+                manifest.of_plain,
+                alert,
+                namespace=self.cluster.namespace,
+                idempotency_key=request.headers.get("Idempotency-Key"),
+                mask=self.mask,
+            )
+            async with _keeping():
+                chain = self.judge.chain_for(alert.alert_type, await self._chains())
+                created = await self._create(draft, chain)
+        except payload.PayloadError as error:
+            raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
+        except pydantic.ValidationError as error:
+            raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, payload.places(error)) from error
+        except manifest.TooLargeError as error:
+            raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
+        except (check.UnservedError, objects.RefusedError) as error:
+            raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
+        return Queued(alert_id=created.found.metadata.uid)
+
+    async def _chains(self) -> list[chains.AgentChain]:
+        """All chains, if there is room for an investigation at all."""
+        if await work.queued(self.database) >= self.max_queued:
+            raise problems.Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"{self.max_queued} investigations are queued already; send it again"
+            )
+        return await objects.list_chains(self.cluster, namespace=self.cluster.namespace)
+
+    async def _take(
         self,
         alert: alertmanager.Alert,
         notification: alertmanager.Notification,
@@ -75,35 +124,96 @@ class Intake:
     ) -> Outcome:
         alertname = alert.labels.get("alertname", "")
         if alert.status == "resolved":
-            return Outcome(alertname=alertname, outcome="ignored", reason="it is resolved")
+            return await self._resolve(alert, alertname)
+        if repeated := await self._repeat(alert):
+            return Outcome(alertname=alertname, outcome="repeated", investigation=self._named(repeated.name))
         try:
-            alert_type, chain = self._chain(manifest.alert_type(alert, self.settings), known)
-            made = manifest.build(alert, notification, alert_type=alert_type, namespace=self.cluster.namespace)
-            created = await objects.create_investigation(self.cluster, made)
-        except (resolve.UnresolvedError, manifest.TooLargeError, objects.RefusedError) as error:
+            alert_type, verdict = self._verdict(manifest.alert_type(alert, self.settings), known)
+            draft = await asyncio.to_thread(
+                manifest.of_alertmanager,
+                alert,
+                notification,
+                alert_type=alert_type,
+                namespace=self.cluster.namespace,
+                mask=self.mask,
+            )
+            created = await self._create(draft, verdict)
+        except (check.UnservedError, manifest.TooLargeError, objects.RefusedError) as error:
             return Outcome(alertname=alertname, outcome="ignored", reason=str(error))
-        await work.admit(self.database, created.found, chain)
-        metadata = created.found.metadata
+        if created.existed:
+            await self._repeat(alert)
         return Outcome(
             alertname=alertname,
             outcome="repeated" if created.existed else "created",
-            investigation=f"{metadata.namespace}/{metadata.name}",
+            investigation=self._named(created.found.metadata.name),
         )
 
-    def _chain(self, alert_type: str, known: list[chains.AgentChain]) -> tuple[str, chains.AgentChain]:
-        """The alert's own type where a chain takes it, else the default type; and the chain."""
+    async def _create(self, draft: manifest.Draft, verdict: chains.AgentChain | work.Refusal) -> objects.Created:
+        """Make the object and its row; its large data first, which is only good for an object of that name."""
+        if draft.large is not None:
+            await episodes.keep_large(
+                self.database,
+                namespace=draft.namespace,
+                object_name=draft.name,
+                name=draft.large_name,
+                data=draft.large,
+            )
+        created = await objects.create_investigation(self.cluster, draft.manifest)
+        if created.existed and created.found.spec.fingerprint != draft.manifest["spec"].get("fingerprint"):
+            raise objects.RefusedError(f"{draft.namespace}/{draft.name} exists and is another alert's")
+        await work.admit(self.database, created.found, verdict, mask=self.mask)
+        return created
+
+    async def _repeat(self, alert: alertmanager.Alert) -> episodes.Known | None:
+        return await episodes.repeat(
+            self.database,
+            namespace=self.cluster.namespace,
+            fingerprint=manifest.fingerprint(alert),
+            starts_at=alert.starts_at,
+            window=self.settings.dedup_window,
+            cooldown=self.settings.cooldown,
+        )
+
+    async def _resolve(self, alert: alertmanager.Alert, alertname: str) -> Outcome:
+        found = await episodes.resolved(
+            self.database, namespace=self.cluster.namespace, fingerprint=manifest.fingerprint(alert)
+        )
+        if found is None:
+            return Outcome(alertname=alertname, outcome="ignored", reason="resolved, and it was never investigated")
+        return Outcome(alertname=alertname, outcome="resolved", investigation=self._named(found.name))
+
+    def _verdict(self, alert_type: str, known: list[chains.AgentChain]) -> tuple[str, chains.AgentChain | work.Refusal]:
+        """The alert's own type where a chain has it, else the default type; and its chain, or why it cannot run.
+
+        An UnservedError: no chain has it.
+        """
         try:
-            return alert_type, resolve.chain_for(alert_type, known)
-        except resolve.UnresolvedError:
-            if (default := self.settings.default_alert_type) is None:
+            return alert_type, self.judge.chain_for(alert_type, known)
+        except check.UnservedError as error:
+            if error.problem.reason == "ChainNotReady":
+                return alert_type, work.Refusal(reason=error.problem.reason, message=error.problem.message)
+            default = self.settings.default_alert_type
+            if default is None or default == alert_type:
                 raise
-            return default, resolve.chain_for(default, known)
+            return self._verdict(default, known)
+
+    def _named(self, name: str) -> str:
+        return f"{self.cluster.namespace}/{name}"
 
 
-async def _body(request: Request) -> bytes:
+@asynccontextmanager
+async def _keeping() -> AsyncIterator[None]:
+    """What cannot be kept now is to be sent again."""
+    try:
+        yield
+    except (client.ClusterDownError, databases.StoreDownError) as error:
+        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; send it again") from error
+
+
+async def _body(request: Request, *, limit: int, told: str = "") -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_MAX:
-            raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {BODY_MAX} bytes")
+        if len(body) > limit:
+            raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told or f"the body is over {limit} bytes")
     return bytes(body)

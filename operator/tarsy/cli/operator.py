@@ -19,8 +19,7 @@ from tarsy.telemetry import logs
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="TARSY_CONFIG",
-    required=True,
-    help="The platform file: providers, MCP servers, agents.",
+    help="The platform file: providers, MCP servers, agents; laid over what is built in.",
 )
 @click.option(
     "--kubeconfig",
@@ -32,7 +31,7 @@ from tarsy.telemetry import logs
 @click.option("--insecure-dev", is_flag=True, help="Serve without a token, on loopback only.")
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING"]), default="INFO", show_default=True)
 def command(
-    *, config: Path, kubeconfig: Path | None, listen: str, role: str, insecure_dev: bool, log_level: str
+    *, config: Path | None, kubeconfig: Path | None, listen: str, role: str, insecure_dev: bool, log_level: str
 ) -> None:
     """Run an operator process."""
     logs.configure(level=log_level)

@@ -4,34 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import yaml
 
-from tarsy.config import platform
+from tarsy.config import builtin, platform
 
 
 class ConfigError(Exception):
     """The configuration cannot be used; the message says where and why, one problem a line."""
 
 
-def platform_file(path: Path) -> platform.Platform:
-    """Load and check the platform file at `path`; a ConfigError lists everything that is wrong with it."""
+def platform_file(path: Path | None) -> platform.Platform:
+    """Load and check the platform file at `path`, laid over what is built in; None is what is built in alone.
+
+    Of agents, servers and providers the same name replaces the built-in one whole. A ConfigError lists everything that
+    is wrong.
+    """
+    where = str(path or "the built-in platform")
+    data = _read(path) if path else {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where}: expected a mapping of {', '.join(platform.Platform.model_fields)}")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loaded = platform.Platform.model_validate(_laid_over_builtin(data))
+    except pydantic.ValidationError as error:
+        raise ConfigError("\n".join(f"{where}: {_place(e['loc'])}: {e['msg']}" for e in error.errors())) from error
+    if problems := list(_dangling(loaded)):
+        raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
+    return loaded
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
-    try:
-        loaded = platform.Platform.model_validate(data or {})
-    except pydantic.ValidationError as error:
-        raise ConfigError("\n".join(f"{path}: {_place(e['loc'])}: {e['msg']}" for e in error.errors())) from error
-    if problems := list(_dangling(loaded)):
-        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
-    return loaded
+
+
+def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:
+    return data | {
+        section: builtin.PLATFORM[section] | data[section]
+        if isinstance(data.get(section), dict)
+        else data.get(section, builtin.PLATFORM[section])
+        for section in builtin.PLATFORM
+    }
 
 
 def _place(location: Iterable[int | str]) -> str:

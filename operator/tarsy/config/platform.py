@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from tarsy.masking import masker
 from tarsy.resources import chain
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -41,6 +43,8 @@ class GoogleProvider(Part):
     """The model's name, such as gemini-2.5-flash."""
     api_key_env: str = "GOOGLE_API_KEY"
     """The environment variable that holds the key."""
+    api_key_file: Path | None = None
+    """A file that holds the key, such as a mounted Secret; it goes before `api_key_env`."""
     base_url: str | None = None
     """Another server that speaks the protocol; None is the provider's own."""
 
@@ -65,12 +69,31 @@ class HTTPTransport(Part):
 Transport = Annotated[StdioTransport | HTTPTransport, Field(discriminator="type")]
 
 
+class DataMasking(Part):
+    """What is taken out of a server's results, before anybody stores or sends them."""
+
+    enabled: bool = True
+    """False leaves only Kubernetes Secrets masked, which always are."""
+    pattern_groups: list[str] = ["security"]
+    """Groups of patterns, such as security."""
+
+    def masker(self) -> masker.Masker:
+        """The masker that does it."""
+        return masker.Masker(groups=self.pattern_groups if self.enabled else ())
+
+    @model_validator(mode="after")
+    def _known(self) -> DataMasking:
+        self.masker()  # an unknown group is a ValueError that lists those there are
+        return self
+
+
 class MCPServer(Part):
     """An MCP server whose tools agents may use."""
 
     transport: Transport
     instructions: str = ""
     """Added to the system prompt of every agent that has this server."""
+    data_masking: DataMasking = DataMasking()
 
 
 class Agent(Part):
@@ -119,8 +142,10 @@ class Queue(Part):
     """How long a silent process keeps its investigations."""
     heartbeat: Duration = Field(default="5s", validate_default=True)
     """How often a process renews its leases; well below `lease`."""
-    max_attempts: Annotated[int, Field(ge=1)] = 3
-    """Claims of one investigation before it is given up: it may be what ends the processes."""
+    max_queued: Annotated[int, Field(ge=1)] = 10_000
+    """Investigations that may wait for a worker; more are answered 503, so that their senders keep them."""
+    max_attempts: Annotated[int, Field(ge=1)] = 5
+    """Claims in a row that bring no commit before an investigation is given up: it may be what ends the processes."""
 
     @model_validator(mode="after")
     def _beats_within_its_lease(self) -> Queue:
@@ -136,6 +161,10 @@ class Ingest(Part):
     """The label that names an alert's type; alertname where it is missing."""
     default_alert_type: str | None = None
     """The type of alerts that no chain takes; None leaves them alone."""
+    cooldown: Duration = Field(default="5m", validate_default=True)
+    """How long after its end an investigation still stands for new episodes of its alert."""
+    dedup_window: Duration = Field(default="7d", validate_default=True)
+    """How long an alert episode is remembered, past the deletion of its investigation."""
 
 
 class Platform(Part):

@@ -1,11 +1,10 @@
-"""From names to settings: which chain takes an alert type, and what one agent of one stage really runs with.
+"""From names to settings: what one agent of one stage really runs with.
 
 Order, later wins: defaults, agent, chain, stage. Lists replace; an empty list clears.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,21 +30,6 @@ class ResolvedAgent:
     custom_instructions: str
     server_instructions: tuple[tuple[str, str], ...]
     """(server, instructions) of those servers that have any."""
-
-
-def chain_for(alert_type: str, candidates: Iterable[chains.AgentChain]) -> chains.AgentChain:
-    """The one chain that takes `alert_type`; of several the oldest, then the one with the lowest uid.
-
-    An UnresolvedError names the alert types that there are.
-    """
-    known = list(candidates)
-    takers = [chain for chain in known if alert_type in chain.spec.alert_types]
-    if not takers:
-        types = sorted({name for chain in known for name in chain.spec.alert_types})
-        raise UnresolvedError(
-            f"No chain found for alert type '{alert_type}'. Available alert types: {', '.join(types) or 'none'}"
-        )
-    return min(takers, key=lambda chain: (chain.metadata.creation_timestamp or "", chain.metadata.uid))
 
 
 def agent_for(

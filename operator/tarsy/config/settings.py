@@ -13,6 +13,7 @@ Role = Literal["all", "controller", "worker", "api"]
 
 DATABASE_URL = "DATABASE_URL"
 WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
+WEBHOOK_TOKEN_FILE = "TARSY_WEBHOOK_TOKEN_FILE"  # noqa: S105 - the variable's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,8 @@ class Settings:
     """What `tarsy operator` was started with."""
 
     database_url: str
-    platform_file: Path
+    platform_file: Path | None
+    """None: what is built in."""
     kubeconfig: Path | None
     """None: the cluster that the process runs in, or the default kubeconfig."""
     listen_host: str
@@ -37,7 +39,7 @@ class Settings:
 def operator(
     *,
     environment: Mapping[str, str],
-    config: Path,
+    config: Path | None,
     kubeconfig: Path | None,
     listen: str,
     role: Role,
@@ -47,9 +49,11 @@ def operator(
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise load.ConfigError(f"--listen: {listen!r} is not HOST:PORT, such as 127.0.0.1:8080")
-    token = environment.get(WEBHOOK_TOKEN) or None
+    token = _token(environment)
     if token is None and not insecure_dev:
-        raise load.ConfigError(f"{WEBHOOK_TOKEN} is not set: set it, or give --insecure-dev to serve loopback openly")
+        raise load.ConfigError(
+            f"{WEBHOOK_TOKEN} is not set: set it or {WEBHOOK_TOKEN_FILE}, or give --insecure-dev for an open loopback"
+        )
     if insecure_dev and host not in ("127.0.0.1", "::1", "localhost"):
         raise load.ConfigError(f"--insecure-dev serves loopback only, not {host}: give --listen 127.0.0.1:{port}")
     return Settings(
@@ -61,6 +65,21 @@ def operator(
         role=role,
         webhook_token=token,
     )
+
+
+def _token(environment: Mapping[str, str]) -> str | None:
+    """The token from the file that the environment names, else from the environment itself."""
+    if path := environment.get(WEBHOOK_TOKEN_FILE):
+        try:
+            token = Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path}: not UTF-8: {error}") from error
+        if not token:
+            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path} is empty")
+        return token
+    return environment.get(WEBHOOK_TOKEN) or None
 
 
 def database_url(environment: Mapping[str, str]) -> str:

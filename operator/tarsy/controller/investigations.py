@@ -1,14 +1,18 @@
-"""Admits the investigations that appear in the cluster: each once, with its chain as it is at that moment.
+"""Reconciles the investigations of the cluster: admits what is new, stops what is cancelled or gone.
 
 Webhooks admit what they create; what is made by kubectl, or was left by an API process that died in between, comes in
-here. Both do the same, and the store takes the first.
+here. Both do the same, and the store takes the first. Nothing is concluded from an event alone: the object is read
+live, because a watch may be late and a selector may make an object look deleted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from uuid import UUID
 
-from tarsy.config import resolve
+from tarsy.config import check
 from tarsy.controller import workqueue
 from tarsy.kube import client, objects, watch
 from tarsy.resources import chain as chains
@@ -20,31 +24,70 @@ CHAIN_GRACE = 10.0
 """Seconds that an investigation waits for its chain: `kubectl apply -f` may bring both, in any order."""
 
 
-class Admission:
-    """Handles investigations that the watch has seen."""
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """One object."""
 
-    def __init__(self, *, cluster: client.Cluster, database: databases.Database) -> None:
+    namespace: str
+    name: str
+    uid: str
+
+
+class Reconciler:
+    """Reconciles the investigations that the watch has seen."""
+
+    def __init__(
+        self,
+        *,
+        cluster: client.Cluster,
+        database: databases.Database,
+        judge: check.Judge,
+        mask: Callable[[str], str],
+        workers: int,
+    ) -> None:
         self._cluster = cluster
         self._database = database
-        self._admitted: set[str] = set()
+        self._judge = judge
+        self._mask = mask
+        self._queue = workqueue.WorkQueue(self.reconcile, workers=workers)
+        self._reconciled: dict[str, int] = {}
+        """uid to the generation that was reconciled: our own status writes come back as events."""
 
-    async def handle(self, seen: watch.Seen) -> None:
-        """Admit the object; a LaterError while its chain may still come."""
-        if seen.uid in self._admitted:
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        await self._queue.run()
+
+    def seen(self, seen: watch.Seen) -> None:
+        """Have the object reconciled, unless this generation of it was."""
+        if seen.deleted or self._reconciled.get(seen.uid) != seen.generation:
+            self.add(Key(namespace=seen.namespace, name=seen.name, uid=seen.uid))
+
+    def add(self, key: Key) -> None:
+        """Have the object reconciled in any case."""
+        self._queue.add(key)
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring store and object together; a LaterError while its chain may still come."""
+        found = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
+        if found is None or found.metadata.uid != key.uid:
+            await work.cancel(self._database, UUID(key.uid), why="deleted")
+            self._reconciled.pop(key.uid, None)
             return
-        found = await objects.get_investigation(self._cluster, namespace=seen.namespace, name=seen.name)
-        if found is None or found.metadata.uid != seen.uid:
-            return
-        candidates = await objects.list_chains(self._cluster, namespace=seen.namespace)
-        verdict: chains.AgentChain | work.Refusal
+        if not await work.admitted(self._database, UUID(key.uid)):
+            await work.admit(self._database, found, await self._verdict(found), mask=self._mask)
+        await work.observe(self._database, UUID(key.uid), generation=found.metadata.generation)
+        if found.spec.cancel:
+            await work.cancel(self._database, UUID(key.uid), why="user")
+        self._reconciled[key.uid] = found.metadata.generation
+
+    async def _verdict(self, found: investigation.AlertInvestigation) -> chains.AgentChain | work.Refusal:
+        candidates = await objects.list_chains(self._cluster, namespace=found.metadata.namespace)
         try:
-            verdict = resolve.chain_for(found.spec.alert_type, candidates)
-        except resolve.UnresolvedError as error:
-            if (left := CHAIN_GRACE - _age(found)) > 0:
+            return self._judge.chain_for(found.spec.alert_type, candidates)
+        except check.UnservedError as error:
+            if (left := CHAIN_GRACE - _age(found)) > 0 and not found.spec.cancel:
                 raise workqueue.LaterError(min(left, 1.0)) from error
-            verdict = work.Refusal(reason="ChainNotFound", message=str(error))
-        await work.admit(self._database, found, verdict)
-        self._admitted.add(seen.uid)
+            return work.Refusal(reason=error.problem.reason, message=error.problem.message)
 
 
 def _age(found: investigation.AlertInvestigation) -> float:

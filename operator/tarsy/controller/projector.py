@@ -1,5 +1,8 @@
 """Writes `.status`: a pure function of the store, applied whenever the store has moved on.
 
+A change of phase is written at once; other changes at most once a second an object and ten times a second in all,
+because every status write stores the whole object again.
+
 The sequence number of the work row goes along; the CRD refuses one that falls, so two replicas that project at once,
 or a late one, can do no harm.
 """
@@ -7,21 +10,41 @@ or a late one, can do no harm.
 from __future__ import annotations
 
 import asyncio
+import bisect
+import json
 import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from tarsy.controller import workqueue
 from tarsy.kube import client, objects
-from tarsy.resources import investigation
+from tarsy.resources import base, investigation
 from tarsy.store import database as databases
 from tarsy.store import history, work
 
 POLL_SECONDS = 2.0
-BATCH = 100
+BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
-MESSAGE_MAX = 1024
+MESSAGE_MAX = base.MESSAGE_MAX
+WRITES_A_SECOND = 10
+WRITERS = 4
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Shown:
+    """What was last written of one investigation."""
+
+    phase: str
+    at: float
+    """Monotonic seconds."""
+    events: set[str] = field(default_factory=set)
+    """Reasons of the events that were posted."""
 
 
 class Projector:
@@ -30,46 +53,108 @@ class Projector:
     def __init__(self, *, cluster: client.Cluster, database: databases.Database) -> None:
         self._cluster = cluster
         self._database = database
-        self._hinted = asyncio.Event()
+        self._queue = workqueue.WorkQueue(self._project, workers=WRITERS)
+        self._missed = asyncio.Event()
+        self._shown: dict[UUID, _Shown] = {}
+        self._paced: deque[float] = deque()
+        """When the writes of the last second that were no change of phase were made."""
 
-    def hint(self) -> None:
-        """A status may be out of date."""
-        self._hinted.set()
+    def hint(self, investigation: str = "") -> None:
+        """The status of `investigation` is out of date; without one, some may be."""
+        if investigation:
+            self._queue.add(UUID(investigation))
+        else:
+            self._missed.set()
 
     async def run(self) -> None:
         """Project until cancelled: on every hint, and every so often without."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run())
+            group.create_task(self._poll())
+
+    async def _poll(self) -> None:
         while True:
-            self._hinted.clear()
+            self._missed.clear()
             try:
                 for identity in await work.unprojected(self._database, limit=BATCH):
-                    await self._project(identity)
-            except (databases.StoreDownError, client.ClusterDownError) as error:
+                    self._queue.add(identity)
+            except databases.StoreDownError as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
             try:
                 async with asyncio.timeout(POLL_SECONDS):
-                    await self._hinted.wait()
+                    await self._missed.wait()
             except TimeoutError:
                 continue
 
     async def _project(self, identity: UUID) -> None:
+        """Write one status; a LaterError while it has to wait for its turn."""
         found = await history.summary(self._database, identity)
-        if found is None:
+        if found is None or found.projected_seq >= found.seq:
             return
+        status = status_of(found)
+        if (wait := self._pause(identity, status.phase)) > 0:
+            raise workqueue.LaterError(wait)
+        where = {"namespace": found.namespace, "name": found.name, "uid": str(identity)}
         try:
-            outcome = await objects.apply_status(
-                self._cluster, namespace=found.namespace, name=found.name, uid=str(identity), status=status_of(found)
-            )
+            outcome = await objects.apply_status(self._cluster, **where, status=status)
+            if outcome == "written":
+                await self._post_events(found, where)
         except objects.RefusedError:
             # A defect of ours: the same status would be refused again. What comes next may not be.
             log.exception("a status was refused", extra={"action": "status_refused", "investigation": identity})
-        else:
-            log.debug("projected", extra={"action": f"status_{outcome}", "investigation": identity})
         await work.projected(self._database, identity, seq=found.seq)
+        if found.state == "ended":
+            self._shown.pop(identity, None)
+
+    def _pause(self, identity: UUID, phase: str) -> float:
+        """Seconds that this write has to wait; 0 notes that it is made now."""
+        now = time.monotonic()
+        shown = self._shown.get(identity)
+        if shown is not None and shown.phase == phase:
+            while self._paced and self._paced[0] <= now - 1:
+                self._paced.popleft()
+            crowded = self._paced[0] + 1 - now if len(self._paced) >= WRITES_A_SECOND else 0.0
+            if (wait := max(shown.at + 1 - now, crowded)) > 0:
+                return wait
+            self._paced.append(now)
+            shown.at = now
+        else:
+            events = shown.events if shown else set()
+            self._shown[identity] = _Shown(phase=phase, at=now, events=events)
+        return 0.0
+
+    async def _post_events(self, found: history.Summary, where: dict[str, str]) -> None:
+        """Post what is new; after a restart all are posted again, which the API server takes for the same."""
+        posted = self._shown[found.id].events
+        for event in events_of(found):
+            if (key := f"{event.reason} {event.message}") not in posted:
+                await objects.post_event(self._cluster, event, **where)
+                posted.add(key)
+
+
+def events_of(found: history.Summary) -> Iterator[objects.Event]:
+    """The Kubernetes events that tell the story of `found` so far."""
+    if found.started_at:
+        message = f"chain {found.chain_name} with {len(found.stage_names)} stages"
+        yield objects.Event(reason="Started", message=message, at=found.started_at)
+    for stage in found.stages:
+        if stage.outcome == "Failed" and stage.ended_at:
+            message = f"stage {stage.name}: {stage.message}"
+            yield objects.Event(reason="StageFailed", message=message, at=stage.ended_at, warning=True)
+    if found.ended_at and found.ending:
+        reason = "Completed" if found.ending == "CompletedWithErrors" else found.ending
+        yield objects.Event(
+            reason=reason,
+            message=found.message or f"{len(found.stage_names)} stages",
+            at=found.ended_at,
+            warning=reason != "Completed",
+        )
 
 
 def status_of(found: history.Summary) -> investigation.Status:
     """The status that shows `found`."""
     started = {stage.name: stage for stage in found.stages}
+    analysis = _cut(found.final_analysis, FINAL_ANALYSIS_MAX)
     ended = sum(stage.ended_at is not None for stage in found.stages)
     running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
     return investigation.Status(
@@ -78,9 +163,9 @@ def status_of(found: history.Summary) -> investigation.Status:
         phase=_phase(found),
         conditions=_conditions(found),
         chain=_chain(found),
-        progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else "",
+        progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else None,
         current_stage=None if found.ended_at else running,
-        stages=[_stage(name, started.get(name), over=found.ended_at is not None) for name in found.stage_names],
+        stages=[_stage(name, started.get(name), of=found) for name in found.stage_names],
         usage=investigation.Usage(
             input_tokens=found.input_tokens,
             output_tokens=found.output_tokens,
@@ -89,10 +174,12 @@ def status_of(found: history.Summary) -> investigation.Status:
             llm_calls=found.llm_calls,
             tool_calls=sum(stage.tool_calls for stage in found.stages),
         ),
-        final_analysis=found.final_analysis[:FINAL_ANALYSIS_MAX],
-        final_analysis_truncated=len(found.final_analysis) > FINAL_ANALYSIS_MAX,
-        message=found.message[:MESSAGE_MAX],
+        final_analysis=analysis or None,
+        final_analysis_truncated=analysis != found.final_analysis or None,
+        message=_cut(found.message, MESSAGE_MAX) or None,
         attempts=found.attempts,
+        duplicates=found.duplicates,
+        alert_status=found.alert_status,
         start_time=found.started_at,
         completion_time=found.ended_at,
         duration=_duration(found.started_at, found.ended_at),
@@ -101,21 +188,21 @@ def status_of(found: history.Summary) -> investigation.Status:
 
 def _phase(found: history.Summary) -> investigation.Phase:
     match found.ending, found.state:
-        case "Completed" | "CompletedWithErrors" | "Failed" as ending, _:
+        case ("Completed" | "CompletedWithErrors" | "Failed" | "Cancelled" | "TimedOut") as ending, _:
             return ending
         case _, "running":
-            return "Running"
+            return "Cancelling" if found.cancel else "Running"
         case _:
             return "Queued"
 
 
-def _conditions(found: history.Summary) -> list[investigation.Condition]:
-    def condition(kind: str, *, true: bool, reason: str, at: datetime, message: str = "") -> investigation.Condition:
-        return investigation.Condition(
+def _conditions(found: history.Summary) -> list[base.Condition]:
+    def condition(kind: str, *, true: bool, reason: str, at: datetime, message: str = "") -> base.Condition:
+        return base.Condition(
             type=kind,
             status="True" if true else "False",
             reason=reason,
-            message=message[:MESSAGE_MAX],
+            message=_cut(message, MESSAGE_MAX),
             last_transition_time=at,
             observed_generation=found.generation,
         )
@@ -132,9 +219,9 @@ def _conditions(found: history.Summary) -> list[investigation.Condition]:
         )
     ]
     if found.ended_at is None:
-        reason, at = ("Running", found.started_at) if found.started_at else ("Queued", found.admitted_at)
-        return [*conditions, condition("Reconciling", true=True, reason=reason, at=at or found.admitted_at)]
-    outcome = "Failed" if found.ending == "Failed" else "Complete"
+        at = found.started_at or found.admitted_at
+        return [*conditions, condition("Reconciling", true=True, reason=_phase(found), at=at)]
+    outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(found.ending or "", "Complete")
     ends = ["Finished", outcome, *(["Stalled"] if outcome == "Failed" else [])]
     return conditions + [
         condition(kind, true=True, reason=found.reason, at=found.ended_at, message=found.message) for kind in ends
@@ -145,32 +232,46 @@ def _chain(found: history.Summary) -> investigation.ChainReference | None:
     if found.chain_name is None:
         return None
     return investigation.ChainReference(
-        name=found.chain_name, namespace=found.chain_namespace or "", generation=found.chain_generation or 0
+        name=found.chain_name,
+        namespace=found.chain_namespace or "",
+        generation=found.chain_generation or 0,
+        hash=found.chain_hash or "",
     )
 
 
-def _stage(name: str, stage: history.Stage | None, *, over: bool) -> investigation.StageStatus:
+def _stage(name: str, stage: history.Stage | None, *, of: history.Summary) -> investigation.StageStatus:
     if stage is None:
-        return investigation.StageStatus(name=name, phase="Pending")
-    # One that was under way when its investigation was given up has no outcome.
-    unended: investigation.StagePhase = "Failed" if over else "Running"
-    phases: dict[str | None, investigation.StagePhase] = {"Completed": "Completed", "Failed": "Failed"}
+        return investigation.StageStatus(name=name, phase="Cancelled" if of.ended_at else "Pending")
+    phase: investigation.StagePhase = "Running"
+    match stage.outcome or of.ending:  # what ended the investigation ended the stage that had not, too
+        case ("Completed" | "Failed" | "Cancelled" | "TimedOut") as end:
+            phase = end
     return investigation.StageStatus(
         name=name,
-        phase=phases.get(stage.outcome, unended),
+        phase=phase,
         start_time=stage.started_at,
-        completion_time=stage.ended_at,
+        completion_time=stage.ended_at or of.ended_at,
         iterations=stage.iterations,
         tool_calls=stage.tool_calls,
         tokens=stage.tokens,
-        message=stage.message[:MESSAGE_MAX],
+        message=_cut(stage.message, MESSAGE_MAX) or None,
     )
 
 
-def _duration(start: datetime | None, end: datetime | None) -> str:
-    """Whole seconds as Kubernetes prints them (`1m32s`), "" until both are known."""
+def _cut(text: str, longest: int) -> str:
+    """As much of `text` as `longest` bytes of the object's JSON hold."""
+    text = text[:longest]
+
+    def size(end: int) -> int:
+        return len(json.dumps(text[:end], ensure_ascii=False).encode()) - len('""')
+
+    return text[: bisect.bisect_right(range(1, len(text) + 1), longest, key=size)]
+
+
+def _duration(start: datetime | None, end: datetime | None) -> str | None:
+    """Whole seconds as Kubernetes prints them (`1m32s`), None until both are known."""
     if start is None or end is None:
-        return ""
+        return None
     seconds = round((end - start) / timedelta(seconds=1))
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

@@ -39,9 +39,12 @@ class WorkQueue(Generic[K]):
         self._handling: set[K] = set()
         self._again: set[K] = set()
         self._failures: dict[K, int] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
-        """Have `key` handled soon."""
+        """Have `key` handled soon, whatever it waits for."""
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
         if key in self._handling:
             self._again.add(key)
         elif key not in self._waiting:
@@ -66,7 +69,7 @@ class WorkQueue(Generic[K]):
                 self._again.discard(key)
                 self.add(key)
             elif delay is not None:
-                loop.call_later(delay, self.add, key)
+                self._timers[key] = loop.call_later(delay, self.add, key)
 
     async def _try(self, key: K) -> float | None:
         """Handle once; return after how many seconds to do it again, if at all."""

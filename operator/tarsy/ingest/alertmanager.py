@@ -6,16 +6,13 @@ Source: Prometheus documentation, "Alerting configuration", `<webhook_config>`. 
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-
-class PayloadError(ValueError):
-    """The payload is not what its source says it is; the message names the place."""
+from tarsy.ingest import payload
 
 
 class _Part(BaseModel):
@@ -28,7 +25,9 @@ class Alert(_Part):
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
     starts_at: pydantic.AwareDatetime
+    annotations: dict[str, str] = {}
     fingerprint: str = ""
+    generator_url: str = Field(default="", alias="generatorURL")
     raw: dict[str, Any] = Field(exclude=True)
 
 
@@ -37,24 +36,21 @@ class Notification(_Part):
 
     receiver: str
     group_labels: dict[str, str] = {}
+    group_key: str = ""
     external_url: str = Field(default="", alias="externalURL")
     truncated_alerts: int = 0
     alerts: list[Alert]
 
 
 def parse(body: bytes) -> Notification:
-    """Read a notification; a PayloadError names what is wrong with it, and where."""
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise PayloadError(f"the body is not JSON: {error}") from error
+    """Read a notification; a payload.PayloadError names what is wrong with it, and where."""
+    data = payload.load(body)
     if not isinstance(data, dict) or data.get("version") != "4":
         found = data.get("version") if isinstance(data, dict) else type(data).__name__
-        raise PayloadError(f'version: expected "4", Alertmanager\'s webhook format, not {found!r}')
+        raise payload.PayloadError(f'version: expected "4", Alertmanager\'s webhook format, not {found!r:.60}')
     if isinstance(data.get("alerts"), list):
         data["alerts"] = [{**alert, "raw": alert} if isinstance(alert, dict) else alert for alert in data["alerts"]]
     try:
         return Notification.model_validate(data)
     except pydantic.ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
-        raise PayloadError(problems) from error
+        raise payload.PayloadError(payload.places(error)) from error

@@ -1,18 +1,57 @@
-"""Builds the AlertInvestigation that one alert asks for."""
+"""Builds the AlertInvestigation that an alert asks for, masked: what is not in the object is in nobody's etcd.
+
+Small objects only: every status write stores the whole object again. Data over 16 KiB goes to the store, and the object
+refers to it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tarsy.config import platform
-from tarsy.ingest import alertmanager
+from tarsy.ingest import alertmanager, plain
 from tarsy.resources import base, investigation, naming
 from tarsy.transcript import messages
 
+DATA_MAX = 1024 * 1024
+"""Bytes of UTF-8 that an alert's data may have."""
+INLINE_MAX = 16 * 1024
+"""Bytes of JSON-escaped UTF-8 that stay in the object."""
+
+Mask = Callable[[str], str]
+
 
 class TooLargeError(ValueError):
-    """The alert is larger than an object may be."""
+    """The alert is larger than any that is taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """An object to be made, and the data that is to be stored before it."""
+
+    manifest: dict[str, Any]
+    large: str | None
+    """Alert data that the object refers to by `large_name`."""
+
+    @property
+    def namespace(self) -> str:
+        """Where the object is to be."""
+        return str(self.manifest["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """What it is to be called."""
+        return str(self.manifest["metadata"]["name"])
+
+    @property
+    def large_name(self) -> str:
+        """The name of its large data."""
+        return str(self.manifest["spec"]["alertDataRef"]["name"])
 
 
 def alert_type(alert: alertmanager.Alert, settings: platform.Ingest) -> str:
@@ -20,12 +59,22 @@ def alert_type(alert: alertmanager.Alert, settings: platform.Ingest) -> str:
     return alert.labels.get(settings.alert_type_label) or alert.labels.get("alertname", "")
 
 
-def build(
-    alert: alertmanager.Alert, notification: alertmanager.Notification, *, alert_type: str, namespace: str
-) -> dict[str, Any]:
-    """The object of one firing alert, in `namespace`: the alert as JSON, with what its notification knows of it.
+def fingerprint(alert: alertmanager.Alert) -> str:
+    """Alertmanager's fingerprint as 16 hex digits, or one made of the labels where it sent none."""
+    return naming.hex16(alert.fingerprint or json.dumps(alert.labels, sort_keys=True))
 
-    A TooLargeError says by how much it is too large.
+
+def of_alertmanager(
+    alert: alertmanager.Alert,
+    notification: alertmanager.Notification,
+    *,
+    alert_type: str,
+    namespace: str,
+    mask: Mask,
+) -> Draft:
+    """The object of one firing alert: the alert as JSON, with what its notification knows of it.
+
+    A TooLargeError says how much is taken.
     """
     data = messages.storable(
         json.dumps(
@@ -35,22 +84,72 @@ def build(
                 "groupLabels": notification.group_labels,
                 "externalURL": notification.external_url,
             },
-            indent=1,
             ensure_ascii=False,
+            separators=plain.COMPACT,
         )
     )
-    if len(data) > investigation.ALERT_DATA_MAX:
-        raise TooLargeError(f"the alert has {len(data)} characters, at most {investigation.ALERT_DATA_MAX} are taken")
-    fingerprint = naming.hex16(alert.fingerprint or json.dumps(alert.labels, sort_keys=True))
-    name = naming.for_alert(
-        alertname=alert.labels.get("alertname", ""), fingerprint=fingerprint, starts_at=alert.starts_at
+    digits = fingerprint(alert)
+    name = naming.for_alert(alertname=alert.labels.get("alertname", ""), fingerprint=digits, starts_at=alert.starts_at)
+    source = investigation.Source(
+        type="alertmanager",
+        receiver=notification.receiver[:253],
+        group_key=mask(notification.group_key)[:4096],
+        generator_url=mask(alert.generator_url)[:2048],
+        external_url=mask(notification.external_url)[:2048],
     )
-    spec = investigation.Spec(
-        alert_type=alert_type, alert_data=data, fingerprint=fingerprint, starts_at=alert.starts_at
+    return _draft(
+        data,
+        namespace=namespace,
+        name=name,
+        mask=mask,
+        alert_type=alert_type,
+        fingerprint=digits,
+        starts_at=alert.starts_at,
+        severity=mask(alert.labels.get("severity", ""))[:63] or None,
+        runbook_url=mask(alert.annotations.get("runbook_url", ""))[:2048] or None,
+        source=source,
+        labels=_labels(alert.labels, mask),
     )
-    return {
+
+
+def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None, mask: Mask) -> Draft:
+    """The object of an alert that somebody posted; the same key gives the same name.
+
+    A TooLargeError says how much is taken.
+    """
+    unique = hashlib.sha256(idempotency_key.encode()).hexdigest()[:20] if idempotency_key else secrets.token_hex(10)
+    return _draft(
+        alert.text(),
+        namespace=namespace,
+        name=f"{naming.slug(alert.alert_type, longest=42)}-{unique}",
+        mask=mask,
+        alert_type=alert.alert_type,
+        severity=mask(alert.severity or "")[:63] or None,
+        runbook_url=mask(alert.runbook or "")[:2048] or None,
+        source=investigation.Source(type="api"),
+    )
+
+
+def _draft(data: str, *, namespace: str, name: str, mask: Mask, **fields: Any) -> Draft:
+    if len(data.encode()) > DATA_MAX:
+        raise TooLargeError(f"alert data exceeds maximum size of {DATA_MAX} bytes")
+    data = mask(data)
+    large = len(json.dumps(data, ensure_ascii=False).encode()) > INLINE_MAX
+    if large:
+        reference = hashlib.sha256(data.encode()).hexdigest()[:32]
+        fields["alert_data_ref"] = investigation.AlertDataRef(name=reference, size=len(data.encode()))
+    else:
+        fields["alert_data"] = data
+    spec = investigation.Spec(**fields)
+    manifest = {
         "apiVersion": base.API_VERSION,
         "kind": investigation.KIND,
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
+    return Draft(manifest=manifest, large=data if large else None)
+
+
+def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
+    """The labels, cut to what the object may hold; the alert's data has them whole."""
+    return {name[:253]: mask(value)[:1024] for name, value in list(labels.items())[:64]}

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import aiohttp
+import pydantic
 from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import client
 from tarsy.resources import base, chain, investigation
 
+log = logging.getLogger(__name__)
+
 _JSON_PATCH = "application/json-patch+json"
+_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_PAGE = 500
 
 
 class RefusedError(Exception):
@@ -75,14 +83,11 @@ async def list_chains(cluster: client.Cluster, *, namespace: str) -> list[chain.
         found: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
             **_kind(chain.PLURAL), namespace=namespace, _request_timeout=client.REQUEST_SECONDS
         )
-    return [
-        chain.AgentChain(metadata=base.ObjectMeta.model_validate(item["metadata"]), spec=item["spec"])
-        for item in found["items"]
-    ]
+    return [read for item in found["items"] if (read := _chain(item)) is not None]
 
 
 async def apply_status(
-    cluster: client.Cluster, *, namespace: str, name: str, uid: str, status: investigation.Status
+    cluster: client.Cluster, *, namespace: str, name: str, uid: str, status: investigation.Status | chain.Status
 ) -> Literal["written", "gone"]:
     """Write the whole status, if the object still is the one of that uid; "gone" if not.
 
@@ -93,10 +98,11 @@ async def apply_status(
         {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "add", "path": "/status", "value": status.model_dump(mode="json", by_alias=True, exclude_none=True)},
     ]
+    plural = chain.PLURAL if isinstance(status, chain.Status) else investigation.PLURAL
     async with _errors():
         try:
             await kubernetes.CustomObjectsApi(cluster.api).patch_namespaced_custom_object_status(
-                **_kind(investigation.PLURAL),
+                **_kind(plural),
                 namespace=namespace,
                 name=name,
                 body=patch,
@@ -110,8 +116,95 @@ async def apply_status(
     return "written"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened to an investigation, for `kubectl describe` and `kubectl get events`."""
+
+    reason: str
+    message: str
+    at: datetime
+    warning: bool = False
+
+
+async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, name: str, uid: str) -> None:
+    """Post `event` about an investigation; posting it again is no harm, because its name says what it is."""
+    digest = hashlib.sha256(f"{uid} {event.reason} {event.message}".encode()).hexdigest()[:16]
+    at = event.at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    body = {
+        "metadata": {"name": f"{name[:236].rstrip('-.')}.{digest}", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": base.API_VERSION,
+            "kind": investigation.KIND,
+            "namespace": namespace,
+            "name": name,
+            "uid": uid,
+        },
+        "reason": event.reason,
+        "message": event.message[: base.MESSAGE_MAX],
+        "type": "Warning" if event.warning else "Normal",
+        "source": {"component": "tarsy"},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+    async with _errors():
+        try:
+            await kubernetes.CoreV1Api(cluster.api).create_namespaced_event(
+                namespace, kubernetes.CoreV1Event.model_validate(body), _request_timeout=client.REQUEST_SECONDS
+            )
+        except kubernetes.ApiException as error:
+            if error.status != 409:
+                raise
+
+
+async def list_metadata(cluster: client.Cluster, *, namespace: str) -> list[base.ObjectMeta]:
+    """The metadata of all investigations of a namespace, in pages: the objects themselves may be large."""
+    found: list[base.ObjectMeta] = []
+    following: str | None = None
+    while True:
+        async with _errors():
+            page: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
+                **_kind(investigation.PLURAL),
+                namespace=namespace,
+                limit=_PAGE,
+                _continue=following,
+                _headers={"Accept": _METADATA_LIST},
+                _request_timeout=client.REQUEST_SECONDS,
+            )
+        found += [base.ObjectMeta.model_validate(item["metadata"]) for item in page["items"] or ()]
+        following = page["metadata"].get("continue") or None
+        if following is None:
+            return found
+
+
+async def cluster_uid(cluster: client.Cluster) -> str:
+    """What tells this cluster from any other: the uid of its namespace kube-system."""
+    async with _errors():
+        found = await kubernetes.CoreV1Api(cluster.api).read_namespace(
+            "kube-system", _request_timeout=client.REQUEST_SECONDS
+        )
+    assert found.metadata is not None  # noqa: S101 - every stored object has it
+    return str(found.metadata.uid)
+
+
 def _kind(plural: str) -> dict[str, Any]:
     return {"group": base.GROUP, "version": base.VERSION, "plural": plural}
+
+
+def _chain(found: Any) -> chain.AgentChain | None:
+    """The chain; None where it cannot be read, as with a CRD newer than we are: it must not take the rest along."""
+    metadata = base.ObjectMeta.model_validate(found["metadata"])
+    try:
+        return chain.AgentChain(metadata=metadata, spec=found["spec"], status=found.get("status"))
+    except pydantic.ValidationError as error:
+        log.error(  # noqa: TRY400 - what is wrong is in the message
+            "chain %s/%s cannot be read: %s",
+            metadata.namespace,
+            metadata.name,
+            "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)),
+            extra={"action": "chain_unreadable"},
+        )
+        return None
 
 
 def _investigation(found: Any) -> investigation.AlertInvestigation:

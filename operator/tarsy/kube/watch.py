@@ -19,7 +19,7 @@ from typing import Any
 import kopf
 
 from tarsy.kube import client
-from tarsy.resources import base, investigation
+from tarsy.resources import base, chain, investigation
 
 RETRY_SECONDS = 1.0
 
@@ -28,12 +28,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """An object was seen, in this generation."""
+    """An object was seen, in this generation, or was seen to go."""
 
     namespace: str
     name: str
     uid: str
     generation: int
+    deleted: bool = False
 
 
 class WatchError(Exception):
@@ -41,12 +42,19 @@ class WatchError(Exception):
 
 
 class Watcher:
-    """Watches the investigations of one namespace and calls `seen`, on the loop that made the watcher."""
+    """Watches one namespace and calls back on the loop that made the watcher."""
 
-    def __init__(self, cluster: client.Cluster, *, namespace: str, seen: Callable[[Seen], None]) -> None:
+    def __init__(
+        self,
+        cluster: client.Cluster,
+        *,
+        namespace: str,
+        investigation_seen: Callable[[Seen], None],
+        chain_seen: Callable[[Seen], None],
+    ) -> None:
         self._cluster = cluster
         self._namespace = namespace
-        self._seen = seen
+        self._callbacks = {investigation.PLURAL: investigation_seen, chain.PLURAL: chain_seen}
         self._main = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
@@ -97,18 +105,18 @@ class Watcher:
             return await self._cluster.credentials()
 
         @kopf.on.event(base.GROUP, base.VERSION, investigation.PLURAL, registry=registry)
-        async def event(event: kopf.RawEvent, **_: object) -> None:
-            if event["type"] == "DELETED":
-                return
+        @kopf.on.event(base.GROUP, base.VERSION, chain.PLURAL, registry=registry)
+        async def event(event: kopf.RawEvent, resource: kopf.Resource, **_: object) -> None:
             metadata: Any = event["object"]["metadata"]
             seen = Seen(
                 namespace=metadata["namespace"],
                 name=metadata["name"],
                 uid=metadata["uid"],
                 generation=metadata["generation"],
+                deleted=event["type"] == "DELETED",
             )
             # An empty context: the default would carry this thread's context variables into the main loop's tasks.
-            self._main.call_soon_threadsafe(self._seen, seen, context=Context())
+            self._main.call_soon_threadsafe(self._callbacks[resource.plural], seen, context=Context())
 
         return registry
 

@@ -88,3 +88,20 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Close the SDK's client."""
         ...
+
+
+class Unusable:
+    """A provider that cannot be used as it is configured: every request fails with why."""
+
+    def __init__(self, model: str, why: str) -> None:
+        self.model = model
+        self._why = why
+
+    async def stream(self, request: ports.Request) -> AsyncGenerator[StreamEvent]:
+        """Refuse."""
+        if request.messages:
+            raise FatalError(f"the provider cannot be used: {self._why}")
+        yield Finish(None)
+
+    async def close(self) -> None:
+        """Close nothing."""

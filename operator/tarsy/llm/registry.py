@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tarsy.config import load, platform
+from tarsy.config import platform
 from tarsy.llm import model, provider
+
+
+class UnusableError(Exception):
+    """A provider cannot be used as it is configured; the message says why."""
 
 
 class Models:
     """The models of one process, one for each provider of the platform file."""
 
-    def __init__(self, models: Mapping[str, model.LimitedModel], sources: Mapping[str, provider.Provider]) -> None:
-        self._models = models
+    def __init__(self, sources: Mapping[str, provider.Provider], *, limits: platform.Limits) -> None:
         self._sources = sources
+        self._limits = limits
+        self._models = {name: model.LimitedModel(name, source, limits=limits) for name, source in sources.items()}
 
     def __getitem__(self, name: str) -> model.LimitedModel:
-        """The model of provider `name`."""
-        return self._models[name]
+        """The model of provider `name`; of one that the platform file has lost since, a model that says so."""
+        if name in self._models:
+            return self._models[name]
+        lost = provider.Unusable("", "the platform file has it no longer")
+        return model.LimitedModel(name, lost, limits=self._limits)
 
     async def close(self) -> None:
         """Close all SDK clients."""
@@ -25,17 +33,44 @@ class Models:
             await source.close()
 
 
+def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:
+    """The providers that cannot be used, and why; nothing heavy is imported to find out."""
+    problems = {}
+    for name, found in settings.llm_providers.items():
+        try:
+            _key(found, environment)
+        except UnusableError as error:
+            problems[name] = str(error)
+    return problems
+
+
 def build(settings: platform.Platform, *, environment: Mapping[str, str]) -> Models:
-    """Build every provider; a load.ConfigError names the one that lacks its key."""
+    """Build every provider; one that cannot be used answers every question with why."""
     sources = {name: _source(name, found, environment) for name, found in settings.llm_providers.items()}
-    models = {name: model.LimitedModel(name, source, limits=settings.limits) for name, source in sources.items()}
-    return Models(models, sources)
+    return Models(sources, limits=settings.limits)
 
 
 def _source(name: str, settings: platform.GoogleProvider, environment: Mapping[str, str]) -> provider.Provider:
-    key = environment.get(settings.api_key_env)
-    if not key:
-        raise load.ConfigError(f"llm_providers.{name}: environment variable {settings.api_key_env} is not set")
+    try:
+        key = _key(settings, environment)
+    except UnusableError as error:
+        return provider.Unusable(settings.model, str(error))
     from tarsy.llm import gemini
 
     return gemini.Gemini(name, settings, api_key=key)
+
+
+def _key(settings: platform.GoogleProvider, environment: Mapping[str, str]) -> str:
+    if settings.api_key_file is not None:
+        try:
+            read = settings.api_key_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise UnusableError(f"api_key_file {settings.api_key_file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UnusableError(f"api_key_file {settings.api_key_file}: not UTF-8: {error}") from error
+        if not read:
+            raise UnusableError(f"api_key_file {settings.api_key_file} is empty")
+        return read
+    if key := environment.get(settings.api_key_env):
+        return key
+    raise UnusableError(f"environment variable {settings.api_key_env} is not set")

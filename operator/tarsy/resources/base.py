@@ -6,7 +6,8 @@ write stores the whole object again.
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -14,6 +15,9 @@ from pydantic.alias_generators import to_camel
 GROUP = "tarsy.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+
+MESSAGE_MAX = 1024
+"""Characters of a condition's message; longer ones are cut."""
 
 _INITIALISMS = {"Url": "URL"}
 
@@ -56,3 +60,22 @@ Reference = Annotated[str, Field(min_length=1, max_length=253)]
 
 AlertType = Annotated[str, Field(min_length=1, max_length=253)]
 """An alert type as labels spell it; an Alertmanager label value has no other rule."""
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Condition(Model):
+    """A condition by the API conventions (metav1.Condition)."""
+
+    type: Annotated[str, Field(max_length=64)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[str, Field(max_length=64)]
+    message: Annotated[str, Field(max_length=MESSAGE_MAX)] = ""
+    last_transition_time: datetime
+    observed_generation: Count = 0
+
+
+Conditions = Annotated[
+    list[Condition],
+    Field(max_length=16, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -47,6 +48,10 @@ class Spec(base.Model):
     )
     iteration_strategy: Annotated[IterationStrategy | None, Field(description="How the agents iterate.")] = None
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before an agent must conclude.")] = None
+    active_deadline_seconds: Annotated[
+        int | None,
+        Field(ge=1, le=7 * 24 * 3600, description="Seconds from the first claim; 900 where nothing is said."),
+    ] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agents' servers; [] means none.")] = None
     stages: Annotated[
         list[Stage],
@@ -59,8 +64,21 @@ class Spec(base.Model):
     ]
 
 
+class Status(base.Model):
+    """What TARSy says of the chain."""
+
+    observed_generation: int = -1
+    hash: Annotated[str, Field(max_length=64, description="Of the spec, as investigations record it.")] = ""
+    conditions: base.Conditions = []
+
+
 class AgentChain(base.Model):
     """A chain as it stands in the cluster."""
 
     metadata: base.ObjectMeta
     spec: Spec
+    status: Status | None = None
+
+    def digest(self) -> str:
+        """16 hex digits that change with the spec."""
+        return hashlib.sha256(self.spec.model_dump_json(by_alias=True, exclude_none=True).encode()).hexdigest()[:16]

@@ -18,11 +18,30 @@ PLURAL = "alertinvestigations"
 ALERT_DATA_MAX = 64 * 1024
 """Characters of alert data that an object may hold."""
 
-Phase = Literal["Queued", "Running", "Completed", "CompletedWithErrors", "Failed"]
-StagePhase = Literal["Pending", "Running", "Completed", "Failed"]
+Phase = Literal[
+    "Queued", "Running", "Cancelling", "Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"
+]
+StagePhase = Literal["Pending", "Running", "Completed", "Failed", "Cancelled", "TimedOut"]
 
-Count = Annotated[int, Field(ge=0)]
-Text = Annotated[str, Field(max_length=1024)]
+Count = base.Count
+Text = Annotated[str, Field(max_length=base.MESSAGE_MAX)]
+
+
+class AlertDataRef(base.Model):
+    """Alert data that is too large for an object: it is in the store, for this object alone."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63, description="The reference that ingest gave out.")]
+    size: Annotated[Count, Field(description="Bytes of UTF-8.")]
+
+
+class Source(base.Model):
+    """Where the alert came from."""
+
+    type: Annotated[str, Field(max_length=63, description="alertmanager or api.")]
+    receiver: Annotated[str | None, Field(max_length=253)] = None
+    group_key: Annotated[str | None, Field(max_length=4096)] = None
+    generator_url: Annotated[str | None, Field(max_length=2048)] = None
+    external_url: Annotated[str | None, Field(max_length=2048)] = None
 
 
 class Spec(base.Model):
@@ -30,24 +49,24 @@ class Spec(base.Model):
 
     alert_type: Annotated[base.AlertType, Field(description="Chooses the chain.")]
     alert_data: Annotated[
-        str,
+        str | None,
         Field(min_length=1, max_length=ALERT_DATA_MAX, description="The alert, as opaque text for the agents."),
-    ]
+    ] = None
+    alert_data_ref: Annotated[
+        AlertDataRef | None, Field(description="Made by ingest for alerts that are too large for an object.")
+    ] = None
+    cancel: Annotated[bool | None, Field(description="true stops the investigation, for good.")] = None
+    severity: Annotated[str | None, Field(max_length=63, description="As the alert says.")] = None
+    runbook_url: Annotated[str | None, Field(max_length=2048, description="Told to the agents.")] = None
+    source: Annotated[Source | None, Field(description="Where the alert came from.")] = None
+    labels: Annotated[
+        dict[Annotated[str, Field(max_length=253)], Annotated[str, Field(max_length=1024)]] | None,
+        Field(max_length=64, description="The alert's labels, cut to their bounds."),
+    ] = None
     fingerprint: Annotated[
         str | None, Field(max_length=64, description="Alertmanager's fingerprint of the alert's labels.")
     ] = None
     starts_at: Annotated[datetime | None, Field(description="When the alert began to fire.")] = None
-
-
-class Condition(base.Model):
-    """A condition by the API conventions (metav1.Condition)."""
-
-    type: Annotated[str, Field(max_length=64)]
-    status: Literal["True", "False", "Unknown"]
-    reason: Annotated[str, Field(max_length=64)]
-    message: Annotated[str, Field(max_length=2048)] = ""
-    last_transition_time: datetime
-    observed_generation: Count = 0
 
 
 class Usage(base.Model):
@@ -71,7 +90,7 @@ class StageStatus(base.Model):
     iterations: Count = 0
     tool_calls: Count = 0
     tokens: Count = 0
-    message: Text = ""
+    message: Text | None = None
 
 
 class ChainReference(base.Model):
@@ -80,6 +99,7 @@ class ChainReference(base.Model):
     name: base.Reference
     namespace: base.Reference
     generation: Count
+    hash: Annotated[str, Field(max_length=64)] = ""
 
 
 class Status(base.Model):
@@ -88,14 +108,9 @@ class Status(base.Model):
     sequence: Annotated[Count, Field(description="Rises with every change of the transcript.")]
     observed_generation: int = -1
     phase: Phase
-    conditions: Annotated[
-        list[Condition],
-        Field(
-            max_length=16, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
-        ),
-    ]
+    conditions: base.Conditions
     chain: ChainReference | None = None
-    progress: Annotated[str, Field(max_length=16, description="Ended stages of all stages.")] = ""
+    progress: Annotated[str | None, Field(max_length=16, description="Ended stages of all stages.")] = None
     current_stage: base.Name | None = None
     stages: Annotated[
         list[StageStatus],
@@ -104,13 +119,15 @@ class Status(base.Model):
         ),
     ] = []
     usage: Usage = Usage()
-    final_analysis: Annotated[str, Field(max_length=8192)] = ""
-    final_analysis_truncated: bool = False
-    message: Text = ""
+    final_analysis: Annotated[str | None, Field(max_length=8192)] = None
+    final_analysis_truncated: bool | None = None
+    message: Text | None = None
     attempts: Count = 0
+    duplicates: Annotated[Count, Field(description="Repeats of this alert that were counted here and not run.")] = 0
+    alert_status: Annotated[Literal["firing", "resolved"] | None, Field(description="As its source last said.")] = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
-    duration: Annotated[str, Field(max_length=32)] = ""
+    duration: Annotated[str | None, Field(max_length=32)] = None
 
 
 class AlertInvestigation(base.Model):

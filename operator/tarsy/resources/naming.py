@@ -22,14 +22,20 @@ def for_alert(*, alertname: str, fingerprint: str, starts_at: datetime) -> str:
     The start is milliseconds since 1970 in base 36, padded to 8 digits.
     """
     tail = base36(milliseconds(starts_at)).rjust(8, "0")
-    slug = re.sub(r"[^a-z0-9]+", "-", alertname.lower()).strip("-")
-    slug = slug[: _LABEL_MAX - 18 - len(tail)].rstrip("-") or "alert"
-    return f"{slug}-{hex16(fingerprint)}-{tail}"
+    return f"{slug(alertname, longest=_LABEL_MAX - 18 - len(tail))}-{hex16(fingerprint)}-{tail}"
+
+
+def slug(text: str, *, longest: int) -> str:
+    """`text` as a part of a name: lower case, other characters as single dashes; `alert` where nothing is left."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].rstrip("-") or "alert"
 
 
 def milliseconds(moment: datetime) -> int:
     """Milliseconds since 1970 UTC, rounded down; never negative (Alertmanager's zero time is year 1)."""
-    return max(0, (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1))
+    try:
+        return max(0, (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1))
+    except OverflowError:  # year 1 in a zone east of UTC
+        return 0
 
 
 def hex16(fingerprint: str) -> str:

@@ -8,6 +8,7 @@ Source: Kubernetes documentation, "Extend the Kubernetes API with CustomResource
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -103,9 +104,11 @@ def agent_chain() -> JSON:
         singular="agentchain",
         short=["chain", "chains"],
         description="For some alert types, the stages that investigate them.",
-        properties={"spec": of(chain.Spec, at="spec")},
+        properties={"spec": of(chain.Spec, at="spec"), "status": _status(chain.Status)},
         columns=[
             _column("ALERT TYPES", ".spec.alertTypes"),
+            _column("READY", '.status.conditions[?(@.type=="Ready")].status'),
+            _column("REASON", '.status.conditions[?(@.type=="Ready")].reason'),
             _column("AGE", ".metadata.creationTimestamp", kind="date"),
         ],
     )
@@ -114,10 +117,24 @@ def agent_chain() -> JSON:
 def alert_investigation() -> JSON:
     """The CRD of AlertInvestigation."""
     spec = of(investigation.Spec, at="spec")
-    spec["x-kubernetes-validations"] = [_immutable(field) for field in spec["properties"]]
-    status = of(investigation.Status, at="status")
-    status["default"] = {"observedGeneration": -1}
-    del status["required"]  # the default above is a status too
+    spec["x-kubernetes-validations"] = [
+        *(_immutable(field) for field in spec["properties"] if field != "cancel"),
+        {
+            "rule": "!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
+            "message": "cancel cannot be taken back: create another investigation",
+            "fieldPath": ".cancel",
+        },
+        {
+            "rule": "has(self.alertData) != has(self.alertDataRef)",
+            "message": "give alertData (alertDataRef is made by TARSy, for alerts that are too large for an object)",
+        },
+        {
+            "rule": "!has(self.alertData) || self.alertData.trim().size() > 0",
+            "message": "alertData is blank: say what is wrong",
+            "fieldPath": ".alertData",
+        },
+    ]
+    status = _status(investigation.Status)
     status["x-kubernetes-validations"] = [
         {
             "rule": "!has(oldSelf.sequence) || (has(self.sequence) && self.sequence >= oldSelf.sequence)",
@@ -141,7 +158,16 @@ def alert_investigation() -> JSON:
             _column("TOKENS", ".status.usage.totalTokens", kind="integer", wide=True),
             _column("AGE", ".metadata.creationTimestamp", kind="date"),
         ],
+        selectable=[".spec.alertType", ".spec.fingerprint", ".status.phase"],
     )
+
+
+def _status(model: type[BaseModel]) -> JSON:
+    status = of(model, at="status")
+    # kstatus takes a new object without a status for one that is done; observedGeneration -1 reads "in progress".
+    status["default"] = {"observedGeneration": -1}
+    status.pop("required", None)  # that default is a status too
+    return status
 
 
 def _immutable(field: str) -> JSON:
@@ -167,6 +193,7 @@ def _crd(
     description: str,
     properties: JSON,
     columns: list[JSON],
+    selectable: Sequence[str] = (),
 ) -> JSON:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -196,7 +223,8 @@ def _crd(
                             "properties": properties,
                         }
                     },
-                    **({"subresources": {"status": {}}} if "status" in properties else {}),
+                    "subresources": {"status": {}},
+                    **({"selectableFields": [{"jsonPath": path} for path in selectable]} if selectable else {}),
                 }
             ],
         },

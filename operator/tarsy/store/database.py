@@ -18,6 +18,8 @@ from sqlalchemy import exc
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 CONNECT_SECONDS = 5.0
+STATEMENT_SECONDS = 30.0
+"""A database that is silent for so long is taken for one that is away."""
 _MIGRATION_LOCK = 0x7461727379  # "tarsy": two processes that migrate at once take turns
 _NOT_NOW = ("08", "53", "57P")  # connection exceptions, insufficient resources, operator intervention
 # Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
@@ -42,7 +44,11 @@ class Database:
             pool_size=pool_size,
             max_overflow=pool_size,
             pool_pre_ping=False,
-            connect_args={"timeout": CONNECT_SECONDS, "server_settings": {"application_name": "tarsy"}},
+            connect_args={
+                "timeout": CONNECT_SECONDS,
+                "command_timeout": STATEMENT_SECONDS,
+                "server_settings": {"application_name": "tarsy"},
+            },
         )
 
     @asynccontextmanager
@@ -52,7 +58,7 @@ class Database:
             async with self._engine.begin() as connection:
                 yield connection
         except (OSError, TimeoutError, exc.InterfaceError, exc.TimeoutError) as error:
-            raise StoreDownError(f"the database cannot be reached: {error}") from error
+            raise StoreDownError(f"the database cannot be reached: {error or type(error).__name__}") from error
         except exc.DBAPIError as error:
             state = str(getattr(error.orig, "sqlstate", None) or "")
             if error.connection_invalidated or state.startswith(_NOT_NOW):

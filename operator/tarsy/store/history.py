@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import select, text
@@ -37,6 +37,7 @@ class Summary:
 
     id: UUID
     seq: int
+    projected_seq: int
     state: str
     attempts: int
     namespace: str
@@ -46,6 +47,7 @@ class Summary:
     chain_name: str | None
     chain_namespace: str | None
     chain_generation: int | None
+    chain_hash: str | None
     stage_names: tuple[str, ...]
     """The chain's stages, those that have not started too."""
     stages: tuple[Stage, ...]
@@ -61,10 +63,13 @@ class Summary:
     thinking_tokens: int
     total_tokens: int
     llm_calls: int
+    cancel: str | None
+    duplicates: int
+    alert_status: Literal["firing", "resolved"] | None
 
 
 _FACTS = text("""
-  SELECT work.seq, work.state, work.attempts, investigations.*,
+  SELECT work.seq, work.projected_seq, work.state, work.attempts, work.cancel, investigations.*,
     (SELECT count(*) FROM llm_interactions WHERE investigation = :id) AS llm_calls,
     (SELECT coalesce(sum(input_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS input_tokens,
     (SELECT coalesce(sum(output_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS output_tokens,
@@ -97,6 +102,7 @@ async def summary(database: databases.Database, investigation: UUID) -> Summary 
     return Summary(
         id=facts.id,
         seq=facts.seq,
+        projected_seq=facts.projected_seq,
         state=facts.state,
         attempts=facts.attempts,
         namespace=facts.namespace,
@@ -106,6 +112,7 @@ async def summary(database: databases.Database, investigation: UUID) -> Summary 
         chain_name=facts.chain_name,
         chain_namespace=facts.chain_namespace,
         chain_generation=facts.chain_generation,
+        chain_hash=facts.chain_hash,
         stage_names=tuple(stage["name"] for stage in chain["stages"]),
         stages=tuple(stages),
         admitted_at=facts.admitted_at,
@@ -120,6 +127,9 @@ async def summary(database: databases.Database, investigation: UUID) -> Summary 
         thinking_tokens=int(facts.thinking_tokens),
         total_tokens=int(facts.total_tokens),
         llm_calls=facts.llm_calls,
+        cancel=facts.cancel,
+        duplicates=facts.duplicates,
+        alert_status=facts.alert_status,
     )
 
 

@@ -49,15 +49,26 @@ class PgJournal:
         self._database = database
         self._claim = claim
         self._commits = claim.commits
+        self._unsettled: entries.Entry | None = None
         self._clear_to_send = clear_to_send
 
     @classmethod
     async def open(
         cls, database: databases.Database, *, claim: work.Claim, clear_to_send: Callable[[], Awaitable[None]]
     ) -> PgJournal:
-        """Read what was committed under earlier claims; `clear_to_send` is the lease's (see `ports.Journal`)."""
-        so_far = await load(database, claim)
-        return cls(database, claim=claim, so_far=so_far, clear_to_send=clear_to_send)
+        """Read what was committed under earlier claims; `clear_to_send` is the lease's (see `ports.Journal`).
+
+        While the database is down, keep trying: a claim is not given up for a moment's silence.
+        """
+        while True:
+            try:
+                so_far = await load(database, claim)
+            except databases.StoreDownError as error:
+                extra = {"action": "load_waits", "investigation": claim.investigation}
+                log.warning("a record cannot be read yet: %s", error, extra=extra)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return cls(database, claim=claim, so_far=so_far, clear_to_send=clear_to_send)
 
     async def clear_to_send(self) -> None:
         """Wait while the lease is in doubt; LeaseLostError when it is gone."""
@@ -65,19 +76,26 @@ class PgJournal:
 
     async def commit(self, entry: entries.Entry) -> None:
         """Keep `entry`. While the database is down, keep trying: what has been paid for is not thrown away."""
+        await self.settle()
         self.record.check(entry)
         failpoints.hit("journal.commit.before")
-        while True:
+        self._unsettled = entry
+        await self.settle()
+        failpoints.hit("journal.commit.after")
+        await notify.send(self._database, notify.STATUS, str(self._claim.investigation))
+
+    async def settle(self) -> None:
+        """Bring a commit to its end that was cancelled under way: it may have happened, and now it has."""
+        while self._unsettled is not None:
             try:
-                await self._write(entry)
-                break
+                await self._write(self._unsettled)
             except databases.StoreDownError as error:
                 log.warning("a commit waits: %s", error, extra=self._where("commit_waits"))
                 await asyncio.sleep(RETRY_SECONDS)
-        failpoints.hit("journal.commit.after")
-        self._commits += 1
-        self.record.apply(entry)
-        await notify.send(self._database, notify.STATUS, str(self._claim.investigation))
+            else:
+                entry, self._unsettled = self._unsettled, None
+                self._commits += 1
+                self.record.apply(entry)
 
     async def _write(self, entry: entries.Entry) -> None:
         state = "ended" if isinstance(entry, entries.InvestigationEnded) else "running"
@@ -256,6 +274,8 @@ def _subject(facts: Any) -> record.Subject:
         name=facts.name,
         alert_type=facts.alert_type,
         alert_data=facts.alert_data,
+        severity=facts.severity,
+        runbook_url=facts.runbook_url,
         chain_name=facts.chain_name,
         chain=chains.Spec.model_validate(facts.chain),
     )

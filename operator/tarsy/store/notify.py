@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import asyncpg
 from sqlalchemy import text
@@ -17,6 +17,8 @@ from tarsy.store import database as databases
 
 WORK = "tarsy_work"
 """Something can be claimed."""
+CANCEL = "tarsy_cancel"
+"""A running investigation is to be stopped; the payload is its id."""
 STATUS = "tarsy_status"
 """A status is out of date; the payload is the investigation's id."""
 
@@ -39,13 +41,13 @@ async def send(database: databases.Database, channel: str, payload: str = "") ->
 class Listener:
     """Calls back for every hint, on the loop that runs it; reconnects for as long as it runs."""
 
-    def __init__(self, url: str, callbacks: dict[str, Callable[[], None]]) -> None:
-        """Listen at `url` on the channels that `callbacks` names."""
+    def __init__(self, url: str, callbacks: Mapping[str, Callable[[str], None]]) -> None:
+        """Listen at `url` on the channels that `callbacks` names; they are given the payload."""
         self._url = url
         self._callbacks = callbacks
 
     async def run(self) -> None:
-        """Listen until cancelled. After a reconnect every callback is called once: hints may have been missed."""
+        """Listen until cancelled. After a (re)connect every callback is called with "": hints may have been missed."""
         while True:
             try:
                 await self._listen()
@@ -59,8 +61,8 @@ class Listener:
             closed = asyncio.Event()
             connection.add_termination_listener(lambda _: closed.set())
             for channel, callback in self._callbacks.items():
-                await connection.add_listener(channel, lambda *_, callback=callback: callback())
-                callback()
+                await connection.add_listener(channel, lambda *told, callback=callback: callback(told[3]))
+                callback("")
             await closed.wait()
         finally:
             connection.terminate()

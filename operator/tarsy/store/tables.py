@@ -79,6 +79,13 @@ investigations = Table(
     _text("reason", nullable=True),
     _text("message", nullable=True),
     _text("final_analysis", nullable=True),
+    _text("fingerprint", nullable=True),
+    _text("severity", nullable=True),
+    _text("runbook_url", nullable=True),
+    _text("chain_hash", nullable=True),
+    _text("alert_status", nullable=True),
+    Column("duplicates", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
 )
 """The facts: what came in, which chain it runs, and how it ended."""
 
@@ -95,11 +102,56 @@ work = Table(
     Column("seq", BigInteger, nullable=False, server_default="1"),
     Column("projected_seq", BigInteger, nullable=False, server_default="0"),
     _moment("queued_at", default=True),
+    _text("cancel", nullable=True),
+    Column("fruitless", Integer, nullable=False, server_default="0"),
+    CheckConstraint("cancel IN ('user', 'deleted')", name="work_cancel_check"),
     CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
 )
 """The queue and the fence: one narrow row an investigation. `seq` rises with every change that a status shows."""
 Index("work_claimable", work.c.queued_at, postgresql_where=work.c.state != "ended")
 Index("work_unprojected", work.c.investigation, postgresql_where=work.c.projected_seq < work.c.seq)
+
+Index(
+    "investigations_fingerprint",
+    investigations.c.namespace,
+    investigations.c.fingerprint,
+    investigations.c.admitted_at,
+    postgresql_where=investigations.c.fingerprint.is_not(None),
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    _text("namespace", primary_key=True),
+    _text("fingerprint", primary_key=True),
+    Column("starts_ms", BigInteger, primary_key=True),
+    Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), nullable=False),
+    _moment("first_seen", default=True),
+)
+"""The alert episodes that have been admitted, past the deletion of their objects."""
+
+large_alerts = Table(
+    "large_alerts",
+    metadata,
+    _text("namespace", primary_key=True),
+    _text("object_name", primary_key=True),
+    _text("name", primary_key=True),
+    _text("data"),
+    _moment("created_at", default=True),
+)
+"""Alert data that is too large for its object, until that object is admitted."""
+
+duties = Table(
+    "duties",
+    metadata,
+    _text("name", primary_key=True),
+    Column("owner", Uuid, nullable=False),
+    Column("until", DateTime(timezone=True), nullable=False),
+)
+"""Which process does what only one may do, and until when."""
+
+clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
+"""The clusters (uid of kube-system) that this database belongs to: one, unless somebody made a mistake."""
 
 stages = Table(
     "stages",

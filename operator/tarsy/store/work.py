@@ -8,19 +8,20 @@ one: a takeover is nothing special.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import text
+from sqlalchemy import func, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
+from tarsy.resources import naming
 from tarsy.store import database as databases
 from tarsy.store import notify, tables
 from tarsy.transcript import messages
@@ -35,6 +36,10 @@ class Refusal:
     message: str
 
 
+Cancellation = Literal["user", "deleted"]
+"""Why somebody wants an investigation stopped: `spec.cancel`, or its object is gone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """The right to run one investigation, until another claim of it."""
@@ -43,50 +48,108 @@ class Claim:
     token: UUID
     attempts: int
     """Claims so far, this one included."""
+    fruitless: int
+    """Claims since the last commit, this one included: many say that the investigation ends its workers."""
     commits: int
     """Journal commits so far: the next one's precondition."""
+    cancel: Cancellation | None
+    """Set where it was cancelled while nobody ran it."""
+    age: float
+    """Seconds since its first claim."""
 
 
 async def admit(
     database: databases.Database,
     subject: investigations.AlertInvestigation,
     verdict: chains.AgentChain | Refusal,
+    *,
+    mask: Callable[[str], str],
 ) -> bool:
     """Queue `subject` with its chain as it is now, or record its refusal; False where it was admitted before.
 
-    A StoreDownError means that nothing was kept.
+    `mask` is applied to alert data that stands in the object; large data was masked when it was stored. A
+    StoreDownError means that nothing was kept.
     """
     identity = UUID(subject.metadata.uid)
-    facts: dict[str, Any] = {
-        "id": identity,
-        "namespace": subject.metadata.namespace,
-        "name": subject.metadata.name,
-        "generation": subject.metadata.generation,
-        "alert_type": subject.spec.alert_type,
-        "alert_data": messages.storable(subject.spec.alert_data),
-    }
-    if isinstance(verdict, Refusal):
-        facts |= {"ending": "Failed", "reason": verdict.reason, "message": verdict.message, "ended_at": _NOW}
-    else:
-        facts |= {
-            "chain_name": verdict.metadata.name,
-            "chain_namespace": verdict.metadata.namespace,
-            "chain_generation": verdict.metadata.generation,
-            "chain": verdict.spec.model_dump(mode="json", by_alias=True, exclude_none=True),
-        }
     async with database.begin() as connection:
+        data, verdict = await _alert_data(connection, subject, verdict, mask=mask)
+        facts = _facts(subject, data, mask=mask) | _verdict(verdict)
         insert = postgresql.insert(tables.investigations).values(**facts).on_conflict_do_nothing(index_elements=["id"])
         added = (await connection.execute(insert.returning(tables.investigations.c.id))).first() is not None
         if added:
             state = "ended" if isinstance(verdict, Refusal) else "queued"
             await connection.execute(tables.work.insert().values(investigation=identity, state=state))
+            await _identify(connection, subject)
     if added:
         await notify.send(database, notify.STATUS, str(identity))
         await notify.send(database, notify.WORK)
     return added
 
 
-_NOW = text("now()")
+async def _alert_data(
+    connection: sqlalchemy_asyncio.AsyncConnection,
+    subject: investigations.AlertInvestigation,
+    verdict: chains.AgentChain | Refusal,
+    *,
+    mask: Callable[[str], str],
+) -> tuple[str, chains.AgentChain | Refusal]:
+    """The alert's text, from the object or, once, from where ingest left it."""
+    reference = subject.spec.alert_data_ref
+    if reference is None:
+        return messages.storable(mask(subject.spec.alert_data or "")), verdict
+    table = tables.large_alerts
+    taken = table.delete().where(
+        table.c.namespace == subject.metadata.namespace,
+        table.c.object_name == subject.metadata.name,
+        table.c.name == reference.name,
+    )
+    found = (await connection.execute(taken.returning(table.c.data))).scalar_one_or_none()
+    if found is not None:
+        return found, verdict
+    message = f"alertDataRef '{reference.name}' is not there: it was used by another object, or has expired"
+    return "", Refusal(reason="AlertDataNotFound", message=message)
+
+
+def _facts(subject: investigations.AlertInvestigation, data: str, *, mask: Callable[[str], str]) -> dict[str, Any]:
+    spec, metadata = subject.spec, subject.metadata
+    return {
+        "id": UUID(metadata.uid),
+        "namespace": metadata.namespace,
+        "name": metadata.name,
+        "generation": metadata.generation,
+        "alert_type": spec.alert_type,
+        "alert_data": data,
+        "fingerprint": spec.fingerprint,
+        "severity": spec.severity and messages.storable(mask(spec.severity)),
+        "runbook_url": spec.runbook_url and messages.storable(mask(spec.runbook_url)),
+        "alert_status": "firing" if spec.fingerprint else None,
+    }
+
+
+def _verdict(verdict: chains.AgentChain | Refusal) -> dict[str, Any]:
+    if isinstance(verdict, Refusal):
+        return {"ending": "Failed", "reason": verdict.reason, "message": verdict.message, "ended_at": func.now()}
+    return {
+        "chain_name": verdict.metadata.name,
+        "chain_namespace": verdict.metadata.namespace,
+        "chain_generation": verdict.metadata.generation,
+        "chain_hash": verdict.digest(),
+        "chain": verdict.spec.model_dump(mode="json", by_alias=True, exclude_none=True),
+    }
+
+
+async def _identify(connection: sqlalchemy_asyncio.AsyncConnection, subject: investigations.AlertInvestigation) -> None:
+    spec = subject.spec
+    if spec.fingerprint is None or spec.starts_at is None:
+        return
+    insert = postgresql.insert(tables.identities).values(
+        namespace=subject.metadata.namespace,
+        fingerprint=spec.fingerprint,
+        starts_ms=naming.milliseconds(spec.starts_at),
+        investigation=UUID(subject.metadata.uid),
+    )
+    await connection.execute(insert.on_conflict_do_nothing())
+
 
 _CLAIM = text("""
   WITH next AS (
@@ -98,12 +161,13 @@ _CLAIM = text("""
   ), started AS (
     UPDATE investigations SET started_at = coalesce(started_at, clock_timestamp())
     FROM next WHERE id = next.investigation
+    RETURNING extract(epoch FROM clock_timestamp() - started_at) AS age
   )
   UPDATE work
   SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
-      attempts = attempts + 1, seq = seq + 1
-  FROM next WHERE work.investigation = next.investigation
-  RETURNING work.investigation, token, attempts, commits
+      attempts = attempts + 1, fruitless = fruitless + 1, seq = seq + 1
+  FROM next, started WHERE work.investigation = next.investigation
+  RETURNING work.investigation, token, attempts, fruitless, commits, cancel, age
 """)
 
 
@@ -114,7 +178,114 @@ async def claim(database: databases.Database, *, owner: UUID, lease: timedelta) 
     if row is None:
         return None
     await notify.send(database, notify.STATUS, str(row.investigation))
-    return Claim(investigation=row.investigation, token=row.token, attempts=row.attempts, commits=row.commits)
+    return Claim(
+        investigation=row.investigation,
+        token=row.token,
+        attempts=row.attempts,
+        fruitless=row.fruitless,
+        commits=row.commits,
+        cancel=row.cancel,
+        age=float(row.age),
+    )
+
+
+async def admitted(database: databases.Database, investigation: UUID) -> bool:
+    """Whether the investigation has been admitted, or refused."""
+    async with database.begin() as connection:
+        found = await connection.scalar(
+            text("SELECT 1 FROM work WHERE investigation = :investigation"), {"investigation": investigation}
+        )
+        return found is not None
+
+
+async def queued(database: databases.Database) -> int:
+    """How many investigations wait for a worker."""
+    async with database.begin() as connection:
+        count: int = await connection.scalar(text("SELECT count(*) FROM work WHERE state = 'queued'"))
+        return count
+
+
+async def observe(database: databases.Database, investigation: UUID, *, generation: int) -> None:
+    """Note that this generation of the object has been seen."""
+    async with database.begin() as connection:
+        await connection.execute(
+            text("""
+              WITH seen AS (
+                UPDATE investigations SET generation = :generation
+                WHERE id = :investigation AND generation < :generation RETURNING id
+              )
+              UPDATE work SET seq = seq + 1 FROM seen WHERE investigation = id
+            """),
+            {"investigation": investigation, "generation": generation},
+        )
+    await notify.send(database, notify.STATUS, str(investigation))
+
+
+async def cancel(database: databases.Database, investigation: UUID, *, why: Cancellation) -> bool:
+    """Have it stopped: a queued one ends here, a running one by its worker. False where there is nothing to stop."""
+    async with database.begin() as connection:
+        state = await connection.scalar(
+            text("SELECT state FROM work WHERE investigation = :id AND cancel IS NULL FOR NO KEY UPDATE"),
+            {"id": investigation},
+        )
+        if state not in ("queued", "running"):
+            return False
+        await connection.execute(
+            text("UPDATE work SET cancel = :why, seq = seq + 1 WHERE investigation = :id"),
+            {"id": investigation, "why": why},
+        )
+        if state == "queued":
+            await _end_cancelled(connection, [investigation])
+    await notify.send(database, notify.CANCEL, str(investigation))
+    await notify.send(database, notify.STATUS, str(investigation))
+    return True
+
+
+async def sweep(database: databases.Database) -> int:
+    """End what is cancelled and whose worker is gone: no claim may ever come. Return how many there were."""
+    async with database.begin() as connection:
+        rows = await connection.execute(
+            text("""
+              SELECT investigation FROM work
+              WHERE state = 'running' AND cancel IS NOT NULL AND lease_until < clock_timestamp()
+              FOR UPDATE SKIP LOCKED
+            """)
+        )
+        stranded = [row.investigation for row in rows]
+        if stranded:
+            await _end_cancelled(connection, stranded)
+        await connection.execute(
+            text("DELETE FROM large_alerts WHERE created_at < clock_timestamp() - interval '1 hour'")
+        )
+    for investigation in stranded:
+        await notify.send(database, notify.STATUS, str(investigation))
+    return len(stranded)
+
+
+async def _end_cancelled(connection: sqlalchemy_asyncio.AsyncConnection, stopped: Sequence[UUID]) -> None:
+    """End cancelled investigations that nobody runs; the token goes, so that a late worker writes nothing more."""
+    await connection.execute(
+        text("""
+          UPDATE investigations
+          SET ended_at = clock_timestamp(), ending = 'Cancelled',
+              reason = CASE cancel WHEN 'user' THEN 'CancelledByUser' ELSE 'ObjectDeleted' END,
+              message = CASE cancel WHEN 'user' THEN :user ELSE :deleted END
+          FROM work WHERE id = investigation AND id = ANY(:stopped)
+        """),
+        {"stopped": list(stopped), "user": CANCELLED_MESSAGES["user"], "deleted": CANCELLED_MESSAGES["deleted"]},
+    )
+    await connection.execute(
+        text("""
+          UPDATE work SET state = 'ended', token = NULL, seq = seq + 1 WHERE investigation = ANY(:stopped)
+        """),
+        {"stopped": list(stopped)},
+    )
+
+
+CANCELLED_MESSAGES: dict[Cancellation, str] = {
+    "user": "cancelled by spec.cancel",
+    "deleted": "cancelled because its object was deleted",
+}
 
 
 async def release(database: databases.Database, claim: Claim) -> None:
@@ -122,12 +293,35 @@ async def release(database: databases.Database, claim: Claim) -> None:
     async with database.begin() as connection:
         await connection.execute(
             text("""
-              UPDATE work SET state = 'queued', token = NULL, lease_until = NULL, attempts = attempts - 1, seq = seq + 1
+              UPDATE work SET state = 'queued', token = NULL, lease_until = NULL, seq = seq + 1,
+                attempts = attempts - 1, fruitless = greatest(fruitless - 1, 0)
               WHERE investigation = :investigation AND token = :token AND state = 'running'
             """),
             {"investigation": claim.investigation, "token": claim.token},
         )
+    await notify.send(database, notify.STATUS, str(claim.investigation))
     await notify.send(database, notify.WORK)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open:
+    """An investigation that has not ended."""
+
+    id: UUID
+    name: str
+
+
+async def open_in(database: databases.Database, *, namespace: str) -> list[Open]:
+    """The investigations of a namespace that have not ended."""
+    async with database.begin() as connection:
+        rows = await connection.execute(
+            text("""
+              SELECT id, name FROM work JOIN investigations ON id = investigation
+              WHERE namespace = :namespace AND state <> 'ended'
+            """),
+            {"namespace": namespace},
+        )
+        return [Open(id=row.id, name=row.name) for row in rows]
 
 
 async def unprojected(database: databases.Database, *, limit: int) -> list[UUID]:
@@ -155,7 +349,7 @@ async def fence(connection: sqlalchemy_asyncio.AsyncConnection, claim: Claim, *,
     """Lock the row, count one commit and set `state`, if `claim` still holds and `commits` is the count so far."""
     result = await connection.execute(
         text("""
-          UPDATE work SET seq = seq + 1, commits = commits + 1, state = :state
+          UPDATE work SET seq = seq + 1, commits = commits + 1, fruitless = 0, state = :state
           WHERE investigation = :investigation AND token = :token AND commits = :commits AND state = 'running'
         """),
         {"investigation": claim.investigation, "token": claim.token, "commits": commits, "state": state},
@@ -183,8 +377,8 @@ class Heartbeat:
         self._lease = lease
         self._connection: asyncpg.Connection | None = None
 
-    async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, UUID]:
-        """Renew these claims; return investigation and token of those that hold. StoreDownError: nobody knows."""
+    async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, Cancellation | None]:
+        """Renew these claims; return those that hold, by token, with their cancellation. StoreDownError: who knows."""
         timeout = self._lease.total_seconds() / 2
         try:
             if self._connection is None or self._connection.is_closed():
@@ -193,7 +387,7 @@ class Heartbeat:
                 """
                 UPDATE work SET lease_until = clock_timestamp() + $2
                 WHERE token = ANY($1)
-                RETURNING investigation, token
+                RETURNING investigation, token, cancel
                 """,
                 list(tokens),
                 self._lease,
@@ -201,7 +395,7 @@ class Heartbeat:
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             await self.close()
             raise databases.StoreDownError(f"no heartbeat: {error}") from error
-        return {row["investigation"]: row["token"] for row in rows}
+        return {row["token"]: row["cancel"] for row in rows}
 
     async def close(self) -> None:
         """Drop the connection; the next beat opens another."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import Context
 
 import mcp
@@ -18,10 +18,13 @@ from mcp.client import stdio
 
 from tarsy.config import platform
 from tarsy.tools import toolbox
+from tarsy.transcript import messages
 
 CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
+PROBLEM_MAX = 1024
+"""Characters of a connection error that are told on: agents read it."""
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ class Server:
 
     def __init__(self, name: str, settings: platform.MCPServer) -> None:
         self.name = name
+        self.mask: Callable[[str], str] = settings.data_masking.masker().text
         self.tools: Sequence[types.Tool] = ()
         """What it offered when it was last connected."""
         self.problem = "is not connected yet"
@@ -50,7 +54,7 @@ class Server:
                 await self._connected()
                 backoff = FIRST_BACKOFF
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                self.problem = f"cannot be reached: {_innermost(error)}"
+                self.problem = messages.storable(f"cannot be reached: {_innermost(error)}"[:PROBLEM_MAX])
                 log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
             self.tried.set()
             await asyncio.sleep(backoff)
@@ -105,8 +109,9 @@ class Pool:
         self._limits = settings.limits
 
     def toolbox(self, servers: Sequence[str]) -> toolbox.PoolToolbox:
-        """The tools of `servers`, as they are now."""
-        return toolbox.PoolToolbox([self._servers[name] for name in servers], limits=self._limits)
+        """The tools of `servers`, as they are now; one that the platform file has lost since has none."""
+        known = [self._servers[name] for name in servers if name in self._servers]
+        return toolbox.PoolToolbox(known, limits=self._limits)
 
     async def run(self) -> None:
         """Keep all servers connected until cancelled."""

@@ -9,18 +9,22 @@ from mcp import types
 from tarsy.transcript import messages, ports
 
 
-def output(result: types.CallToolResult, *, limit: int) -> ports.ToolOutput:
-    """The result as text of at most `limit` characters; a cut is told, and so is content that is no text."""
+def output(result: types.CallToolResult) -> ports.ToolOutput:
+    """The result as text, whole; content that is no text is told."""
     texts = [_text(block) for block in result.content]
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    return ports.ToolOutput(text=bounded("\n".join(texts), limit=limit), failed=bool(result.is_error))
+    return ports.ToolOutput(text="\n".join(texts), failed=bool(result.is_error))
 
 
-def bounded(text: str, *, limit: int) -> str:
-    """`text`, cut to about `limit` characters where it is longer, with a last line that says so."""
-    if len(text) > limit:
-        text = f"{text[:limit]}\n[cut: {limit} of {len(text)} characters are shown; ask for less]"
+def bounded(text: str, *, limit: int, of: int | None = None) -> str:
+    """`text`, cut to about `limit` characters where it is longer, with a last line that says so.
+
+    `of` is how long it is in all, where `text` is only its beginning.
+    """
+    length = len(text) if of is None else of
+    if length > limit:
+        text = f"{text[:limit]}\n[cut: {limit} of {length} characters are shown; ask for less]"
     return messages.storable(text)
 
 

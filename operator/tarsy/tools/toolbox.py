@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import mcp
@@ -18,7 +19,14 @@ from tarsy.config import platform
 from tarsy.tools import results
 from tarsy.transcript import messages, ports
 
-_CLOSED = (-32000, "Connection closed")  # JSON-RPC's code that the SDK uses for a connection that closed under a call
+_CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
+"""What the SDK answers itself, as code and message, once a client is of no more use. A server may use the codes too."""
+
+
+MASKED_AT_ONCE = 64 * 1024
+"""Characters; masking more goes to a thread."""
+MASKED_BEYOND = 64 * 1024
+"""Characters that are masked beyond those that are kept, so that no secret stands half before the cut."""
 
 
 class Server(Protocol):
@@ -27,6 +35,7 @@ class Server(Protocol):
     name: str
     tools: Sequence[types.Tool]
     problem: str
+    mask: Callable[[str], str]
 
     async def client(self) -> mcp.Client:
         """The client, once there is one."""
@@ -70,24 +79,32 @@ class PoolToolbox:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
         try:
             async with asyncio.timeout(seconds):
-                return await self._send(server, tool, arguments)
+                output = await self._send(server, tool, arguments)
         except TimeoutError:
             problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
             return _failed(f"'{call.name}' did not answer within {seconds:g} s{problem}")
+        return await self._cleaned(output, mask=server.mask)
+
+    async def _cleaned(self, output: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
+        """Masked, then cut: a cut could take the head off a secret and leave its body unknown."""
+        limit = self._limits.tool_output
+        text = output.text[: limit + MASKED_BEYOND]
+        masked = await asyncio.to_thread(mask, text) if len(text) > MASKED_AT_ONCE else mask(text)
+        shown = results.bounded(masked, limit=limit, of=max(len(masked), len(output.text)))
+        return replace(output, text=shown)
 
     async def _send(self, server: Server, tool: str, arguments: dict[str, Any]) -> ports.ToolOutput:
         client = await server.client()
         try:
             result = await client.call_tool(tool, arguments)
         except mcp.MCPError as error:
-            if (error.code, error.message) != _CLOSED:
+            if (error.code, error.message) not in _CLOSED:
                 return _failed(f"'{server.name}' refused the call: {error.message}")
             server.broke(client)
             return _failed(f"The connection to '{server.name}' closed during the call; its outcome is unknown")
         except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks schema or protocol
-            text = f"'{server.name}' gave an answer that cannot be used: {error}"
-            return _failed(results.bounded(text, limit=self._limits.tool_output))
-        return results.output(result, limit=self._limits.tool_output)
+            return _failed(f"'{server.name}' gave an answer that cannot be used: {error}")
+        return results.output(result)
 
 
 def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:

@@ -15,7 +15,7 @@ from tarsy.transcript import messages
 Outcome = Literal["Completed", "Failed"]
 """How an execution or a stage ends."""
 
-Ending = Literal["Completed", "CompletedWithErrors", "Failed"]
+Ending = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
 """How an investigation ends."""
 
 

@@ -22,6 +22,8 @@ class Subject:
     name: str
     alert_type: str
     alert_data: str
+    severity: str | None = None
+    runbook_url: str | None = None
     chain_name: str
     chain: chain.Spec
 

@@ -10,7 +10,6 @@ from uuid import UUID
 from tarsy.config import platform
 from tarsy.store import database as databases
 from tarsy.store import work
-from tarsy.transcript import ports
 from tarsy.worker import lease as leases
 from tarsy.worker import run
 
@@ -24,22 +23,22 @@ class Claimer:
 
     def __init__(
         self,
+        supervisor: run.Supervisor,
         *,
         database: databases.Database,
-        kit: ports.Kit,
         keeper: leases.Keeper,
         owner: UUID,
         queue: platform.Queue,
     ) -> None:
+        self._supervisor = supervisor
         self._database = database
-        self._kit = kit
         self._keeper = keeper
         self._owner = owner
         self._queue = queue
         self._hinted = asyncio.Event()
         self._free = asyncio.Semaphore(queue.slots)
 
-    def hint(self) -> None:
+    def hint(self, _investigation: str) -> None:
         """There may be something to claim."""
         self._hinted.set()
 
@@ -49,7 +48,7 @@ class Claimer:
             while True:
                 await self._free.acquire()
                 held = await self._claim()
-                task = runs.create_task(self._run(held), name=f"run {held.claim.investigation}")
+                task = runs.create_task(self._supervisor.run(held), name=f"run {held.claim.investigation}")
                 task.add_done_callback(lambda _: self._free.release())
 
     async def _claim(self) -> leases.Lease:
@@ -69,12 +68,3 @@ class Claimer:
                     await self._hinted.wait()
             except TimeoutError:
                 continue
-
-    async def _run(self, held: leases.Lease) -> None:
-        await run.run(
-            held,
-            database=self._database,
-            kit=self._kit,
-            keeper=self._keeper,
-            max_attempts=self._queue.max_attempts,
-        )

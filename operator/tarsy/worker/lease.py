@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from datetime import timedelta
+from typing import Literal
 from uuid import UUID
 
 from tarsy.store import database as databases
@@ -30,20 +31,26 @@ TICK_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
+StopReason = Literal["lost", "user", "deleted", "deadline"]
+"""Why a run is stopped: its lease is lost, it is cancelled, its object is gone, its time is over."""
+
+
 class Lease:
-    """One claim as its run sees it."""
+    """One claim as its run sees it: how certain it is, and whether the run is to stop."""
 
     def __init__(self, claim: work.Claim, *, certain_until: float) -> None:
         """`certain_until`: monotonic seconds until which nobody else can have claimed the investigation."""
         self.claim = claim
-        self._lost = False
-        self._on_lost: Callable[[], object] | None = None
+        self.stopped: StopReason | None = None
+        self._on_stop: Callable[[], object] | None = None
         self._certain_until = certain_until
         self._renewed = asyncio.Event()
+        if claim.cancel:
+            self.stop(claim.cancel)
 
     async def clear_to_send(self) -> None:
         """Return while the lease is certain; wait while it is in doubt; LeaseLostError once it is gone."""
-        while not self._lost:
+        while self.stopped != "lost":
             if time.monotonic() < self._certain_until:
                 return
             self._renewed.clear()
@@ -55,18 +62,20 @@ class Lease:
         self._certain_until = certain_until
         self._renewed.set()
 
-    def on_lost(self, call: Callable[[], object]) -> None:
-        """Have `call` called once the lease is lost, or at once if it is."""
-        self._on_lost = call
-        if self._lost:
+    def on_stop(self, call: Callable[[], object]) -> None:
+        """Have `call` called when the run is to stop, or at once if it is."""
+        self._on_stop = call
+        if self.stopped:
             call()
 
-    def lose(self) -> None:
-        """End it: another worker has the investigation."""
-        self._lost = True
+    def stop(self, reason: StopReason) -> None:
+        """Stop the run. The first reason holds, but that nothing can be written once the lease is lost."""
+        told = self.stopped is not None  # every heartbeat says it again; a second cancel would cut a clean-up short
+        if reason == "lost" or not told:
+            self.stopped = reason
         self._renewed.set()
-        if self._on_lost is not None:
-            self._on_lost()
+        if self._on_stop is not None and not told:
+            self._on_stop()
 
 
 class Keeper:
@@ -79,7 +88,8 @@ class Keeper:
         self._leases: dict[UUID, Lease] = {}
         self._main = asyncio.get_running_loop()
         self._ticked = time.monotonic()
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._beat_now = threading.Event()
 
     async def run(self) -> None:
         """Keep the leases until cancelled."""
@@ -91,7 +101,8 @@ class Keeper:
                 self._ticked = time.monotonic()
                 await asyncio.sleep(TICK_SECONDS)
         finally:
-            self._stopping.set()
+            self._stopping = True
+            self._beat_now.set()
             await asyncio.to_thread(thread.join)
         raise RuntimeError("the lease thread ended by itself")
 
@@ -99,9 +110,16 @@ class Keeper:
         """Keep `claim` from now on; `sent` is the monotonic time before it was asked for."""
         lease = Lease(claim, certain_until=sent + self._certain)
         if (older := self._leases.get(claim.investigation)) is not None:
-            older.lose()  # it passed while the database was away, and this process claimed the investigation again
+            older.stop(
+                "lost"
+            )  # it passed while the database was away, and this process claimed the investigation again
         self._leases[claim.investigation] = lease
         return lease
+
+    def hint(self, investigation: str) -> None:
+        """An investigation was cancelled; beat now to learn why, if it is one of ours (or if nobody knows which)."""
+        if not investigation or UUID(investigation) in self._leases:
+            self._beat_now.set()
 
     def drop(self, lease: Lease) -> None:
         """Keep the claim no longer."""
@@ -116,10 +134,11 @@ class Keeper:
 
     async def _beat(self) -> None:
         try:
-            while not self._stopping.is_set():
+            while not self._stopping:
                 if time.monotonic() - self._ticked > HUNG_SECONDS:
                     log.critical("the main loop hangs: ending the process", extra={"action": "hung"})
                     os._exit(70)
+                self._beat_now.clear()  # before the leases are read: what is hinted from here on is beaten for again
                 # A copy in one step: the main loop adds and drops leases meanwhile.
                 held = {identity: lease.claim.token for identity, lease in self._leases.copy().items()}
                 sent = time.monotonic()
@@ -129,20 +148,22 @@ class Keeper:
                     log.warning("leases are in doubt: %s", error, extra={"action": "heartbeat_failed"})
                 else:
                     self._on_main(functools.partial(self._learn, held, found, sent))
-                await asyncio.to_thread(self._stopping.wait, self._every)
+                await asyncio.to_thread(self._beat_now.wait, self._every)
         finally:
             await self._heartbeat.close()
 
-    def _learn(self, held: Mapping[UUID, UUID], found: Mapping[UUID, UUID], sent: float) -> None:
+    def _learn(self, held: Mapping[UUID, UUID], found: Mapping[UUID, work.Cancellation | None], sent: float) -> None:
         """Tell the leases what a heartbeat found; only those that it asked about, in their claim of that moment."""
         for identity, token in held.items():
             lease = self._leases.get(identity)
             if lease is None or lease.claim.token != token:
                 continue
-            if found.get(identity) == token:
-                lease.renew(sent + self._certain)
-            else:
-                lease.lose()
+            if token not in found:
+                lease.stop("lost")
+                continue
+            lease.renew(sent + self._certain)
+            if cancel := found[token]:
+                lease.stop(cancel)
 
     def _on_main(self, call: Callable[[], object]) -> None:
         self._main.call_soon_threadsafe(call, context=Context())

@@ -1,16 +1,21 @@
 """Supervises one claim, from the lease to the last write, and owns the reason for which it ends.
 
-ended          the engine finished; its last commit ended the investigation
-given up       claimed too often: it may be what ends the processes
-lease lost     another worker has it: stop, write nothing
-shutdown       cancelled from outside: give the claim back, for another worker to go on at once
-defect         an error of ours: keep the claim, let the lease pass, and be claimed again until attempts run out
+    ended          the engine finished; its last commit ended the investigation
+    given up       claimed too often without a commit in between: it may be what ends the processes
+    cancelled      by spec.cancel, or because the object is gone: the last write says so
+    timed out      its chain's deadline has passed: the last write says so
+    lease lost     another worker has it: stop, write nothing
+    shutdown       cancelled from outside: give the claim back, for another worker to go on at once
+    defect         an error of ours: keep the claim, let the lease pass, and be claimed again until attempts run out
+
+Engine and agent hold no code for any of these: to them, to be stopped is to be a cancelled task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from tarsy.engine import investigation
 from tarsy.store import database as databases
@@ -19,50 +24,80 @@ from tarsy.store import work
 from tarsy.transcript import entries, ports
 from tarsy.worker import lease as leases
 
+DEFAULT_DEADLINE = 900
+"""Seconds from the first claim, for chains that say nothing of it."""
+
 log = logging.getLogger(__name__)
 
 
-async def run(
-    held: leases.Lease, *, database: databases.Database, kit: ports.Kit, keeper: leases.Keeper, max_attempts: int
-) -> None:
-    """Run the claimed investigation until it ends, the lease is lost, or this task is cancelled."""
-    where = {"investigation": held.claim.investigation, "attempt": held.claim.attempts}
-    log.info("claimed", extra={"action": "claimed", **where})
-    working = asyncio.create_task(_work(held, database=database, kit=kit, max_attempts=max_attempts))
-    held.on_lost(working.cancel)
-    try:
-        await working
-    except asyncio.CancelledError:
-        if _cancelled_from_outside():
-            await _give_back(held, database=database, where=where)
+@dataclass(frozen=True, kw_only=True)
+class Supervisor:
+    """Runs claims of one process."""
+
+    database: databases.Database
+    kit: ports.Kit
+    keeper: leases.Keeper
+    max_attempts: int
+
+    async def run(self, held: leases.Lease) -> None:
+        """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
+        where = {"investigation": held.claim.investigation, "attempt": held.claim.attempts}
+        log.info("claimed", extra={"action": "claimed", **where})
+        try:
+            ending = await self._supervised(held)
+        except asyncio.CancelledError:
+            await self._give_back(held, where)
             raise
-        log.warning("another worker has it", extra={"action": "lease_lost", **where})
-    except ports.LeaseLostError:
-        log.warning("another worker has it", extra={"action": "lease_lost", **where})
-    except Exception:  # the supervisor of a run: one that breaks must not break the others
-        log.exception("broke", extra={"action": "run_broke", **where})
-    else:
-        log.info("ended", extra={"action": "ended", **where})
-    finally:
-        keeper.drop(held)
+        except ports.LeaseLostError:
+            log.warning("another worker has it", extra={"action": "lease_lost", **where})
+        except Exception:  # the supervisor of a run: one that breaks must not break the others
+            log.exception("broke", extra={"action": "run_broke", **where})
+        else:
+            log.info("ended", extra={"action": "ended", "ending": ending, **where})
+        finally:
+            self.keeper.drop(held)
+
+    async def _supervised(self, held: leases.Lease) -> entries.Ending:
+        journal = await journals.PgJournal.open(self.database, claim=held.claim, clear_to_send=held.clear_to_send)
+        if held.claim.fruitless > self.max_attempts and not held.stopped:
+            message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
+            return await _end(journal, "Failed", reason="AttemptsExhausted", message=message)
+        seconds = journal.record.subject.chain.active_deadline_seconds or DEFAULT_DEADLINE
+        deadline = asyncio.get_running_loop().call_later(seconds - held.claim.age, held.stop, "deadline")
+        working = asyncio.create_task(investigation.run(kit=self.kit, journal=journal))
+        held.on_stop(working.cancel)
+        try:
+            await working
+        except asyncio.CancelledError:
+            if _cancelled_from_outside():
+                raise
+            await journal.settle()
+        finally:
+            deadline.cancel()
+        if journal.record.ended:
+            return journal.record.ended.ending
+        match held.stopped:
+            case "user" | "deleted" as why:
+                reason = "CancelledByUser" if why == "user" else "ObjectDeleted"
+                return await _end(journal, "Cancelled", reason=reason, message=work.CANCELLED_MESSAGES[why])
+            case "deadline":
+                message = f"not finished within the {seconds} s of activeDeadlineSeconds"
+                return await _end(journal, "TimedOut", reason="DeadlineExceeded", message=message)
+            case _:
+                raise ports.LeaseLostError(f"the lease of investigation {held.claim.investigation} is lost")
+
+    async def _give_back(self, held: leases.Lease, where: dict[str, object]) -> None:
+        try:
+            await work.release(self.database, held.claim)
+        except databases.StoreDownError as error:
+            log.warning("not given back, its lease will pass: %s", error, extra={"action": "release_failed", **where})
+        else:
+            log.info("given back", extra={"action": "released", **where})
 
 
-async def _work(held: leases.Lease, *, database: databases.Database, kit: ports.Kit, max_attempts: int) -> None:
-    journal = await journals.PgJournal.open(database, claim=held.claim, clear_to_send=held.clear_to_send)
-    if held.claim.attempts > max_attempts:
-        message = f"given up after {max_attempts} attempts: each ended with its worker"
-        await journal.commit(entries.InvestigationEnded(ending="Failed", reason="AttemptsExhausted", message=message))
-        return
-    await investigation.run(kit=kit, journal=journal)
-
-
-async def _give_back(held: leases.Lease, *, database: databases.Database, where: dict[str, object]) -> None:
-    try:
-        await work.release(database, held.claim)
-    except databases.StoreDownError as error:
-        log.warning("not given back, its lease will pass: %s", error, extra={"action": "release_failed", **where})
-    else:
-        log.info("given back", extra={"action": "released", **where})
+async def _end(journal: journals.PgJournal, ending: entries.Ending, *, reason: str, message: str) -> entries.Ending:
+    await journal.commit(entries.InvestigationEnded(ending=ending, reason=reason, message=message))
+    return ending
 
 
 def _cancelled_from_outside() -> bool:

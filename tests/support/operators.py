@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -47,6 +48,18 @@ class Process:
         """End it as a crash would."""
         await asyncio.to_thread(self._child.end, signal.SIGKILL)
 
+    async def ended(self) -> None:
+        """Wait until it has ended by itself."""
+        await asyncio.to_thread(self._child.process.wait, 30)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._child.process.send_signal(number)
+
+    async def logged(self, text: str) -> None:
+        """Wait until its log has `text`."""
+        await self._until(lambda: text in self.log or None, what=f"{text!r} in its log")
+
     async def stop(self) -> None:
         """End it as Kubernetes would; it has to end by itself, and well."""
         await asyncio.to_thread(self._child.end)
@@ -59,7 +72,9 @@ class Process:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
-            session.request(method, f"{self.url}{path}", data=body, headers=headers) as response,
+            session.request(
+                method, f"{self.url}{path}", data=io.BytesIO(body) if body else None, headers=headers
+            ) as response,
         ):
             return response.status, await response.json(content_type=None)
 
@@ -85,29 +100,39 @@ class Operator:
         self, *, plane: ControlPlane, namespace: str, env: dict[str, str], platform: dict[str, Any], folder: Path
     ):
         self.namespace = namespace
+        self.database_url = env["DATABASE_URL"]
         self._plane = plane
         self._env = env
         self._platform = platform
         self._folder = folder
         self._children: list[children.Child] = []
 
-    async def start(self, *, lease: timedelta = timedelta(seconds=20)) -> Process:
-        """Start one more and wait until it serves."""
+    async def start(
+        self,
+        *,
+        lease: timedelta = timedelta(seconds=20),
+        role: str = "all",
+        queue: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start one more, with `env` added to its environment, and wait until it serves, if its role does."""
         number = len(self._children)
         milliseconds = lease // timedelta(milliseconds=1)
-        queue = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
+        leases = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
         config = self._folder / f"tarsy-{number}.yaml"
-        config.write_text(json.dumps(self._platform | {"queue": queue}))  # which is YAML too
+        config.write_text(json.dumps(self._platform | {"queue": {**leases, **(queue or {})}}))  # which is YAML too
+        tarsy = Path(sys.executable).with_name("tarsy")
         child = children.start(
-            [Path(sys.executable).with_name("tarsy"), "operator", "--config", config, "--listen", "127.0.0.1:0"],
+            [tarsy, "operator", "--config", config, "--role", role, "--listen", "127.0.0.1:0"],
             name=f"operator {number}",
             log=self._folder / f"operator-{number}.log",
             cwd=tools.ROOT,
-            env=os.environ | self._env,
+            env={**os.environ, **self._env, **(env or {})},
         )
         self._children.append(child)
         process = Process(child)
-        await process.serve()
+        if role in ("all", "api"):
+            await process.serve()
         return process
 
     async def kubectl(self, *args: str, manifest: dict[str, Any] | None = None) -> str:
@@ -115,10 +140,10 @@ class Operator:
         text = json.dumps(manifest) if manifest else None
         return await asyncio.to_thread(self._plane.kubectl, *args, input=text, namespace=self.namespace)
 
-    async def finished(self, *names: str) -> dict[str, Any]:
+    async def finished(self, *names: str, within: timedelta = timedelta(seconds=20)) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""
         which = [f"inv/{name}" for name in names] or ["inv", "--all"]
-        await self.kubectl("wait", *which, "--for=condition=Finished", "--timeout=15s")
+        await self.kubectl("wait", *which, "--for=condition=Finished", f"--timeout={within.seconds}s")
         items = json.loads(await self.kubectl("get", "inv", "-o", "json"))["items"]
         return {item["metadata"]["name"]: item for item in items}
 
@@ -128,6 +153,16 @@ class Operator:
             if child.process.poll() is None:
                 child.end(signal.SIGKILL)
             print(f"--- {child.name}\n{child.log.read_text()}")
+
+
+@pytest.fixture
+def unreachable(plane: ControlPlane, namespace: str, tmp_path: Path) -> str:
+    """The path of a kubeconfig whose API server is not there."""
+    (nobody,) = children.free_ports(1)
+    path = tmp_path / "unreachable"
+    text = plane.kubeconfig(namespace=namespace).read_text()
+    path.write_text(text.replace(plane.url, f"https://127.0.0.1:{nobody}"))
+    return str(path)
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""The model of the bench, as a process of its own: fixed, tiny answers without delay.
+
+What it is asked is in its log, with the times of arrival and of the last byte of each answer: all that is measured of
+an iteration comes from there, so that neither side's own clock or bookkeeping is in the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from pathlib import Path
+
+from tarsy_dev import model
+
+ARRIVAL = "arrival"
+"""The stage whose agent is answered at once, without tool calls."""
+ITERATIONS = "iterations"
+"""The stage whose agent is asked for two tool calls, `LENGTH` times."""
+LENGTH = 10
+
+SERVER = "tools"  # the MCP server's name in the platform file
+_CALLS = tuple(model.Call(name=f"{SERVER}__lookup", args={"name": name}) for name in ("web-0", "web-1"))
+_USAGE = model.Usage(input=100, output=10)
+
+
+def script(turn: model.Turn) -> model.Answer:
+    """Answer by the stage that the prompt names."""
+    if turn.key.stage == ITERATIONS and turn.iteration < LENGTH:
+        return model.Answer(calls=_CALLS, usage=_USAGE)
+    return model.Answer(text="The pod lacks memory.", usage=_USAGE)
+
+
+async def _main(*, port: int, log: Path) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with model.serve(script, port=port, log=log, keep=0):
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.model", description="The model of the bench.")
+    parser.add_argument("--port", type=int, required=True, help="on 127.0.0.1")
+    parser.add_argument("--log", type=Path, required=True, help="append every request to this file, as JSON lines")
+    arguments = parser.parse_args()
+    asyncio.run(_main(port=arguments.port, log=arguments.log))

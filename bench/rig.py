@@ -1,0 +1,112 @@
+"""What is measured, as real processes: a world of `tarsy_dev`, the bench's own model and tools, one operator."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import yaml
+from tarsy_dev import children, tools, world
+
+from bench import model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rig:
+    """A running operator and what is around it."""
+
+    operator: children.Child
+    api: str
+    token: str
+    model_url: str
+    model_log: Path
+    tools_url: str
+    database_url: str
+    bare_database_url: str
+    """An empty database on the same server."""
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Rig]:
+    """Start everything, its files in `folder`, and end it; a chain for each of the model's stages is there."""
+    logs = folder / "logs"
+    model_log = logs / "bench-requests.jsonl"
+    model_port, tools_port, api_port = children.free_ports(3)
+    with ExitStack() as stack:
+        around = stack.enter_context(world.running(folder))
+
+        def start(name: str, *command: str, port: int, path: str) -> children.Child:
+            child = children.start(
+                command,
+                name=name,
+                log=logs / f"{name}.log",
+                cwd=tools.ROOT,
+                env=os.environ | around.env | {"TARSY_CONFIG": str(platform), "PATH": os.environ["PATH"]},
+            )
+            stack.callback(child.end)
+            child.wait_until(
+                lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), path) == 200,
+                timeout=30,
+                what="readiness",
+            )
+            return child
+
+        model_url, tools_url = f"http://127.0.0.1:{model_port}", f"http://127.0.0.1:{tools_port}/mcp"
+        platform = folder / "bench.yaml"
+        platform.write_text(_platform(model_url=model_url, tools_url=tools_url))
+        python = [sys.executable, "-m"]
+        start(
+            "bench-model",
+            *python,
+            "bench.model",
+            f"--port={model_port}",
+            f"--log={model_log}",
+            port=model_port,
+            path="/log",
+        )
+        start("bench-tools", *python, "tarsy_dev.mcp_server", f"--port={tools_port}", port=tools_port, path="/log")
+        around.plane.kubectl("apply", "-f", "-", namespace=world.NAMESPACE, input=_chains())
+        tarsy = str(Path(sys.executable).with_name("tarsy"))
+        listen = f"--listen=127.0.0.1:{api_port}"
+        yield Rig(
+            operator=start("bench-operator", tarsy, "operator", listen, port=api_port, path="/healthz"),
+            api=f"http://127.0.0.1:{api_port}",
+            token=around.env["TARSY_WEBHOOK_TOKEN"],
+            model_url=model_url,
+            model_log=model_log,
+            tools_url=tools_url,
+            database_url=around.env["DATABASE_URL"],
+            bare_database_url=around.database.create_database("bare"),
+        )
+
+
+def _platform(*, model_url: str, tools_url: str) -> str:
+    provider = {"type": "google", "model": "gemini-2.5-flash", "base_url": model_url}
+    return yaml.safe_dump(
+        {
+            "defaults": {"llm_provider": "bench", "max_iterations": model.LENGTH + 1},
+            "llm_providers": {"bench": provider | {"api_key_env": world.SCRIPTED_MODEL_KEY}},
+            "mcp_servers": {model.SERVER: {"transport": {"type": "http", "url": tools_url}}},
+            "agents": {"Bench": {"mcp_servers": [model.SERVER]}},
+        }
+    )
+
+
+def _chains() -> str:
+    """One chain a stage, each for the alert type of its stage's name."""
+    chains = [
+        {
+            "apiVersion": "tarsy.dev/v1alpha1",
+            "kind": "AgentChain",
+            "metadata": {"name": stage},
+            "spec": {"alertTypes": [stage], "stages": [{"name": stage, "agent": "Bench"}]},
+        }
+        for stage in (model.ARRIVAL, model.ITERATIONS)
+    ]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": chains})

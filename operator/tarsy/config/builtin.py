@@ -1,0 +1,26 @@
+"""What is there without a platform file: one agent, one MCP server, one provider. The file is laid over them.
+
+The built-in chains are manifests (`manifests/chains/`), because chains are objects of the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PLATFORM: dict[str, dict[str, Any]] = {
+    "defaults": {"llm_provider": "google-default"},
+    "llm_providers": {"google-default": {"type": "google", "model": "gemini-2.5-flash"}},
+    "mcp_servers": {
+        "kubernetes-server": {
+            "transport": {
+                "type": "stdio",
+                "command": "kubernetes-mcp-server",
+                "args": ["--read-only", "--toolsets", "core"],
+            },
+            "instructions": (
+                "Prefer queries of one namespace. Results are cut when they are long, so ask for little at a time."
+            ),
+        }
+    },
+    "agents": {"KubernetesAgent": {"mcp_servers": ["kubernetes-server"]}},
+}

@@ -1,0 +1,89 @@
+"""What one replica does for all: the sweep, and the resync of store and cluster.
+
+A watch that was away has missed deletes, and nobody reports them again. The resync lists the metadata of what there is,
+has everything new reconciled, and has what is missing looked at by a live read: an absence from a list proves nothing,
+because a list is a snapshot. Where much is missing at once, or the cluster is another one, the mistake is more likely
+ours (a wrong kubeconfig, a restored database) than the cluster's, so nothing is stopped and the alarm is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from uuid import UUID
+
+from tarsy.controller import investigations
+from tarsy.kube import client, objects, watch
+from tarsy.store import database as databases
+from tarsy.store import duties, work
+
+EVERY_SECONDS = 5.0
+RESYNC_PASSES = 3
+"""The sweep is done in each pass, the resync in every third: every 15 s."""
+LEASE = timedelta(seconds=15)
+ALARMING_SHARE = 0.2
+HARMLESS_ABSENCES = 5
+"""So few may be missing whatever their share."""
+
+log = logging.getLogger(__name__)
+
+
+class Duties:
+    """The duties of the controller role; whichever replica holds the lease does them."""
+
+    def __init__(
+        self,
+        *,
+        cluster: client.Cluster,
+        database: databases.Database,
+        reconciler: investigations.Reconciler,
+        owner: UUID,
+    ) -> None:
+        self._cluster = cluster
+        self._database = database
+        self._reconciler = reconciler
+        self._owner = owner
+
+    async def run(self) -> None:
+        """Do what is due until cancelled."""
+        passes = 0
+        while True:
+            try:
+                if await duties.take(self._database, "controller", owner=self._owner, lease=LEASE):
+                    await self._sweep()
+                    if passes % RESYNC_PASSES == 0:
+                        await self.resync()
+                    passes += 1
+            except (databases.StoreDownError, client.ClusterDownError) as error:
+                log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def _sweep(self) -> None:
+        if stranded := await work.sweep(self._database):
+            log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
+
+    async def resync(self) -> None:
+        """Have reconciled what differs between the namespace and the store."""
+        namespace = self._cluster.namespace
+        uid = await objects.cluster_uid(self._cluster)
+        if not await duties.remember_cluster(self._database, uid):
+            log.critical("the database belongs to another cluster", extra={"action": "other_cluster", "cluster": uid})
+            return
+        # The store first: what is admitted between the two reads is then new in the list, not absent from it.
+        known = await work.open_in(self._database, namespace=namespace)
+        listed = await objects.list_metadata(self._cluster, namespace=namespace)
+        present = {metadata.uid for metadata in listed}
+        for metadata in listed:
+            self._reconciler.seen(
+                watch.Seen(namespace=namespace, name=metadata.name, uid=metadata.uid, generation=metadata.generation)
+            )
+        absent = [one for one in known if str(one.id) not in present]
+        if len(absent) > max(HARMLESS_ABSENCES, ALARMING_SHARE * len(known)):
+            log.critical(
+                "too many investigations have no object: none is stopped",
+                extra={"action": "resync_alarm", "absent": len(absent), "known": len(known)},
+            )
+            return
+        for one in absent:
+            self._reconciler.add(investigations.Key(namespace=namespace, name=one.name, uid=str(one.id)))

@@ -1,0 +1,42 @@
+"""From a request's bytes to JSON that can be stored: the one door for text from outside."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pydantic
+
+from tarsy.transcript import messages
+
+
+class PayloadError(ValueError):
+    """The payload is not what its source says it is; the message names the place."""
+
+
+def load(body: bytes) -> Any:
+    """Parse JSON; what the store cannot hold (NUL, lone surrogates) becomes U+FFFD. A PayloadError: it is no JSON."""
+    try:
+        return _storable(json.loads(body))
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"the body is not JSON: {error}") from error
+
+
+def places(error: pydantic.ValidationError) -> str:
+    """What is wrong with a payload, and where."""
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc'])) or 'the body'}: {problem['msg']}"
+        for problem in error.errors(include_input=False)
+    )
+
+
+def _storable(value: Any) -> Any:
+    match value:
+        case str():
+            return messages.storable(value)
+        case dict():
+            return {messages.storable(key): _storable(item) for key, item in value.items()}
+        case list():
+            return [_storable(item) for item in value]
+        case _:
+            return value

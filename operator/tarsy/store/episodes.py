@@ -1,0 +1,103 @@
+"""Alert episodes: which alerts have been seen, so that a repeat is counted on what it repeats and not run again.
+
+An episode is (namespace, fingerprint, start in milliseconds). It is remembered past the deletion of its object: a
+deleted investigation must not come back with the next notification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.dialects import postgresql
+
+from tarsy.resources import naming
+from tarsy.store import database as databases
+from tarsy.store import notify, tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The investigation that an alert repeats."""
+
+    investigation: UUID
+    name: str
+
+
+_REPEATED = text("""
+  SELECT id FROM (
+    SELECT investigation AS id, 0 AS rank, first_seen AS at FROM identities
+    WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms = :starts_ms
+      AND first_seen > clock_timestamp() - CAST(:window AS interval)
+    UNION ALL
+    SELECT id, 1, admitted_at FROM investigations JOIN work ON investigation = id
+    WHERE namespace = :namespace AND fingerprint = :fingerprint
+      AND (state <> 'ended' OR ended_at > clock_timestamp() - CAST(:cooldown AS interval))
+      AND cancel IS DISTINCT FROM 'deleted'
+  ) AS known ORDER BY rank, at DESC LIMIT 1
+""")
+
+_COUNT = text("""
+  WITH counted AS (
+    UPDATE investigations SET duplicates = duplicates + 1, alert_status = 'firing' WHERE id = :id RETURNING id, name
+  ), shown AS (
+    UPDATE work SET seq = seq + 1 WHERE investigation = :id
+  )
+  SELECT id, name FROM counted
+""")
+
+
+async def repeat(
+    database: databases.Database,
+    *,
+    namespace: str,
+    fingerprint: str,
+    starts_at: datetime,
+    window: timedelta,
+    cooldown: timedelta,
+) -> Known | None:
+    """Count a firing alert on the investigation that it repeats; None where it is news.
+
+    It repeats the episode of its own start for `window`, and any investigation of its fingerprint that is open or ended
+    less than `cooldown` ago.
+    """
+    episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": naming.milliseconds(starts_at)}
+    async with database.begin() as connection:
+        found = await connection.scalar(_REPEATED, {**episode, "window": window, "cooldown": cooldown})
+        if found is None:
+            return None
+        row = (await connection.execute(_COUNT, {"id": found})).one()
+    await notify.send(database, notify.STATUS, str(row.id))
+    return Known(investigation=row.id, name=row.name)
+
+
+async def resolved(database: databases.Database, *, namespace: str, fingerprint: str) -> Known | None:
+    """Record that an alert is resolved, on the newest investigation of its fingerprint; None where there is none."""
+    async with database.begin() as connection:
+        row = (
+            await connection.execute(
+                text("""
+                  UPDATE investigations SET alert_status = 'resolved'
+                  WHERE id = (SELECT id FROM investigations WHERE namespace = :namespace AND fingerprint = :fingerprint
+                              ORDER BY admitted_at DESC LIMIT 1)
+                  RETURNING id, name
+                """),
+                {"namespace": namespace, "fingerprint": fingerprint},
+            )
+        ).one_or_none()
+        if row is None:
+            return None
+        await connection.execute(text("UPDATE work SET seq = seq + 1 WHERE investigation = :id"), {"id": row.id})
+    await notify.send(database, notify.STATUS, str(row.id))
+    return Known(investigation=row.id, name=row.name)
+
+
+async def keep_large(database: databases.Database, *, namespace: str, object_name: str, name: str, data: str) -> None:
+    """Keep alert data for the one object of that name that will refer to it by `name`; again is no harm."""
+    insert = postgresql.insert(tables.large_alerts).values(
+        namespace=namespace, object_name=object_name, name=name, data=data
+    )
+    async with database.begin() as connection:
+        await connection.execute(insert.on_conflict_do_nothing())

@@ -1,0 +1,193 @@
+"""Operators that are killed at every failpoint and at random: nothing is lost, nothing committed is sent again.
+
+The oracle is outside the operator: the logs of the model and of the tools, held against the times of the commits. A
+request that arrived after its result was committed was sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+from tarsy_dev import keys, mcp_server, model
+
+if TYPE_CHECKING:
+    from support.operators import Operator, Process
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+LEASE = timedelta(seconds=3)
+KILLS = 40
+STAGES = ("collect", "analysis")
+CHAIN = {
+    "apiVersion": "tarsy.dev/v1alpha1",
+    "kind": "AgentChain",
+    "metadata": {"name": "kubernetes"},
+    "spec": {
+        "alertTypes": ["kubernetes"],
+        "stages": [{"name": name, "agent": "KubernetesAgent"} for name in STAGES],
+    },
+}
+FAILPOINTS = (
+    "journal.commit.before",
+    "journal.commit.after",
+    "model.ask.before",
+    "tool.call.before",
+    "tool.call.after",
+)
+
+
+def investigate(turn: model.Turn) -> model.Answer:
+    """Two reads side by side, a write, a conclusion; slow enough to be hit in the middle."""
+    calls = {
+        0: [model.Call(name="tools__lookup", args={"name": "a"}), model.Call(name="tools__lookup", args={"name": "b"})],
+        1: [model.Call(name="tools__restart", args={"name": "web"})],
+    }.get(turn.iteration, [])
+    text = "" if calls else f"Findings of {turn.key.stage}."
+    return model.Answer(thoughts="Hm.", text=text, calls=model.keyed(turn, calls), delay=0.15)
+
+
+def an_investigation(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "tarsy.dev/v1alpha1",
+        "kind": "AlertInvestigation",
+        "metadata": {"name": name},
+        "spec": {"alertType": "kubernetes", "alertData": f"{name} restarts every minute"},
+    }
+
+
+async def begin(operator: Operator, *names: str) -> None:
+    await operator.kubectl("apply", "-f", "-", manifest=CHAIN)
+    for name in names:
+        await operator.kubectl("create", "-f", "-", manifest=an_investigation(name))
+
+
+async def rows(operator: Operator, query: str) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(operator.database_url)
+    try:
+        found: list[asyncpg.Record] = await connection.fetch(query)
+        return found
+    finally:
+        await connection.close()
+
+
+async def check(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server, *, names: Sequence[str], kills: int
+) -> None:
+    """Hold the logs of model and tools against what was committed."""
+    namespace = operator.namespace
+    outcomes = await rows(operator, "SELECT name, ending FROM investigations ORDER BY name")
+    assert [(row["name"], row["ending"]) for row in outcomes] == [(name, "Completed") for name in sorted(names)]
+
+    answered = {
+        (f"{namespace}/{row['name']}", row["stage"], row["position"]): row["committed"].timestamp()
+        for row in await rows(
+            operator,
+            "SELECT name, stage, position, created_at AS committed FROM llm_interactions "
+            "JOIN investigations ON id = investigation WHERE failure IS NULL",
+        )
+    }
+    assert len(answered) == len(names) * len(STAGES) * 3
+    asked: Counter[tuple[str, str, int]] = Counter()
+    for request in llm.requests:
+        which = (request.key.investigation, request.key.stage, request.iteration)
+        asked[which] += 1
+        assert request.arrived <= answered[which] + CLOCKS, f"{which} was asked again after its answer was committed"
+    assert set(asked) == set(answered)
+    assert sum(asked.values()) <= len(answered) + kills * len(names)
+
+    called = {
+        str(
+            keys.CallKey(
+                investigation=f"{namespace}/{row['name']}",
+                stage=row["stage"],
+                agent="KubernetesAgent",
+                iteration=int(row["call_id"].split(".")[0]),
+                call=int(row["call_id"].split(".")[1]),
+            )
+        ): row
+        for row in await rows(
+            operator,
+            "SELECT name, tool.stage, tool.call_id, tool.created_at AS committed, in_doubt "
+            "FROM tool_interactions AS tool JOIN investigations ON id = tool.investigation "
+            "JOIN messages ON messages.investigation = tool.investigation AND messages.execution = tool.execution "
+            "AND messages.tool_call_id = tool.call_id",
+        )
+    }
+    assert len(called) == len(names) * len(STAGES) * 3
+    made: Counter[str] = Counter()
+    for entry in toolbox.calls:
+        made[entry.key] += 1
+        late = entry.arrived - called[entry.key]["committed"].timestamp()
+        assert late <= CLOCKS, f"{entry.key} was called again after its result was committed"
+        if entry.tool == "restart":
+            assert made[entry.key] == 1, f"{entry.key} writes, and was called twice"
+    undone = [key for key in called if not made[key]]
+    assert all(called[key]["in_doubt"] for key in undone)
+
+
+def _asked_about(investigation: str, requests: Sequence[model.Request]) -> bool:
+    return any(request.key.investigation == investigation for request in requests)
+
+
+CLOCKS = 0.001
+"""Seconds: `created_at` is the start of a transaction, by the same machine's clock."""
+
+
+@pytest.mark.parametrize("hit", [1, 2, 3, 5])
+@pytest.mark.parametrize("failpoint", FAILPOINTS)
+async def test_an_operator_that_dies_at_a_failpoint_is_followed_by_one_that_goes_on(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server, *, failpoint: str, hit: int
+) -> None:
+    llm.script = investigate
+    await begin(operator, "web-crash")
+    first = await operator.start(lease=LEASE, env={"TARSY_FAILPOINTS": f"{failpoint}=exit@{hit}"})
+    await first.ended()
+    await operator.start(lease=LEASE)
+    await operator.finished("web-crash")
+    await check(operator, llm, toolbox, names=["web-crash"], kills=1)
+
+
+async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_committed(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    llm.script = investigate
+    names = [f"crash-{number:02}" for number in range(KILLS)]
+    chance = random.Random(20261121)  # noqa: S311 - the same kills each time
+    running: list[Process] = [await operator.start(lease=LEASE), await operator.start(lease=LEASE)]
+    await begin(operator)
+    for name in names:
+        await operator.kubectl("create", "-f", "-", manifest=an_investigation(name))
+        await llm.wait_for(functools.partial(_asked_about, f"{operator.namespace}/{name}"), timeout=30)
+        await asyncio.sleep(chance.uniform(0, 1.0))  # not for the test's sake: where in the run the kill falls
+        victim = chance.randrange(2)
+        await running[victim].kill()
+        running[victim] = await operator.start(lease=LEASE)
+    await operator.finished(*names, within=timedelta(seconds=120))
+    await check(operator, llm, toolbox, names=names, kills=KILLS)
+
+
+async def test_an_operator_that_was_stopped_for_three_leases_writes_and_sends_nothing_when_it_wakes(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    llm.script = investigate
+    first = await operator.start(lease=LEASE)
+    await begin(operator, "web-crash")
+    await llm.wait_for(lambda requests: len(requests) >= 2, timeout=30)
+    first.send(signal.SIGSTOP)
+    second = await operator.start(lease=LEASE)
+    await operator.finished("web-crash")
+    first.send(signal.SIGCONT)
+    # Awake again, it serves; what it had been about to send or write is settled by then.
+    await first.request("GET", "/healthz")
+    await first.logged("action=lease_lost")
+    await check(operator, llm, toolbox, names=["web-crash"], kills=1)
+    await second.stop()

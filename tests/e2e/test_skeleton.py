@@ -1,0 +1,286 @@
+"""What one alert may do, and what may be done to it: repeats, cancel, delete, limits, large data, broken chains."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+from tarsy_dev import mcp_server, model
+
+if TYPE_CHECKING:
+    from support.operators import Operator, Process
+
+WEBHOOK = "/api/v1/webhooks/alertmanager"
+ALERTS = "/api/v1/alerts"
+
+
+def chain(*alert_types: str, name: str = "kubernetes", **spec: Any) -> dict[str, Any]:
+    stages = [{"name": "analysis", "agent": "KubernetesAgent"}]
+    return {
+        "apiVersion": "tarsy.dev/v1alpha1",
+        "kind": "AgentChain",
+        "metadata": {"name": name},
+        "spec": {"alertTypes": list(alert_types) or ["kubernetes"], "stages": stages} | spec,
+    }
+
+
+def investigation(name: str = "web-crash", *, data: str = "web-0 restarts") -> dict[str, Any]:
+    return {
+        "apiVersion": "tarsy.dev/v1alpha1",
+        "kind": "AlertInvestigation",
+        "metadata": {"name": name},
+        "spec": {"alertType": "kubernetes", "alertData": data},
+    }
+
+
+def notification(status: str = "firing", *, starts_at: str = "2026-11-21T20:26:18.109994018Z") -> bytes:
+    alert = {
+        "status": status,
+        "labels": {"alertname": "KubePodCrashLooping", "namespace": "shop"},
+        "annotations": {"token": "Authorization: Bearer abcdefghijklmnop0123456789"},
+        "startsAt": starts_at,
+        "endsAt": "0001-01-01T00:00:00Z",
+        "generatorURL": "",
+        "fingerprint": "6eb8c03418906421",
+    }
+    return json.dumps({"version": "4", "receiver": "hook", "status": status, "alerts": [alert], "new": {}}).encode()
+
+
+async def apply(operator: Operator, *manifests: dict[str, Any]) -> None:
+    for manifest in manifests:
+        await operator.kubectl("apply", "-f", "-", manifest=manifest)
+
+
+async def objects(operator: Operator) -> dict[str, Any]:
+    items = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
+    return {item["metadata"]["name"]: item for item in items}
+
+
+async def closed(llm: model.Server) -> float:
+    """Seconds until the model's first request was closed by its client, from now."""
+    started = time.time()
+    request = await llm.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=20)
+    assert request.end == "client closed"
+    assert request.ended is not None
+    return request.ended - started
+
+
+async def test_one_notification_ten_times_at_once_is_one_run_and_none_after_its_deletion(
+    operator: Operator, llm: model.Server
+) -> None:
+    llm.script = model.answers("root cause")
+    process = await operator.start()
+    await apply(operator, chain())
+    answers = await asyncio.gather(*(process.request("POST", WEBHOOK, body=notification()) for _ in range(10)))
+    assert {status for status, _ in answers} == {200}
+    outcomes = sorted(alert["outcome"] for _, receipt in answers for alert in receipt["alerts"])
+    assert outcomes == ["created"] + ["repeated"] * 9
+    ((name, found),) = (await operator.finished()).items()
+    assert len(llm.requests) == 1
+    assert name == "kubepodcrashlooping-6eb8c03418906421-mi9cpbal" or name.startswith("kubepodcrashlooping-")
+    assert "abcdefghijklmnop" not in json.dumps(found)
+    assert "abcdefghijklmnop" not in json.dumps(llm.requests[0].body)
+
+    await operator.kubectl("delete", "inv", name)
+    _, receipt = await process.request("POST", WEBHOOK, body=notification())
+    assert [alert["outcome"] for alert in receipt["alerts"]] == ["repeated"]
+    assert await objects(operator) == {}
+    assert len(llm.requests) == 1
+
+
+async def test_repeats_and_the_resolve_are_shown_on_the_object(operator: Operator, llm: model.Server) -> None:
+    llm.script = model.answers("root cause")
+    process = await operator.start()
+    await apply(operator, chain())
+    await process.request("POST", WEBHOOK, body=notification())
+    await process.request("POST", WEBHOOK, body=notification())
+    status, receipt = await process.request("POST", WEBHOOK, body=notification("resolved"))
+    assert (status, receipt["alerts"][0]["outcome"]) == (200, "resolved")
+    async with asyncio.timeout(20):
+        while True:
+            (found,) = (await objects(operator)).values()
+            shown = found.get("status", {})
+            if (shown.get("duplicates"), shown.get("alertStatus")) == (1, "resolved"):
+                break
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
+    operator: Operator, llm: model.Server, how: str
+) -> None:
+    llm.script = lambda _turn: model.Hang()
+    process = await operator.start()
+    await apply(operator, chain(), investigation())
+    await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
+    (found,) = (await objects(operator)).values()
+    if how == "cancel":
+        await operator.kubectl("patch", "inv", "web-crash", "--type=merge", "--patch", '{"spec":{"cancel":true}}')
+    else:
+        await operator.kubectl("delete", "inv", "web-crash")
+    assert await closed(llm) < 1
+    await process.logged("ending=Cancelled")
+    _, read = await process.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}")
+    assert (read["summary"]["ending"], read["summary"]["cancel"]) == (
+        "Cancelled",
+        "user" if how == "cancel" else "deleted",
+    )
+    if how == "cancel":
+        ((_, shown),) = (await operator.finished()).items()
+        conditions = {one["type"]: one["status"] for one in shown["status"]["conditions"]}
+        assert conditions == {"Accepted": "True", "Finished": "True", "Cancelled": "True"}
+        assert shown["status"]["observedGeneration"] == shown["metadata"]["generation"] == 2
+    assert len(llm.requests) == 1
+
+
+async def test_an_object_made_again_under_its_name_never_shows_the_old_ones_status(
+    operator: Operator, llm: model.Server
+) -> None:
+    llm.script = lambda turn: model.Hang() if "first" in str(turn.messages) else model.Answer(text="second's")
+    await operator.start()
+    await apply(operator, chain(), investigation(data="first"))
+    await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
+    await operator.kubectl("delete", "inv", "web-crash")
+    await apply(operator, investigation(data="second"))
+    ((_, found),) = (await operator.finished()).items()
+    assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "second's")
+
+
+async def test_a_model_that_never_stops_is_asked_once_more_without_tools(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    def never_done(turn: model.Turn) -> model.Answer:
+        calls = [model.Call(name="tools__lookup", args={"name": "web-0"})] if turn.tools else []
+        return model.Answer(text="Hm." if calls else "I give up.", calls=model.keyed(turn, calls))
+
+    llm.script = never_done
+    await operator.start()
+    await apply(operator, chain(maxIterations=3), investigation())
+    ((_, found),) = (await operator.finished()).items()
+    assert found["status"]["finalAnalysis"] == "I give up."
+    assert ["tools" in request.body for request in llm.requests] == [True, True, True, False]
+    assert len(toolbox.calls) == 3
+
+
+async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: Operator, llm: model.Server) -> None:
+    edited = asyncio.Event()
+
+    async def script(turn: model.Turn) -> model.Answer:
+        await edited.wait()
+        return model.Answer(text=f"analysis of {turn.key.stage}")
+
+    llm.script = script
+    await operator.start()
+    await apply(operator, chain(), investigation())
+    await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
+    await apply(operator, chain(stages=[{"name": "other", "agent": "KubernetesAgent"}]))
+    edited.set()
+    ((_, found),) = (await operator.finished()).items()
+    assert [stage["name"] for stage in found["status"]["stages"]] == ["analysis"]
+    assert found["status"]["chain"]["generation"] == 1
+
+
+async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_have_run(
+    operator: Operator, llm: model.Server
+) -> None:
+    llm.script = model.answers("root cause")
+    await operator.start()
+    broken = chain("broken", name="broken", stages=[{"name": "look", "agent": "Nobody"}])
+    await apply(operator, chain(), chain("kubernetes", "other", name="younger"), broken)
+    wanted = {"kubernetes": ("True", "Ready"), "broken": ("False", "ReferenceNotFound")}
+    wanted["younger"] = ("False", "AlertTypeConflict")
+    async with asyncio.timeout(20):
+        while True:
+            items = json.loads(await operator.kubectl("get", "chains", "-o", "json"))["items"]
+            ready = {
+                item["metadata"]["name"]: (one["status"], one["reason"])
+                for item in items
+                for one in item.get("status", {}).get("conditions", [])
+                if one["type"] == "Ready"
+            }
+            if ready == wanted:
+                break
+    message = "Chain 'broken' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent"
+    assert message in await operator.kubectl("describe", "chain", "broken")
+    manifest = investigation()
+    manifest["spec"]["alertType"] = "broken"
+    await apply(operator, manifest)
+    ((_, found),) = (await operator.finished()).items()
+    assert found["status"]["phase"] == "Failed"
+    assert message in found["status"]["message"]
+    assert "Warning  Failed" in await operator.kubectl("describe", "inv", "web-crash")
+    assert llm.requests == []
+
+
+async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Operator, llm: model.Server) -> None:
+    llm.script = model.answers("root cause")
+    process = await operator.start()
+    await apply(operator, chain())
+
+    async def post(body: Any) -> tuple[int, Any]:
+        return await process.request(
+            "POST", ALERTS, body=body if isinstance(body, bytes) else json.dumps(body).encode()
+        )
+
+    large = "größer 🚨 " * 40_000
+    status, taken = await post({"alert_type": "kubernetes", "data": large, "severity": "critical"})
+    assert (status, taken["status"], taken["message"]) == (202, "queued", "Alert queued for processing")
+    ((_, found),) = (await operator.finished()).items()
+    assert found["metadata"]["uid"] == taken["alert_id"]
+    assert "alertDataRef" in found["spec"]
+    assert large.strip() in llm.requests[0].body["contents"][0]["parts"][0]["text"]
+
+    assert await post({"alert_type": "nothing", "data": "x"}) == (
+        400,
+        {
+            "status": 400,
+            "title": "Bad Request",
+            "detail": "No chain found for alert type 'nothing'. Available alert types: kubernetes",
+        },
+    )
+    status, problem = await post({"alert_type": "kubernetes", "data": "x" * (1024 * 1024 + 1)})
+    assert (status, problem["detail"]) == (413, "alert data exceeds maximum size of 1048576 bytes")
+    assert (await post({"alert_type": "kubernetes", "data": "x", "more": 1}))[0] == 422
+    assert (await post(b"{"))[0] == 400
+    assert (await post(b'{"alert_type": "kubernetes", "data": "\\u0000 \\ud800 \\u0007"}'))[0] == 202
+    assert (await process.request("POST", ALERTS, body=b"{}", token="wrong"))[0] == 401
+    await operator.finished()
+
+
+async def test_without_an_api_server_alerts_are_to_be_sent_again(
+    operator: Operator, llm: model.Server, unreachable: str
+) -> None:
+    process = await operator.start(role="api", env={"KUBECONFIG": unreachable})
+    status, problem = await process.request("POST", WEBHOOK, body=notification())
+    assert status == 503
+    assert "the API server cannot be reached" in problem["detail"]
+    assert llm.requests == []
+
+
+async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.Server) -> None:
+    llm.script = model.answers("root cause")
+    process = await operator.start(role="api", queue={"max_queued": 1})
+    await apply(operator, chain())
+    assert (await process.request("POST", WEBHOOK, body=notification()))[0] == 200
+    later = notification().replace(b"6eb8c03418906421", b"19da250ce641f6cc")
+    status, problem = await process.request("POST", WEBHOOK, body=later)
+    assert (status, "queued already" in problem["detail"]) == (503, True)
+    await operator.start(role="worker")
+    await operator.start(role="controller")
+    await operator.finished(within=timedelta(seconds=30))
+    assert (await process.request("POST", WEBHOOK, body=later))[0] == 200
+
+
+async def test_bodies_that_are_no_notification_or_too_large_are_refused(operator: Operator) -> None:
+    process: Process = await operator.start(role="api")
+    assert (await process.request("POST", WEBHOOK, body=b"alert"))[0] == 400
+    assert (await process.request("POST", WEBHOOK, body=b'{"version": "3"}'))[0] == 400
+    try:
+        status, _ = await process.request("POST", WEBHOOK, body=b" " * (10 * 1024 * 1024 + 1))
+        assert status == 413
+    except aiohttp.ClientOSError:
+        pytest.fail("the connection was closed before the answer could be read")

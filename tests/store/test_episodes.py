@@ -1,0 +1,175 @@
+"""Alert episodes and large alerts, on a real Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+import sqlalchemy
+from tarsy.resources import base, chain, investigation
+from tarsy.store import database as databases
+from tarsy.store import episodes, history, work
+
+FINGERPRINT = "6eb8c03418906421"
+START = datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
+WINDOW = timedelta(days=7)
+COOLDOWN = timedelta(minutes=5)
+CHAIN = chain.AgentChain(
+    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
+    spec=chain.Spec(alert_types=["kubernetes"], stages=[chain.Stage(name="analysis", agent="KubernetesAgent")]),
+)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[databases.Database]:
+    database = databases.Database(database_url)
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+def subject(
+    *, starts_at: datetime = START, name: str = "web-crash", reference: str | None = None
+) -> investigation.AlertInvestigation:
+    data = (
+        {"alert_data_ref": investigation.AlertDataRef(name=reference, size=1)} if reference else {"alert_data": "web-0"}
+    )
+    return investigation.AlertInvestigation(
+        metadata=base.ObjectMeta(name=name, namespace="tarsy", uid=str(uuid.uuid4()), generation=1),
+        spec=investigation.Spec(alert_type="kubernetes", fingerprint=FINGERPRINT, starts_at=starts_at, **data),
+    )
+
+
+async def admit(database: databases.Database, *, starts_at: datetime = START) -> UUID:
+    admitted = subject(starts_at=starts_at)
+    assert await work.admit(database, admitted, CHAIN, mask=str)
+    return UUID(admitted.metadata.uid)
+
+
+async def repeat(
+    database: databases.Database,
+    *,
+    fingerprint: str = FINGERPRINT,
+    namespace: str = "tarsy",
+    starts_at: datetime = START,
+) -> UUID | None:
+    known = await episodes.repeat(
+        database,
+        namespace=namespace,
+        fingerprint=fingerprint,
+        starts_at=starts_at,
+        window=WINDOW,
+        cooldown=COOLDOWN,
+    )
+    return known.investigation if known else None
+
+
+async def execute(database: databases.Database, statement: str, **values: timedelta) -> None:
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text(statement), values)
+
+
+async def end(database: databases.Database, *, ago: timedelta = timedelta(0)) -> None:
+    await execute(database, "UPDATE work SET state = 'ended'")
+    await execute(database, "UPDATE investigations SET ended_at = clock_timestamp() - CAST(:ago AS interval)", ago=ago)
+
+
+async def test_news_is_no_repeat(database: databases.Database) -> None:
+    assert await repeat(database) is None
+
+
+async def test_the_same_episode_is_counted_on_its_investigation(database: databases.Database) -> None:
+    identity = await admit(database)
+    await end(database, ago=timedelta(days=1))
+    assert await repeat(database) == identity
+    assert await repeat(database) == identity
+    found = await history.summary(database, identity)
+    assert found is not None
+    assert (found.duplicates, found.alert_status) == (2, "firing")
+
+
+async def test_the_same_episode_is_a_repeat_after_its_object_was_deleted(database: databases.Database) -> None:
+    identity = await admit(database)
+    assert await work.cancel(database, identity, why="deleted")
+    assert await repeat(database) == identity
+
+
+async def test_a_new_episode_is_news_after_the_old_ones_object_was_deleted(database: databases.Database) -> None:
+    assert await work.cancel(database, await admit(database), why="deleted")
+    assert await repeat(database, starts_at=START + timedelta(hours=1)) is None
+
+
+async def test_a_new_episode_of_an_open_investigation_is_counted_on_it(database: databases.Database) -> None:
+    identity = await admit(database)
+    assert await repeat(database, starts_at=START + timedelta(hours=1)) == identity
+
+
+@pytest.mark.parametrize(("ago", "counted"), [(timedelta(minutes=4), True), (timedelta(minutes=6), False)])
+async def test_a_new_episode_is_counted_until_the_cool_down_is_over(
+    database: databases.Database, *, ago: timedelta, counted: bool
+) -> None:
+    identity = await admit(database)
+    await end(database, ago=ago)
+    assert await repeat(database, starts_at=START + timedelta(hours=1)) == (identity if counted else None)
+
+
+async def test_an_episode_is_forgotten_after_the_window(database: databases.Database) -> None:
+    await admit(database)
+    await end(database, ago=timedelta(days=8))
+    await execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
+    assert await repeat(database) is None
+
+
+async def test_another_alert_and_another_namespace_are_news(database: databases.Database) -> None:
+    await admit(database)
+    assert await repeat(database, fingerprint="19da250ce641f6cc") is None
+    assert await repeat(database, namespace="elsewhere") is None
+
+
+async def test_repeats_at_once_are_all_counted(database: databases.Database) -> None:
+    identity = await admit(database)
+    await asyncio.gather(*(repeat(database) for _ in range(10)))
+    found = await history.summary(database, identity)
+    assert found is not None
+    assert found.duplicates == 10
+
+
+async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database: databases.Database) -> None:
+    await admit(database)
+    await end(database, ago=timedelta(days=1))
+    newest = await admit(database, starts_at=START + timedelta(days=1))
+    known = await episodes.resolved(database, namespace="tarsy", fingerprint=FINGERPRINT)
+    assert known is not None
+    assert known.investigation == newest
+    found = await history.summary(database, newest)
+    assert found is not None
+    assert found.alert_status == "resolved"
+    assert await work.unprojected(database, limit=10)
+    assert await episodes.resolved(database, namespace="tarsy", fingerprint="19da250ce641f6cc") is None
+
+
+async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: databases.Database) -> None:
+    await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="ref", data="large" * 1000)
+    await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="ref", data="large" * 1000)
+    other, rightful, late = subject(name="other", reference="ref"), subject(reference="ref"), subject(reference="ref")
+    for one in (other, rightful, late):
+        assert await work.admit(database, one, CHAIN, mask=str)
+    found = [await history.summary(database, UUID(one.metadata.uid)) for one in (other, rightful, late)]
+    assert [one and (one.ending, one.reason) for one in found] == [
+        ("Failed", "AlertDataNotFound"),
+        (None, ""),
+        ("Failed", "AlertDataNotFound"),
+    ]
+
+
+async def test_large_data_that_nobody_used_is_swept_after_an_hour(database: databases.Database) -> None:
+    await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="ref", data="large")
+    await work.sweep(database)
+    await execute(database, "UPDATE large_alerts SET created_at = clock_timestamp() - interval '61 minutes'")
+    await work.sweep(database)
+    assert await work.admit(database, subject(reference="ref"), CHAIN, mask=str)
+    assert await work.queued(database) == 0

@@ -1,0 +1,90 @@
+"""What is there without a platform file, and how a file is laid over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from tarsy.config import check, load, platform
+from tarsy.resources import chain
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAINS = ROOT / "manifests/chains"
+
+
+def laid(tmp_path: Path, text: str) -> platform.Platform:
+    file = tmp_path / "platform.yaml"
+    file.write_text(text)
+    return load.platform_file(file)
+
+
+def test_without_a_file_there_is_one_agent_with_one_server_and_one_provider() -> None:
+    found = load.platform_file(None)
+    assert found.agents == {"KubernetesAgent": platform.Agent(mcp_servers=["kubernetes-server"])}
+    assert found.defaults == platform.Defaults(llm_provider="google-default")
+    assert found.llm_providers["google-default"].api_key_env == "GOOGLE_API_KEY"
+    transport = found.mcp_servers["kubernetes-server"].transport
+    assert isinstance(transport, platform.StdioTransport)
+    assert "--read-only" in transport.args
+    assert (found.limits, found.queue, found.ingest) == (platform.Limits(), platform.Queue(), platform.Ingest())
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "limits: {tool_call: 60s}"])
+def test_a_file_that_says_nothing_changes_nothing(tmp_path: Path, text: str) -> None:
+    assert laid(tmp_path, text) == load.platform_file(None)
+
+
+def test_the_shipped_file_says_what_is_built_in() -> None:
+    shipped, builtin = load.platform_file(ROOT / "config/tarsy.yaml"), load.platform_file(None)
+    same = {"llm_providers", "mcp_servers", "agents", "defaults", "limits", "queue"}
+    assert shipped.model_dump(include=same) == builtin.model_dump(include=same)
+
+
+def test_the_same_name_replaces_whole_and_the_others_stay(tmp_path: Path) -> None:
+    builtin = load.platform_file(None)
+    found = laid(
+        tmp_path,
+        """
+        mcp_servers: {kubernetes-server: {transport: {type: http, url: "http://127.0.0.1:1/mcp"}}}
+        agents: {Mine: {mcp_servers: [kubernetes-server]}}
+        """,
+    )
+    server = found.mcp_servers["kubernetes-server"]
+    assert server == platform.MCPServer(transport=platform.HTTPTransport(type="http", url="http://127.0.0.1:1/mcp"))
+    assert server.instructions == "", "the built-in instructions went with the rest"
+    assert found.agents == builtin.agents | {"Mine": platform.Agent(mcp_servers=["kubernetes-server"])}
+    assert found.llm_providers == builtin.llm_providers
+
+
+def test_defaults_are_laid_over_one_by_one(tmp_path: Path) -> None:
+    found = laid(tmp_path, "defaults: {max_iterations: 3}").defaults
+    assert (found.max_iterations, found.llm_provider) == (3, "google-default")
+
+
+@pytest.mark.parametrize("section", ["agents", "mcp_servers", "llm_providers", "defaults"])
+def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, section: str) -> None:
+    for value in ("[KubernetesAgent]", "null"):
+        with pytest.raises(load.ConfigError, match=rf"platform\.yaml: {section}: Input should be"):
+            laid(tmp_path, f"{section}: {value}")
+
+
+@pytest.mark.parametrize(
+    ("name", "types", "stages"),
+    [
+        ("kubernetes-agent-chain", ["kubernetes", "NamespaceTerminating"], ["analysis"]),
+        (
+            "kubernetes-troubleshooting-chain",
+            ["KubernetesIssue", "PodFailure"],
+            ["data-collection", "root-cause-analysis"],
+        ),
+    ],
+)
+def test_the_built_in_chains_are_ready_side_by_side(name: str, types: list[str], stages: list[str]) -> None:
+    found = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
+    chains = [chain.AgentChain(metadata=one["metadata"], spec=one["spec"]) for one in found]
+    judge = check.Judge(platform=load.platform_file(None), unusable_providers={})
+    for alert_type in types:
+        taker = judge.chain_for(alert_type, chains)
+        assert (taker.metadata.name, taker.spec.alert_types) == (name, types)
+        assert [stage.name for stage in taker.spec.stages] == stages

@@ -1,0 +1,74 @@
+"""The conditions of a chain, from a judgement."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tarsy.config import check
+from tarsy.controller import chains
+from tarsy.resources import base, chain
+
+NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
+GOOD = check.Judgement(acceptance=None, references=None)
+CONFLICT = check.Judgement(acceptance=check.Problem(reason="AlertTypeConflict", message="taken"), references=None)
+DANGLING = check.Judgement(acceptance=None, references=check.Problem(reason="ReferenceNotFound", message="no agent"))
+
+
+def make(*, generation: int = 1, status: chain.Status | None = None, deadline: int | None = None) -> chain.AgentChain:
+    spec = {"alertTypes": ["A"], "stages": [{"name": "look", "agent": "A"}], "activeDeadlineSeconds": deadline}
+    metadata = {"name": "mine", "uid": "u", "generation": generation}
+    return chain.AgentChain.model_validate({"metadata": metadata, "spec": spec, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("judgement", "accepted", "resolved", "ready", "stalled"),
+    [
+        (GOOD, "True Accepted", "True ResolvedRefs", "True Ready", "False Ready"),
+        (CONFLICT, "False AlertTypeConflict", "True ResolvedRefs", "False AlertTypeConflict", "True AlertTypeConflict"),
+        (DANGLING, "True Accepted", "False ReferenceNotFound", "False ReferenceNotFound", "True ReferenceNotFound"),
+    ],
+    ids=["good", "conflict", "dangling"],
+)
+def test_any_negative_verdict_is_not_ready_and_stalled(
+    judgement: check.Judgement, accepted: str, resolved: str, ready: str, stalled: str
+) -> None:
+    mine = make(generation=3)
+    status = chains.status_of(mine, judgement, now=NOW)
+    assert {found.type: f"{found.status} {found.reason}" for found in status.conditions} == {
+        "Accepted": accepted,
+        "ResolvedRefs": resolved,
+        "Ready": ready,
+        "Stalled": stalled,
+    }
+    problem = "" if judgement.problem is None else judgement.problem.message
+    assert [found.message for found in status.conditions[2:]] == [problem, problem]
+    assert (status.observed_generation, status.hash) == (3, mine.digest())
+    assert {found.observed_generation for found in status.conditions} == {3}
+    assert {found.last_transition_time for found in status.conditions} == {NOW.replace(microsecond=0)}
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    first = chains.status_of(make(), DANGLING, now=NOW)
+    # Another reason and another generation are no transition.
+    second = chains.status_of(make(generation=2, status=first), CONFLICT, now=NOW + timedelta(hours=1))
+    times = {found.type: found.last_transition_time for found in second.conditions}
+    old, new = NOW.replace(microsecond=0), NOW.replace(microsecond=0) + timedelta(hours=1)
+    assert times == {"Accepted": new, "ResolvedRefs": new, "Ready": old, "Stalled": old}
+
+
+def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() -> None:
+    written = chains.status_of(make(), GOOD, now=NOW).model_dump(mode="json", by_alias=True, exclude_none=True)
+    read = make(status=chain.Status.model_validate(written))
+    assert chains.status_of(read, GOOD, now=NOW + timedelta(hours=1)) == read.status
+
+
+def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
+    problem = check.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
+    status = chains.status_of(make(), check.Judgement(acceptance=None, references=problem), now=NOW)
+    assert status.conditions[-1].message == "é" * base.MESSAGE_MAX
+
+
+def test_the_hash_changes_with_the_spec_alone() -> None:
+    assert make(deadline=60).digest() != make().digest() == make(generation=2).digest()
+    assert len(make().digest()) == 16

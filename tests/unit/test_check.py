@@ -1,0 +1,135 @@
+"""Which chains are accepted, which can run, and which one an alert type gets: one judgement for all who ask."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from tarsy.config import check
+from tarsy.config import platform as platforms
+from tarsy.resources import chain
+
+WHY = "environment variable GOOGLE_API_KEY is not set"
+
+
+def make_chain(name: str, *types: str, age: int = 0, uid: str = "", **stage: Any) -> chain.AgentChain:
+    """A chain of one stage; the greater its age, the older it is."""
+    created = f"2026-11-21T20:00:{59 - age:02}Z"
+    spec = {"alertTypes": list(types), "stages": [{"name": "look", "agent": "KubernetesAgent", **stage}]}
+    metadata = {"name": name, "uid": uid or name, "creationTimestamp": created}
+    return chain.AgentChain.model_validate({"metadata": metadata, "spec": spec})
+
+
+@pytest.fixture
+def judge(platform: platforms.Platform) -> check.Judge:
+    return check.Judge(platform=platform, unusable_providers={"second": WHY})
+
+
+def conflict(alert_type: str, owner: str) -> check.Problem:
+    return check.Problem(
+        reason="AlertTypeConflict",
+        message=f"Alert type '{alert_type}' conflict: chain '{owner}' has it; an alert type belongs to one chain of a "
+        "namespace, the oldest",
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "rejected"),
+    [
+        ([], {}),
+        ([make_chain("a", "A", "A2"), make_chain("b", "B")], {}),
+        ([make_chain("old", "A", age=2), make_chain("new", "A", age=1)], {"new": ("A", "old")}),
+        ([make_chain("z", "A", uid="1"), make_chain("a", "A", uid="2")], {"2": ("A", "z")}),
+        ([make_chain("old", "A", age=3), make_chain("new", "B", "A", "C")], {"new": ("A", "old")}),
+        (
+            # The one in the middle is rejected whole, so that its other type is free for the youngest.
+            [make_chain("old", "A", age=3), make_chain("mid", "A", "B", age=2), make_chain("new", "B", age=1)],
+            {"mid": ("A", "old")},
+        ),
+        ([make_chain("old", "A", age=1), make_chain("new", "A", agent="Nobody")], {"new": ("A", "old")}),
+    ],
+    ids=["none", "no conflict", "the older", "the same age", "any of its types", "rejected whole", "told first"],
+)
+def test_of_two_chains_for_a_type_the_older_keeps_it_and_the_younger_is_rejected(
+    judge: check.Judge, known: list[chain.AgentChain], rejected: dict[str, tuple[str, str]]
+) -> None:
+    for order in itertools.permutations(known):
+        judgements = judge.judge(order)
+        assert {uid: found.acceptance for uid, found in judgements.items()} == {
+            one.metadata.uid: conflict(*rejected[one.metadata.uid]) if one.metadata.uid in rejected else None
+            for one in known
+        }
+        assert all(found.problem == found.acceptance for found in judgements.values())
+
+
+def test_no_type_of_a_rejected_chain_is_served(judge: check.Judge) -> None:
+    known = [make_chain("old", "A", age=1), make_chain("new", "A", "B")]
+    assert judge.chain_for("A", known).metadata.name == "old"
+    with pytest.raises(check.UnservedError, match=r"^No chain found for alert type 'B'\. Available alert types: A$"):
+        judge.chain_for("B", known)
+
+
+@pytest.mark.parametrize(
+    ("known", "types"),
+    [
+        ([], "none"),
+        ([make_chain("x", "C", "B"), make_chain("y", "A")], "A, B, C"),
+        ([make_chain("broken", "B", agent="Nobody")], "B"),
+    ],
+)
+def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
+    judge: check.Judge, known: list[chain.AgentChain], types: str
+) -> None:
+    with pytest.raises(check.UnservedError) as error:
+        judge.chain_for("X", known)
+    assert error.value.problem == check.Problem(
+        reason="ChainNotFound", message=f"No chain found for alert type 'X'. Available alert types: {types}"
+    )
+    assert str(error.value) == error.value.problem.message
+
+
+@pytest.mark.parametrize(
+    ("stage", "reason", "message"),
+    [
+        (
+            {"agent": "Nobody"},
+            "ReferenceNotFound",
+            "Chain 'mine' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent",
+        ),
+        (
+            {"llmProvider": "third"},
+            "ReferenceNotFound",
+            "Chain 'mine' stage 'look' references unknown LLM provider 'third'. Available LLM providers: first, second",
+        ),
+        (
+            {"llmProvider": "second"},
+            "ProviderUnusable",
+            f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}",
+        ),
+    ],
+)
+def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_ready(
+    judge: check.Judge, stage: dict[str, Any], reason: str, message: str
+) -> None:
+    mine = make_chain("mine", "A", **stage)
+    problem = check.Problem(reason=reason, message=message)
+    judgement = judge.judge([mine])["mine"]
+    assert judgement == check.Judgement(acceptance=None, references=problem)
+    assert judgement.problem == problem
+    with pytest.raises(check.UnservedError) as error:
+        judge.chain_for("A", [mine])
+    assert error.value.problem == check.Problem(reason="ChainNotReady", message=f"Chain 'mine' is not ready: {message}")
+
+
+def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(judge: check.Judge) -> None:
+    mine = make_chain("mine", "A")
+    look = mine.spec.stages[0]
+    changes = [{"llm_provider": "second"}, {"llm_provider": "second"}, {"name": "end", "agent": "Nobody"}, {}]
+    stages = [look.model_copy(update=change) for change in changes]
+    judgement = judge.judge([mine.model_copy(update={"spec": mine.spec.model_copy(update={"stages": stages})})])["mine"]
+    assert judgement.references == check.Problem(
+        reason="ProviderUnusable",
+        message=f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}; "
+        "Chain 'mine' stage 'end' references unknown agent 'Nobody'. Available agents: KubernetesAgent",
+    )

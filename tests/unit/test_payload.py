@@ -1,0 +1,62 @@
+"""The one door for text from outside: whatever the bytes, JSON that can be stored or a PayloadError."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pydantic
+import pytest
+from tarsy.ingest import payload
+
+
+@pytest.mark.parametrize(
+    ("body", "loaded"),
+    [
+        (b'{"a": [1, 2.5, true, null, "x"]}', {"a": [1, 2.5, True, None, "x"]}),
+        (b'"a\\u0000b"', "a\ufffdb"),
+        (b'"a\\ud800b"', "a\ufffdb"),
+        (b'"\\udca5\\ud83d"', "\ufffd\ufffd"),
+        (b'"\\ud83d\\udca5"', "\U0001f4a5"),
+        (b'{"\\u0000": {"\\ud800": ["\\u0000"]}}', {"\ufffd": {"\ufffd": ["\ufffd"]}}),
+        (b'"\\u0001\\u001b[31m\\u007f"', "\x01\x1b[31m\x7f"),
+        ("\ufeff[]".encode(), []),
+        ('"\U0001f4a5"'.encode("utf-16"), "\U0001f4a5"),
+    ],
+)
+def test_what_comes_in_can_be_stored(body: bytes, loaded: object) -> None:
+    found = payload.load(body)
+    assert found == loaded
+    json.dumps(found, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"\xff\xfe\xfd", b"[" * 100_000, b"[" * 5000 + b"]" * 5000, b"1" * 5000, b'{"a": 1} b', b"\x00"],
+    ids=["nothing", "cut", "not UTF-8", "open", "too deep", "a number without end", "more behind", "NUL"],
+)
+def test_what_is_no_json_is_refused(body: bytes) -> None:
+    with pytest.raises(payload.PayloadError, match=r"^the body is not JSON: "):
+        payload.load(body)
+
+
+class Model(pydantic.BaseModel):
+    """What some source sends."""
+
+    items: list[dict[str, int]]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({}, "items: Field required"),
+        ({"items": [{}, {"a": "s3cret"}]}, "items.1.a: Input should be a valid integer, unable to parse string as an"),
+        ({"items": [1, 2]}, "items.0: Input should be a valid dictionary; items.1: Input should be a valid dictionary"),
+        ([], "the body: Input should be a valid dictionary"),
+    ],
+)
+def test_every_problem_is_told_with_its_place_and_without_what_was_sent(data: Any, told: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as error:
+        Model.model_validate(data)
+    assert payload.places(error.value).startswith(told)
+    assert "s3cret" not in payload.places(error.value)

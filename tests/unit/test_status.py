@@ -1,0 +1,230 @@
+"""The status of an investigation and its events, as pure functions of what the store knows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tarsy.controller import projector
+from tarsy.resources import investigation
+from tarsy.store import history
+
+ADMITTED = datetime(2026, 11, 21, 20, 0, 0, 250000, tzinfo=UTC)
+STARTED = ADMITTED + timedelta(seconds=1)
+STAGE_ENDED = STARTED + timedelta(seconds=5)
+ENDED = STARTED + timedelta(seconds=92)
+
+NUMBERS = ("input_tokens", "output_tokens", "thinking_tokens", "total_tokens", "llm_calls", "duplicates", "attempts")
+CHAIN: dict[str, Any] = {
+    "chain_name": "pod-crash",
+    "chain_namespace": "tarsy",
+    "chain_generation": 3,
+    "chain_hash": "0123456789abcdef",
+}
+FACTS: dict[str, Any] = {
+    **dict.fromkeys(NUMBERS, 0),
+    **dict.fromkeys(("started_at", "ended_at", "ending", "cancel", "alert_status")),
+    **dict.fromkeys(("reason", "message", "final_analysis"), ""),
+    **CHAIN,
+    **dict.fromkeys(("namespace", "name", "alert_type"), "a"),
+}
+QUEUED = history.Summary(
+    id=UUID(int=1),
+    seq=7,
+    projected_seq=0,
+    generation=2,
+    state="queued",
+    stage_names=("look", "think", "tell"),
+    stages=(),
+    admitted_at=ADMITTED,
+    **FACTS,
+)
+
+
+def stage(name: str, outcome: str | None = None, message: str = "") -> history.Stage:
+    """A stage that has ended with `outcome`, or is under way."""
+    ended = STAGE_ENDED if outcome else None
+    return history.Stage(
+        name=name,
+        outcome=outcome,
+        message=message,
+        started_at=STARTED,
+        ended_at=ended,
+        iterations=2,
+        tool_calls=3,
+        tokens=4,
+    )
+
+
+LOOKED, THINKS = stage("look", "Completed"), stage("think")
+RUNNING = replace(QUEUED, state="running", attempts=1, started_at=STARTED, stages=(LOOKED, THINKS))
+
+
+def end(ending: str, *stages: history.Stage, reason: str = "Why", message: str = "") -> history.Summary:
+    return replace(RUNNING, state="ended", ended_at=ENDED, ending=ending, reason=reason, message=message, stages=stages)
+
+
+UNCHAINED: dict[str, Any] = dict.fromkeys(CHAIN)
+REFUSED = replace(
+    end("Failed", reason="ChainNotFound", message="No chain found"),
+    started_at=None,
+    ended_at=ADMITTED,
+    stage_names=(),
+    **UNCHAINED,
+)
+
+Row = tuple[str, str, str | None, str | None, str]
+"""Phase, the conditions that are true, progress, current stage, phases of the stages."""
+GOING, DONE, BROKEN = "Accepted Reconciling", "Accepted Finished Complete", "Accepted Finished Failed Stalled"
+CASES: dict[str, tuple[history.Summary, Row]] = {
+    "queued": (QUEUED, ("Queued", GOING, "0/3", None, "Pending Pending Pending")),
+    "claimed": (replace(RUNNING, stages=()), ("Running", GOING, "0/3", None, "Pending Pending Pending")),
+    "running": (RUNNING, ("Running", GOING, "1/3", "think", "Completed Running Pending")),
+    "given back": (replace(RUNNING, state="queued"), ("Queued", GOING, "1/3", "think", "Completed Running Pending")),
+    "cancelling": (
+        replace(RUNNING, cancel="user"),
+        ("Cancelling", GOING, "1/3", "think", "Completed Running Pending"),
+    ),
+    "completed": (
+        end("Completed", *(stage(name, "Completed") for name in QUEUED.stage_names)),
+        ("Completed", DONE, "3/3", None, "Completed Completed Completed"),
+    ),
+    "completed with errors": (
+        end("CompletedWithErrors", stage("look", "Failed"), stage("think", "Completed"), stage("tell", "Failed")),
+        ("CompletedWithErrors", DONE, "3/3", None, "Failed Completed Failed"),
+    ),
+    "failed": (
+        end("Failed", *(stage(name, "Failed") for name in QUEUED.stage_names)),
+        ("Failed", BROKEN, "3/3", None, "Failed Failed Failed"),
+    ),
+    "given up": (end("Failed", LOOKED, THINKS), ("Failed", BROKEN, "1/3", None, "Completed Failed Cancelled")),
+    "timed out": (end("TimedOut", LOOKED, THINKS), ("TimedOut", BROKEN, "1/3", None, "Completed TimedOut Cancelled")),
+    "cancelled": (
+        replace(end("Cancelled", LOOKED, THINKS), cancel="user"),
+        ("Cancelled", "Accepted Finished Cancelled", "1/3", None, "Completed Cancelled Cancelled"),
+    ),
+    "cancelled in the queue": (
+        replace(end("Cancelled"), started_at=None, attempts=0),
+        ("Cancelled", "Accepted Finished Cancelled", "0/3", None, "Cancelled Cancelled Cancelled"),
+    ),
+    "refused": (REFUSED, ("Failed", "Finished Failed Stalled", None, None, "")),
+}
+
+
+@pytest.mark.parametrize(("found", "row"), CASES.values(), ids=CASES)
+def test_every_state_of_the_store_has_its_phase_conditions_and_stages(found: history.Summary, row: Row) -> None:
+    status = projector.status_of(found)
+    true = " ".join(condition.type for condition in status.conditions if condition.status == "True")
+    stages = " ".join(one.phase for one in status.stages)
+    assert (status.phase, true, status.progress, status.current_stage, stages) == row
+    assert [one.name for one in status.stages] == list(found.stage_names)
+    assert all(one.completion_time for one in status.stages if one.start_time) or not found.ended_at
+    assert (status.sequence, status.observed_generation) == (7, 2)
+    assert {condition.observed_generation for condition in status.conditions} == {2}
+    written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert investigation.Status.model_validate(written) == status, "the cluster gives it back as it is"
+
+
+WITH_ERRORS = end("CompletedWithErrors", LOOKED, reason="StagesFailed", message="it broke")
+
+
+@pytest.mark.parametrize(
+    ("found", "accepted", "last"),
+    [
+        (QUEUED, ("True", "Admitted", ""), ("Reconciling", "Queued", "", ADMITTED)),
+        (replace(RUNNING, cancel="deleted"), ("True", "Admitted", ""), ("Reconciling", "Cancelling", "", STARTED)),
+        (WITH_ERRORS, ("True", "Admitted", ""), ("Complete", "StagesFailed", "it broke", ENDED)),
+        (
+            REFUSED,
+            ("False", "ChainNotFound", "No chain found"),
+            ("Stalled", "ChainNotFound", "No chain found", ADMITTED),
+        ),
+    ],
+    ids=["queued", "cancelling", "with errors", "refused"],
+)
+def test_conditions_say_why_and_since_when(
+    found: history.Summary, accepted: tuple[str, ...], last: tuple[object, ...]
+) -> None:
+    first, *rest = projector.status_of(found).conditions
+    assert (first.type, first.last_transition_time) == ("Accepted", ADMITTED)
+    assert (first.status, first.reason, first.message) == accepted
+    assert {(one.reason, one.message, one.last_transition_time) for one in rest} == {last[1:]}
+    assert rest[-1].type == last[0]
+
+
+def test_the_numbers_are_the_stores() -> None:
+    usage: dict[str, Any] = {
+        "input_tokens": 1,
+        "output_tokens": 2,
+        "thinking_tokens": 3,
+        "total_tokens": 6,
+        "llm_calls": 4,
+    }
+    found = replace(
+        end("Completed", LOOKED, stage("think", "Failed", "no model"), message="two of three"),
+        **usage,
+        duplicates=9,
+        alert_status="resolved",
+        final_analysis="It is out of memory.",
+    )
+    status = projector.status_of(found)
+    assert status.usage.model_dump() == {**usage, "tool_calls": 6}
+    second = status.stages[1]
+    assert (second.iterations, second.tool_calls, second.tokens, second.message) == (2, 3, 4, "no model")
+    assert (second.start_time, second.completion_time) == (STARTED, STAGE_ENDED)
+    assert (status.duplicates, status.alert_status, status.attempts) == (9, "resolved", 1)
+    assert (status.final_analysis, status.message) == ("It is out of memory.", "two of three")
+    assert status.chain is not None
+    assert {f"chain_{name}": value for name, value in status.chain} == CHAIN
+    assert projector.status_of(REFUSED).chain is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "duration"),
+    [(0, "0s"), (59.4, "59s"), (59.6, "1m0s"), (92, "1m32s"), (3599, "59m59s"), (3605, "1h0m5s"), (90_000, "25h0m0s")],
+)
+def test_durations_are_whole_seconds_as_kubernetes_prints_them(seconds: float, duration: str) -> None:
+    found = replace(end("Completed"), ended_at=STARTED + timedelta(seconds=seconds))
+    assert projector.status_of(found).duration == duration
+    assert projector.status_of(RUNNING).duration is None
+
+
+@pytest.mark.parametrize(("unit", "size"), [("x", 1), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2), ("\x01", 6)])
+def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, size: int) -> None:
+    names = tuple(f"{'s' * 60}-{number:02}" for number in range(20))
+    stages = [replace(stage(name, "Failed", unit * 100_000), tokens=2**53, tool_calls=2**31) for name in names]
+    found = replace(end("Failed", *stages, message=unit * 100_000), stage_names=names, final_analysis=unit * 100_000)
+    status = projector.status_of(found)
+    for text in (status.message, status.stages[-1].message, status.conditions[-1].message):
+        assert text == unit * (1024 // size)
+    assert (status.final_analysis, status.final_analysis_truncated) == (unit * (8192 // size), True)
+    assert projector.status_of(replace(found, final_analysis=unit * (8192 // size))).final_analysis_truncated is None
+    written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert len(json.dumps(written, ensure_ascii=False).encode()) < 64 * 1024
+
+
+BROKE = stage("look", "Failed", "no model")
+BEGUN = ("Started", "chain pod-crash with 3 stages", STARTED, False)
+FAILED = ("StageFailed", "stage look: no model", STAGE_ENDED, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "story"),
+    [
+        (QUEUED, []),
+        (RUNNING, [BEGUN]),
+        (replace(RUNNING, stages=(BROKE, THINKS)), [BEGUN, FAILED]),
+        (end("Completed", LOOKED), [BEGUN, ("Completed", "3 stages", ENDED, False)]),
+        (end("CompletedWithErrors", BROKE), [BEGUN, FAILED, ("Completed", "3 stages", ENDED, False)]),
+        (end("Failed", BROKE, message="why"), [BEGUN, FAILED, ("Failed", "why", ENDED, True)]),
+        (end("Cancelled", message="why"), [BEGUN, ("Cancelled", "why", ENDED, True)]),
+        (end("TimedOut", message="why"), [BEGUN, ("TimedOut", "why", ENDED, True)]),
+        (REFUSED, [("Failed", "No chain found", ADMITTED, True)]),
+    ],
+)
+def test_the_events_tell_the_story(found: history.Summary, story: list[tuple[str, str, datetime, bool]]) -> None:
+    assert [(one.reason, one.message, one.at, one.warning) for one in projector.events_of(found)] == story
