@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -76,7 +76,8 @@ class Intake:
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         async with _keeping():
-            known = await self._chains()
+            firing = [alert for alert in notification.alerts if alert.status == "firing"]
+            known = await self._chains({manifest.alert_type(alert, self.settings) for alert in firing})
             outcomes = [await self._take(alert, notification, known) for alert in notification.alerts]
         for outcome in outcomes:
             log.info("alert %s", outcome.outcome, extra={"action": "alert", **outcome.model_dump(exclude_none=True)})
@@ -96,7 +97,7 @@ class Intake:
                 mask=self.mask,
             )
             async with _keeping():
-                chain = self.judge.chain_for(alert.alert_type, await self._chains())
+                chain = self.judge.chain_for(alert.alert_type, await self._chains({alert.alert_type}))
                 created = await self._create(draft, chain)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
@@ -108,13 +109,22 @@ class Intake:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         return Queued(alert_id=created.found.metadata.uid)
 
-    async def _chains(self) -> list[chains.AgentChain]:
-        """All chains, if there is room for an investigation at all."""
+    async def _chains(self, wanted: Collection[str]) -> list[chains.AgentChain]:
+        """All chains, if there is room for an investigation at all, with those of the `wanted` alert types.
+
+        The API server's cache does where it has a chain for each. What it lacks may have been made just now.
+        """
         if await work.queued(self.database) >= self.max_queued:
             raise problems.Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self.max_queued} investigations are queued already; send it again"
             )
-        return await objects.list_chains(self.cluster, namespace=self.cluster.namespace)
+        known = await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=True)
+        try:
+            for alert_type in wanted:
+                self.judge.chain_for(alert_type, known)
+        except check.UnservedError:
+            return await objects.list_chains(self.cluster, namespace=self.cluster.namespace)
+        return known
 
     async def _take(
         self,

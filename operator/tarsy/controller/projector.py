@@ -26,7 +26,7 @@ from tarsy.resources import base, investigation
 from tarsy.store import database as databases
 from tarsy.store import history, work
 
-POLL_SECONDS = 2.0
+POLL_SECONDS = 1.0
 BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
 MESSAGE_MAX = base.MESSAGE_MAX

@@ -77,11 +77,19 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
     return Created(existed=True, found=found)
 
 
-async def list_chains(cluster: client.Cluster, *, namespace: str) -> list[chain.AgentChain]:
-    """The chains of one namespace, as they are now."""
+async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool = False) -> list[chain.AgentChain]:
+    """The chains of one namespace, as they are now.
+
+    For that the API server may have to wait for word from etcd, up to 100 ms. With `cached` it answers at once with
+    what it has: as they were some milliseconds ago. Source: Kubernetes documentation, "API Concepts", "Semantics for
+    get and list".
+    """
     async with _errors():
         found: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
-            **_kind(chain.PLURAL), namespace=namespace, _request_timeout=client.REQUEST_SECONDS
+            **_kind(chain.PLURAL),
+            namespace=namespace,
+            resource_version="0" if cached else None,
+            _request_timeout=client.REQUEST_SECONDS,
         )
     return [read for item in found["items"] if (read := _chain(item)) is not None]
 

@@ -64,7 +64,7 @@ async def repeat(
     less than `cooldown` ago.
     """
     episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": naming.milliseconds(starts_at)}
-    async with database.begin() as connection:
+    async with database.single() as connection:
         found = await connection.scalar(_REPEATED, {**episode, "window": window, "cooldown": cooldown})
         if found is None:
             return None

@@ -93,7 +93,7 @@ _STAGES = text("""
 
 async def summary(database: databases.Database, investigation: UUID) -> Summary | None:
     """The investigation in numbers; None where there is none of that id."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         facts = (await connection.execute(_FACTS, {"id": investigation})).one_or_none()
         if facts is None:
             return None

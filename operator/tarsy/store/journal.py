@@ -8,13 +8,15 @@ lost, whichever side of the reply the connection broke on.
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import func, select
-from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+from sqlalchemy import JSON, Column, Table, TextClause, select, text
+from sqlalchemy.dialects import postgresql
 
 from tarsy import failpoints
 from tarsy.config import resolve
@@ -24,6 +26,8 @@ from tarsy.store import notify, tables, work
 from tarsy.transcript import entries, messages, ports, record
 
 RETRY_SECONDS = 0.5
+_DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
+_LATER = frozenset({"ended_at", "outcome", "message", "error"})  # of stages and executions: said by their ends
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +86,9 @@ class PgJournal:
         self._unsettled = entry
         await self.settle()
         failpoints.hit("journal.commit.after")
-        await notify.send(self._database, notify.STATUS, str(self._claim.investigation))
+        if isinstance(entry, entries.InvestigationEnded):
+            # The only commit that changes the phase: all others the projector finds by itself, once a second.
+            await notify.send(self._database, notify.STATUS, str(self._claim.investigation))
 
     async def settle(self) -> None:
         """Bring a commit to its end that was cancelled under way: it may have happened, and now it has."""
@@ -98,28 +104,32 @@ class PgJournal:
                 self.record.apply(entry)
 
     async def _write(self, entry: entries.Entry) -> None:
-        state = "ended" if isinstance(entry, entries.InvestigationEnded) else "running"
-        async with self._database.begin() as connection:
-            if await work.fence(connection, self._claim, commits=self._commits, state=state):
-                await self._insert(connection, entry)
-            elif await work.commits(connection, self._claim) != self._commits + 1:
+        fence = {
+            "investigation": self._claim.investigation,
+            "token": self._claim.token,
+            "commits": self._commits,
+            "state": "ended" if isinstance(entry, entries.InvestigationEnded) else "running",
+        }
+        statement, values = self._change(entry)
+        async with self._database.single() as connection:
+            written = (await connection.execute(statement, fence | values)).first() is not None
+            if not written and await work.commits(connection, self._claim) != self._commits + 1:
                 raise ports.LeaseLostError(f"investigation {self._claim.investigation} is another worker's now")
 
-    async def _insert(self, connection: sqlalchemy_asyncio.AsyncConnection, entry: entries.Entry) -> None:
-        key = {"investigation": self._claim.investigation}
+    def _change(self, entry: entries.Entry) -> tuple[TextClause, dict[str, Any]]:
+        """The statement that keeps `entry`, and its values but for the fence's."""
         match entry:
             case entries.StageStarted():
-                position = len(self.record.stages)
-                await connection.execute(tables.stages.insert(), {**key, "name": entry.stage, "position": position})
+                return _adding({tables.stages: [{"name": entry.stage, "position": len(self.record.stages)}]})
             case entries.ExecutionStarted():
-                await self._execution_started(connection, entry)
+                return _adding(_execution_started(entry))
             case entries.Answered():
-                await self._model_called(connection, entry)
-                await self._append(connection, entry.execution, entry.messages)
+                called = self._model_called(entry)
+                return _adding({tables.llm_interactions: [called], tables.messages: self._added(entry, entry.messages)})
             case entries.Unanswered():
-                await self._model_called(connection, entry)
+                return _adding({tables.llm_interactions: [self._model_called(entry)]})
             case entries.ToolsAnswered():
-                rows = [
+                runs = [
                     {
                         **self._keys(entry.execution),
                         "call_id": run.call.id,
@@ -129,57 +139,27 @@ class PgJournal:
                     }
                     for run in entry.runs
                 ]
-                await connection.execute(tables.tool_interactions.insert(), rows)
-                await self._append(connection, entry.execution, [run.result for run in entry.runs])
+                results = self._added(entry, [run.result for run in entry.runs])
+                return _adding({tables.tool_interactions: runs, tables.messages: results})
             case entries.ExecutionEnded():
                 error = entry.text if entry.outcome == "Failed" else None
-                update = tables.executions.update().where(
-                    tables.executions.c.investigation == self._claim.investigation,
-                    tables.executions.c.id == entry.execution,
-                )
-                await connection.execute(update.values(ended_at=func.now(), outcome=entry.outcome, error=error))
+                return _EXECUTION_ENDED, {"execution": entry.execution, "outcome": entry.outcome, "error": error}
             case entries.StageEnded():
-                update = tables.stages.update().where(
-                    tables.stages.c.investigation == self._claim.investigation, tables.stages.c.name == entry.stage
-                )
-                await connection.execute(
-                    update.values(ended_at=func.now(), outcome=entry.outcome, message=entry.message)
-                )
+                return _STAGE_ENDED, {"stage": entry.stage, "outcome": entry.outcome, "message": entry.message}
             case entries.InvestigationEnded():
-                update = tables.investigations.update().where(tables.investigations.c.id == self._claim.investigation)
-                await connection.execute(
-                    update.values(
-                        ended_at=func.now(),
-                        ending=entry.ending,
-                        reason=entry.reason,
-                        message=entry.message,
-                        final_analysis=entry.final_analysis,
-                    )
-                )
+                return _INVESTIGATION_ENDED, {
+                    "ending": entry.ending,
+                    "reason": entry.reason,
+                    "message": entry.message,
+                    "final_analysis": entry.final_analysis,
+                }
 
-    async def _execution_started(
-        self, connection: sqlalchemy_asyncio.AsyncConnection, entry: entries.ExecutionStarted
-    ) -> None:
-        row = {
-            "investigation": self._claim.investigation,
-            "stage": entry.stage,
-            "id": entry.execution,
-            "agent": _agent.dump_python(entry.agent, mode="json"),
-            "tools": _tools.dump_python(entry.tools, mode="json"),
-            "opening": len(entry.messages),
-        }
-        await connection.execute(tables.executions.insert(), row)
-        keys = {"investigation": row["investigation"], "stage": entry.stage, "execution": entry.execution}
-        await connection.execute(tables.messages.insert(), _message_rows(keys, 0, entry.messages))
-
-    async def _model_called(
-        self, connection: sqlalchemy_asyncio.AsyncConnection, entry: entries.Answered | entries.Unanswered
-    ) -> None:
+    def _model_called(self, entry: entries.Answered | entries.Unanswered) -> dict[str, Any]:
         log = self.record.execution(entry.execution).log
         added = len(entry.messages) - 1 if isinstance(entry, entries.Answered) else 0
         failure = entry.failure if isinstance(entry, entries.Unanswered) else None
         usage = entry.call.usage
-        row = {
+        return {
             **self._keys(entry.execution),
             "position": len(messages.answers(log)),
             "provider": entry.call.provider,
@@ -194,20 +174,99 @@ class PgJournal:
             "failure": failure.kind if failure else None,
             "failure_text": failure.text if failure else None,
         }
-        await connection.execute(tables.llm_interactions.insert(), row)
 
-    async def _append(
-        self, connection: sqlalchemy_asyncio.AsyncConnection, execution: str, added: Iterable[messages.Message]
-    ) -> None:
-        start = _count(self.record.execution(execution).log)
-        await connection.execute(tables.messages.insert(), _message_rows(self._keys(execution), start, added))
+    def _added(
+        self, entry: entries.Answered | entries.ToolsAnswered, added: Iterable[messages.Message]
+    ) -> list[dict[str, Any]]:
+        start = _count(self.record.execution(entry.execution).log)
+        return _message_rows(self._keys(entry.execution), start, added)
 
     def _keys(self, execution: str) -> dict[str, Any]:
         stage = self.record.execution(execution).started.stage
-        return {"investigation": self._claim.investigation, "stage": stage, "execution": execution}
+        return {"stage": stage, "execution": execution}
 
     def _where(self, action: str) -> dict[str, object]:
         return {"action": action, "investigation": self._claim.investigation}
+
+
+_EXECUTION_ENDED = text(f"""
+  WITH {work.FENCED}, ended AS (
+    UPDATE executions SET ended_at = now(), outcome = :outcome, error = :error
+    FROM fenced WHERE executions.investigation = fenced.investigation AND id = :execution
+  )
+  SELECT investigation FROM fenced
+""")  # noqa: S608 - one text in another
+
+_STAGE_ENDED = text(f"""
+  WITH {work.FENCED}, ended AS (
+    UPDATE stages SET ended_at = now(), outcome = :outcome, message = :message
+    FROM fenced WHERE stages.investigation = fenced.investigation AND name = :stage
+  )
+  SELECT investigation FROM fenced
+""")  # noqa: S608 - as above
+
+_INVESTIGATION_ENDED = text(f"""
+  WITH {work.FENCED}, ended AS (
+    UPDATE investigations
+    SET ended_at = now(), ending = :ending, reason = :reason, message = :message, final_analysis = :final_analysis
+    FROM fenced WHERE id = fenced.investigation
+  )
+  SELECT investigation FROM fenced
+""")  # noqa: S608 - as above
+
+
+def _adding(rows: Mapping[Table, Sequence[Mapping[str, Any]]]) -> tuple[TextClause, dict[str, Any]]:
+    """A statement that adds rows to some tables, if the fence lets it; and their values, an array a column."""
+    values = {
+        f"{table.name}_{column.name}": [_value(column, row) for row in added]
+        for table, added in rows.items()
+        for column in _columns(table)
+    }
+    return _insertion(tuple(rows)), values
+
+
+@functools.cache
+def _insertion(added_to: tuple[Table, ...]) -> TextClause:
+    parts = [work.FENCED]
+    for table in added_to:
+        columns = ", ".join(column.name for column in _columns(table))
+        arrays = ", ".join(
+            f"CAST(:{table.name}_{column.name} AS {column.type.compile(_DIALECT)}[])" for column in _columns(table)
+        )
+        parts.append(f"""
+  {table.name}_added AS (
+    INSERT INTO {table.name} (investigation, {columns})
+    SELECT investigation, added.* FROM fenced, unnest({arrays}) AS added({columns})
+  )""")  # noqa: S608 - names of our own tables
+    return text(f"WITH {','.join(parts)} SELECT investigation FROM fenced")  # noqa: S608 - as above
+
+
+@functools.cache
+def _columns(table: Table) -> tuple[Column[Any], ...]:
+    """What a commit says of a row: the investigation is the fence's, moments and what comes later are not said."""
+    return tuple(
+        column
+        for column in table.c
+        if column.name != "investigation" and column.server_default is None and column.name not in _LATER
+    )
+
+
+def _value(column: Column[Any], row: Mapping[str, Any]) -> Any:
+    value = row[column.name]
+    # As text, and in a column's own array: JSON functions would refuse an escaped NUL.
+    return json.dumps(value) if isinstance(column.type, JSON) and value is not None else value
+
+
+def _execution_started(entry: entries.ExecutionStarted) -> dict[Table, list[dict[str, Any]]]:
+    row = {
+        "stage": entry.stage,
+        "id": entry.execution,
+        "agent": _agent.dump_python(entry.agent, mode="json"),
+        "tools": _tools.dump_python(entry.tools, mode="json"),
+        "opening": len(entry.messages),
+    }
+    keys = {"stage": entry.stage, "execution": entry.execution}
+    return {tables.executions: [row], tables.messages: _message_rows(keys, 0, entry.messages)}
 
 
 def _count(log: messages.Log) -> int:
@@ -235,22 +294,26 @@ def _message_rows(keys: dict[str, Any], start: int, added: Iterable[messages.Mes
 
 async def load(database: databases.Database, claim: work.Claim) -> record.Record:
     """Fold what is stored of the claimed investigation into a record."""
+    table = tables.investigations
+    facts_of = select(table).where(table.c.id == claim.investigation)
+    if claim.commits == 0:
+        async with database.single() as connection:
+            return record.Record(subject=_subject((await connection.execute(facts_of)).one()))
     async with database.begin() as connection:
         rows = {
-            table.name: list(
+            rows_of.name: list(
                 await connection.execute(
-                    select(table).where(table.c.investigation == claim.investigation).order_by(*order)
+                    select(rows_of).where(rows_of.c.investigation == claim.investigation).order_by(*order)
                 )
             )
-            for table, order in (
+            for rows_of, order in (
                 (tables.stages, [tables.stages.c.position]),
                 (tables.executions, [tables.executions.c.started_at]),
                 (tables.messages, [tables.messages.c.position]),
                 (tables.llm_interactions, [tables.llm_interactions.c.position]),
             )
         }
-        table = tables.investigations
-        facts = (await connection.execute(select(table).where(table.c.id == claim.investigation))).one()
+        facts = (await connection.execute(facts_of)).one()
     so_far = record.Record(subject=_subject(facts))
     for row in rows["stages"]:
         executions = {

@@ -27,13 +27,14 @@ RECONNECT_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
+_SEND = text("SELECT pg_notify(:channel, :payload)")
+
+
 async def send(database: databases.Database, channel: str, payload: str = "") -> None:
     """Hint on `channel`. A database that is down costs the hint, not the caller: what it tells of is committed."""
     try:
-        async with database.begin() as connection:
-            await connection.execute(
-                text("SELECT pg_notify(:channel, :payload)"), {"channel": channel, "payload": payload}
-            )
+        async with database.single() as connection:
+            await connection.execute(_SEND, {"channel": channel, "payload": payload})
     except databases.StoreDownError as error:
         log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": channel})
 

@@ -15,7 +15,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import func, text
+import sqlalchemy
+from sqlalchemy import func, literal, select, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
@@ -71,19 +72,36 @@ async def admit(
     StoreDownError means that nothing was kept.
     """
     identity = UUID(subject.metadata.uid)
-    async with database.begin() as connection:
+    inline = subject.spec.alert_data_ref is None
+    async with database.single() if inline else database.begin() as connection:
         data, verdict = await _alert_data(connection, subject, verdict, mask=mask)
         facts = _facts(subject, data, mask=mask) | _verdict(verdict)
-        insert = postgresql.insert(tables.investigations).values(**facts).on_conflict_do_nothing(index_elements=["id"])
-        added = (await connection.execute(insert.returning(tables.investigations.c.id))).first() is not None
-        if added:
-            state = "ended" if isinstance(verdict, Refusal) else "queued"
-            await connection.execute(tables.work.insert().values(investigation=identity, state=state))
-            await _identify(connection, subject)
+        added = (await connection.execute(_admission(subject, facts))).first() is not None
     if added:
-        await notify.send(database, notify.STATUS, str(identity))
         await notify.send(database, notify.WORK)
+        await notify.send(database, notify.STATUS, str(identity))
     return added
+
+
+def _admission(subject: investigations.AlertInvestigation, facts: dict[str, Any]) -> sqlalchemy.Executable:
+    """All rows of an admission as one statement; it returns a row, or none where the investigation is there already."""
+    insert = postgresql.insert(tables.investigations).values(**facts).on_conflict_do_nothing(index_elements=["id"])
+    added = insert.returning(tables.investigations.c.id).cte("added")
+    state = "ended" if "ending" in facts else "queued"
+    queued = tables.work.insert().from_select(["investigation", "state"], select(added.c.id, literal(state)))
+    statement = select(added.c.id).add_cte(queued.cte("queued"))
+    if subject.spec.fingerprint is None or subject.spec.starts_at is None:
+        return statement
+    episode = select(
+        added.c.id,
+        literal(subject.metadata.namespace),
+        literal(subject.spec.fingerprint),
+        literal(naming.milliseconds(subject.spec.starts_at)),
+    )
+    identified = postgresql.insert(tables.identities).from_select(
+        ["investigation", "namespace", "fingerprint", "starts_ms"], episode
+    )
+    return statement.add_cte(identified.on_conflict_do_nothing().cte("identified"))
 
 
 async def _alert_data(
@@ -138,19 +156,6 @@ def _verdict(verdict: chains.AgentChain | Refusal) -> dict[str, Any]:
     }
 
 
-async def _identify(connection: sqlalchemy_asyncio.AsyncConnection, subject: investigations.AlertInvestigation) -> None:
-    spec = subject.spec
-    if spec.fingerprint is None or spec.starts_at is None:
-        return
-    insert = postgresql.insert(tables.identities).values(
-        namespace=subject.metadata.namespace,
-        fingerprint=spec.fingerprint,
-        starts_ms=naming.milliseconds(spec.starts_at),
-        investigation=UUID(subject.metadata.uid),
-    )
-    await connection.execute(insert.on_conflict_do_nothing())
-
-
 _CLAIM = text("""
   WITH next AS (
     SELECT investigation FROM work
@@ -173,7 +178,7 @@ _CLAIM = text("""
 
 async def claim(database: databases.Database, *, owner: UUID, lease: timedelta) -> Claim | None:
     """Take the investigation that waits longest, for `owner` (a process) and for `lease`; None when none waits."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         row = (await connection.execute(_CLAIM, {"owner": owner, "lease": lease})).one_or_none()
     if row is None:
         return None
@@ -191,7 +196,7 @@ async def claim(database: databases.Database, *, owner: UUID, lease: timedelta) 
 
 async def admitted(database: databases.Database, investigation: UUID) -> bool:
     """Whether the investigation has been admitted, or refused."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         found = await connection.scalar(
             text("SELECT 1 FROM work WHERE investigation = :investigation"), {"investigation": investigation}
         )
@@ -200,14 +205,14 @@ async def admitted(database: databases.Database, investigation: UUID) -> bool:
 
 async def queued(database: databases.Database) -> int:
     """How many investigations wait for a worker."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         count: int = await connection.scalar(text("SELECT count(*) FROM work WHERE state = 'queued'"))
         return count
 
 
 async def observe(database: databases.Database, investigation: UUID, *, generation: int) -> None:
     """Note that this generation of the object has been seen."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         await connection.execute(
             text("""
               WITH seen AS (
@@ -290,7 +295,7 @@ CANCELLED_MESSAGES: dict[Cancellation, str] = {
 
 async def release(database: databases.Database, claim: Claim) -> None:
     """Give a claim back unfinished, without counting it as an attempt: another worker may go on at once."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         await connection.execute(
             text("""
               UPDATE work SET state = 'queued', token = NULL, lease_until = NULL, seq = seq + 1,
@@ -313,7 +318,7 @@ class Open:
 
 async def open_in(database: databases.Database, *, namespace: str) -> list[Open]:
     """The investigations of a namespace that have not ended."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         rows = await connection.execute(
             text("""
               SELECT id, name FROM work JOIN investigations ON id = investigation
@@ -326,7 +331,7 @@ async def open_in(database: databases.Database, *, namespace: str) -> list[Open]
 
 async def unprojected(database: databases.Database, *, limit: int) -> list[UUID]:
     """Investigations whose status in the cluster is older than the store, the longest waiting first."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         rows = await connection.execute(
             text("SELECT investigation FROM work WHERE projected_seq < seq ORDER BY queued_at LIMIT :limit"),
             {"limit": limit},
@@ -336,7 +341,7 @@ async def unprojected(database: databases.Database, *, limit: int) -> list[UUID]
 
 async def projected(database: databases.Database, investigation: UUID, *, seq: int) -> None:
     """Note that the status in the cluster shows everything up to `seq`."""
-    async with database.begin() as connection:
+    async with database.single() as connection:
         await connection.execute(
             text("""
               UPDATE work SET projected_seq = :seq WHERE investigation = :investigation AND projected_seq < :seq
@@ -345,24 +350,22 @@ async def projected(database: databases.Database, investigation: UUID, *, seq: i
         )
 
 
-async def fence(connection: sqlalchemy_asyncio.AsyncConnection, claim: Claim, *, commits: int, state: str) -> bool:
-    """Lock the row, count one commit and set `state`, if `claim` still holds and `commits` is the count so far."""
-    result = await connection.execute(
-        text("""
-          UPDATE work SET seq = seq + 1, commits = commits + 1, fruitless = 0, state = :state
-          WHERE investigation = :investigation AND token = :token AND commits = :commits AND state = 'running'
-        """),
-        {"investigation": claim.investigation, "token": claim.token, "commits": commits, "state": state},
-    )
-    return result.rowcount == 1
+FENCED = """
+  fenced AS (
+    UPDATE work SET seq = seq + 1, commits = commits + 1, fruitless = 0, state = :state
+    WHERE investigation = :investigation AND token = :token AND commits = :commits AND state = 'running'
+    RETURNING investigation
+  )"""
+"""A part of a statement (`WITH`): locks the row, counts one commit and sets `state`, if the claim of `token` still
+holds and `commits` is the count so far. Else `fenced` has no row, and what is joined with it does nothing."""
+
+_COMMITS = text("SELECT commits FROM work WHERE investigation = :investigation AND token = :token")
 
 
 async def commits(connection: sqlalchemy_asyncio.AsyncConnection, claim: Claim) -> int | None:
     """The number of commits so far, if `claim` still holds."""
-    count: int | None = await connection.scalar(
-        text("SELECT commits FROM work WHERE investigation = :investigation AND token = :token"),
-        {"investigation": claim.investigation, "token": claim.token},
-    )
+    held = {"investigation": claim.investigation, "token": claim.token}
+    count: int | None = await connection.scalar(_COMMITS, held)
     return count
 
 
