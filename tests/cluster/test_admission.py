@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,6 @@ from tarsy.store import database as databases
 from tarsy.store import history, journal, work
 from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
-
-
-@pytest.fixture
-async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
-    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
-    yield cluster
-    await cluster.close()
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[databases.Database]:
-    database = databases.Database(database_url)
-    await database.migrate()
-    yield database
-    await database.close()
 
 
 def reconciler(cluster: client.Cluster, database: databases.Database) -> investigations.Reconciler:

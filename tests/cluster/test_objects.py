@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,6 @@ from tarsy_dev import children, proxy
 from tarsy_dev.controlplane import ControlPlane, KubectlError
 
 NOW = datetime(2026, 11, 22, 0, 14, 47, 535061, tzinfo=UTC)
-
-
-@pytest.fixture
-async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
-    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
-    yield cluster
-    await cluster.close()
 
 
 def manifest(namespace: str, **spec: str) -> dict[str, Any]:

@@ -39,21 +39,6 @@ CALL = entries.ModelCall(
 REFUSAL = work.Refusal(reason="ChainNotFound", message="No chain found for alert type 'x'. Available alert types: none")
 
 
-@pytest.fixture
-async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
-    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
-    yield cluster
-    await cluster.close()
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[databases.Database]:
-    database = databases.Database(database_url)
-    await database.migrate()
-    yield database
-    await database.close()
-
-
 @contextlib.asynccontextmanager
 async def projecting(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[projector.Projector]:
     running = projector.Projector(cluster=cluster, database=database)

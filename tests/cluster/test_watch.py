@@ -21,13 +21,6 @@ from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
 
 
-@pytest.fixture
-async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
-    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
-    yield cluster
-    await cluster.close()
-
-
 def create(plane: ControlPlane, namespace: str, name: str) -> Any:
     """Create an investigation with kubectl; the object as the API server has it."""
     manifest = {

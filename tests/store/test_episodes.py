@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -22,14 +21,6 @@ CHAIN = chain.AgentChain(
     metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
     spec=chain.Spec(alert_types=["kubernetes"], stages=[chain.Stage(name="analysis", agent="KubernetesAgent")]),
 )
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[databases.Database]:
-    database = databases.Database(database_url)
-    await database.migrate()
-    yield database
-    await database.close()
 
 
 def subject(

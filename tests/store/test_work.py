@@ -30,14 +30,6 @@ CHAIN = chain.AgentChain(
 )
 
 
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[databases.Database]:
-    database = databases.Database(database_url)
-    await database.migrate()
-    yield database
-    await database.close()
-
-
 def an_investigation() -> investigation.AlertInvestigation:
     return investigation.AlertInvestigation(
         metadata=base.ObjectMeta(name="web-crash", namespace="tarsy", uid=str(uuid.uuid4()), generation=1),

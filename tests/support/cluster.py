@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tarsy.kube import client
 from tarsy_dev import assets, controlplane, tools
 
 
@@ -44,3 +45,11 @@ def namespace(plane: controlplane.ControlPlane) -> Iterator[str]:
     plane.create_namespace(name)
     yield name
     plane.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+async def cluster(plane: controlplane.ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
+    """The product's client of the test's namespace."""
+    cluster = await client.connect(plane.kubeconfig(namespace=namespace))
+    yield cluster
+    await cluster.close()

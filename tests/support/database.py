@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from tarsy.store import database as databases
 from tarsy_dev import postgres as launcher
 
 
@@ -20,3 +21,12 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Serv
 def database_url(postgres: launcher.Server) -> str:
     """The URL (postgresql://...) of a fresh, empty database."""
     return postgres.create_database(f"test_{secrets.token_hex(4)}")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[databases.Database]:
+    """A database of the test's own, at the newest schema."""
+    database = databases.Database(database_url)
+    await database.migrate()
+    yield database
+    await database.close()

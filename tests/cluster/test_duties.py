@@ -1,0 +1,130 @@
+"""The resync: what the watch missed is found, and what looks like a mistake of ours stops nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+from tarsy.config import check, platform
+from tarsy.controller import duties, investigations
+from tarsy.kube import client
+from tarsy.resources import base, investigation
+from tarsy.store import database as databases
+from tarsy.store import duties as leases
+from tarsy.store import history
+from tarsy_dev.controlplane import ControlPlane
+
+AGENTS = {"KubernetesAgent": platform.Agent()}
+PROVIDERS = {"only": platform.GoogleProvider(type="google", model="gemini-2.5-flash")}
+PLATFORM = platform.Platform(defaults=platform.Defaults(llm_provider="only"), llm_providers=PROVIDERS, agents=AGENTS)
+
+
+class World:
+    """Objects of the test's namespace, and the duties that keep the store in step with them."""
+
+    def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
+        self._plane = plane
+        self._namespace = cluster.namespace
+        self._database = database
+        judge = check.Judge(platform=PLATFORM, unusable_providers={})
+        self.reconciler = investigations.Reconciler(
+            cluster=cluster, database=database, judge=judge, mask=str, workers=2
+        )
+        self.duties = duties.Duties(cluster=cluster, database=database, reconciler=self.reconciler, owner=UUID(int=1))
+
+    def create(self, kind: str, name: str, spec: dict[str, object]) -> str:
+        """Create an object; its uid."""
+        manifest = {"apiVersion": base.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        made = self._plane.kubectl(
+            "create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=self._namespace
+        )
+        return str(json.loads(made)["metadata"]["uid"])
+
+    def investigate(self, name: str) -> str:
+        return self.create(investigation.KIND, name, {"alertType": "kubernetes", "alertData": "web-0 restarts"})
+
+    def delete(self, name: str) -> None:
+        self._plane.kubectl("delete", "inv", name, namespace=self._namespace)
+
+    async def ending(self, uid: str) -> str | None:
+        """How it has ended, or None; "unknown" where it was never admitted."""
+        found = await history.summary(self._database, UUID(uid))
+        return found.ending if found else "unknown"
+
+    async def until(self, uid: str, ending: str | None) -> None:
+        async with asyncio.timeout(20):
+            while await self.ending(uid) != ending:
+                pass  # the read itself gives way to the others
+
+
+@pytest.fixture
+async def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> AsyncIterator[World]:
+    world = World(plane, cluster, database)
+    world.create(
+        "AgentChain",
+        "pod-crash",
+        {"alertTypes": ["kubernetes"], "stages": [{"name": "analysis", "agent": "KubernetesAgent"}]},
+    )
+    reconciling = asyncio.create_task(world.reconciler.run())
+    yield world
+    reconciling.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reconciling
+
+
+async def test_what_no_watch_told_of_is_admitted_and_what_is_gone_is_cancelled(world: World) -> None:
+    kept, gone = world.investigate("kept"), world.investigate("gone")
+    await world.duties.resync()
+    for uid in (kept, gone):
+        await world.until(uid, None)
+    world.delete("gone")
+    await world.duties.resync()
+    await world.until(gone, "Cancelled")
+    assert await world.ending(kept) is None
+
+
+async def test_when_much_is_missing_at_once_nothing_is_cancelled_and_the_alarm_is_raised(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    uids = {f"crash-{number}": world.investigate(f"crash-{number}") for number in range(duties.HARMLESS_ABSENCES + 1)}
+    await world.duties.resync()
+    for uid in uids.values():
+        await world.until(uid, None)
+    for name in uids:
+        world.delete(name)
+    with caplog.at_level(logging.CRITICAL):
+        await world.duties.resync()
+    assert [record.__dict__["action"] for record in caplog.records] == ["resync_alarm"]
+    assert [await world.ending(uid) for uid in uids.values()] == [None] * len(uids)
+
+
+async def test_a_database_of_another_cluster_is_left_alone(
+    world: World, database: databases.Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    await leases.remember_cluster(database, "another cluster's uid")
+    uid = world.investigate("here")
+    with caplog.at_level(logging.CRITICAL):
+        await world.duties.resync()
+    assert [record.__dict__["action"] for record in caplog.records] == ["other_cluster"]
+    assert await world.ending(uid) == "unknown"
+
+
+async def test_a_cancel_by_spec_reaches_the_store_and_the_generation_is_noted(
+    world: World, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    uid = world.investigate("web-crash")
+    await world.duties.resync()
+    await world.until(uid, None)
+    plane.kubectl(
+        "patch", "inv", "web-crash", "--type=merge", '--patch={"spec":{"cancel":true}}', namespace=cluster.namespace
+    )
+    await world.duties.resync()
+    await world.until(uid, "Cancelled")
+    found = await history.summary(database, UUID(uid))
+    assert found is not None
+    assert (found.generation, found.reason) == (2, "CancelledByUser")
