@@ -54,8 +54,10 @@ class Server:
                 await self._connected()
                 backoff = FIRST_BACKOFF
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                self.problem = messages.storable(f"cannot be reached: {_innermost(error)}"[:PROBLEM_MAX])
-                log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
+                problem = messages.storable(f"cannot be reached: {_innermost(error)}"[:PROBLEM_MAX])
+                if problem != self.problem:  # said once, not with each of many attempts
+                    log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
+                self.problem = problem
             self.tried.set()
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, LONGEST_BACKOFF)
