@@ -50,7 +50,9 @@ async def let_leases_pass(database: databases.Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "reason"), [("user", "CancelledByUser"), ("deleted", "ObjectDeleted")], ids=["user", "deleted"]
+    ("why", "reason"),
+    [("user", "CancelledByUser"), ("deleted", "ObjectDeleted"), ("resolved", "AlertResolved")],
+    ids=["user", "deleted", "resolved"],
 )
 async def test_a_queued_one_ends_at_once(database: databases.Database, why: work.Cancellation, reason: str) -> None:
     identity = await admit(database)
@@ -58,6 +60,7 @@ async def test_a_queued_one_ends_at_once(database: databases.Database, why: work
     found = await summary(database, identity)
     assert (found.state, found.ending, found.reason) == ("ended", "Cancelled", reason)
     assert found.ended_at is not None
+    assert found.message == work.CANCELLED_MESSAGES[why]
     assert await work.claim(database, owner=OWNER, lease=LEASE) is None
     assert not await work.cancel(database, identity, why="user")
 
@@ -107,18 +110,16 @@ async def test_the_sweep_leaves_a_taken_over_run_alone(database: databases.Datab
     assert await work.claim(database, owner=OTHER, lease=LEASE) is not None
 
 
+async def test_a_cancelled_one_ends_when_its_worker_shuts_down_and_gives_it_back(database: databases.Database) -> None:
+    identity = await admit(database)
+    claim = await claimed(database)
+    await work.cancel(database, identity, why="user")
+    await work.release(database, claim)
+    assert (await summary(database, identity)).ending == "Cancelled"
+
+
 async def test_an_unknown_or_ended_one_cannot_be_cancelled(database: databases.Database) -> None:
     assert not await work.cancel(database, uuid.uuid4(), why="user")
-
-
-async def test_a_later_generation_is_shown_in_the_status(database: databases.Database) -> None:
-    identity = await admit(database)
-    before = await summary(database, identity)
-    await work.observe(database, identity, generation=2)
-    await work.observe(database, identity, generation=1)
-    after = await summary(database, identity)
-    assert after.generation == 2
-    assert after.seq == before.seq + 1
 
 
 async def test_a_duty_is_one_process_s_until_its_lease_has_passed(database: databases.Database) -> None:

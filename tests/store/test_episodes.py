@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 from uuid import UUID
 
 import pytest
@@ -57,6 +58,12 @@ async def repeat(
         cooldown=COOLDOWN,
     )
     return known.investigation if known else None
+
+
+async def resolve(
+    database: databases.Database, *, fingerprint: str = FINGERPRINT, starts_at: datetime = START
+) -> episodes.Known | None:
+    return await episodes.resolved(database, namespace="tarsy", fingerprint=fingerprint, starts_at=starts_at)
 
 
 async def execute(database: databases.Database, statement: str, **values: timedelta) -> None:
@@ -133,14 +140,50 @@ async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database
     await admit(database)
     await end(database, ago=timedelta(days=1))
     newest = await admit(database, starts_at=START + timedelta(days=1))
-    known = await episodes.resolved(database, namespace="tarsy", fingerprint=FINGERPRINT)
+    known = await resolve(database, starts_at=START + timedelta(days=1))
     assert known is not None
     assert known.investigation == newest
     found = await history.summary(database, newest)
     assert found is not None
     assert found.alert_status == "resolved"
     assert await work.unprojected(database, limit=10)
-    assert await episodes.resolved(database, namespace="tarsy", fingerprint="19da250ce641f6cc") is None
+    assert await resolve(database, fingerprint="19da250ce641f6cc") is None
+
+
+async def test_the_late_word_of_an_old_episode_s_end_leaves_the_next_one_firing(database: databases.Database) -> None:
+    first = await admit(database)
+    await end(database, ago=timedelta(days=1))
+    second = await admit(database, starts_at=START + timedelta(days=1))
+    known = await resolve(database, starts_at=START + timedelta(hours=1))
+    assert known is not None
+    assert known.investigation == first
+    found = await history.summary(database, second)
+    assert found is not None
+    assert found.alert_status == "firing"
+    assert await resolve(database, starts_at=START - timedelta(hours=1)) is None
+
+
+@pytest.mark.parametrize(("on_resolved", "ending"), [("Continue", None), ("Cancel", "Cancelled")])
+async def test_its_chain_says_what_becomes_of_an_investigation_whose_alert_resolves(
+    database: databases.Database, on_resolved: Literal["Continue", "Cancel"], ending: str | None
+) -> None:
+    spec = CHAIN.spec.model_copy(update={"on_resolved": on_resolved})
+    one = subject()
+    await work.admit(database, one, CHAIN.model_copy(update={"spec": spec}), mask=str)
+    await resolve(database)
+    found = await history.summary(database, UUID(one.metadata.uid))
+    assert found is not None
+    assert found.ending == ending
+
+
+async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembered_anew(
+    database: databases.Database,
+) -> None:
+    await admit(database)
+    await execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
+    again = await admit(database)
+    await end(database, ago=timedelta(hours=1))
+    assert await repeat(database) == again
 
 
 async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: databases.Database) -> None:

@@ -122,6 +122,21 @@ def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_re
     assert error.value.problem == check.Problem(reason="ChainNotReady", message=f"Chain 'mine' is not ready: {message}")
 
 
+def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(judge: check.Judge) -> None:
+    mine, other = make_chain("mine", "X"), make_chain("other", "Y", uid="2")
+    assert judge.chain_named("mine", [other, mine]) is mine
+    with pytest.raises(check.UnservedError) as error:
+        judge.chain_named("third", [other, mine])
+    message = "No chain is named 'third'. Available chains: mine, other"
+    assert error.value.problem == check.Problem(reason="ChainNotFound", message=message)
+
+
+def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(judge: check.Judge) -> None:
+    older, younger = make_chain("older", "X", age=1), make_chain("younger", "X")
+    with pytest.raises(check.UnservedError, match="Chain 'younger' is not ready: Alert type 'X' conflict"):
+        judge.chain_named("younger", [older, younger])
+
+
 def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(judge: check.Judge) -> None:
     mine = make_chain("mine", "A")
     look = mine.spec.stages[0]

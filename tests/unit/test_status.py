@@ -38,6 +38,7 @@ QUEUED = history.Summary(
     projected_seq=0,
     generation=2,
     state="queued",
+    suspend=False,
     stage_names=("look", "think", "tell"),
     stages=(),
     admitted_at=ADMITTED,
@@ -85,6 +86,14 @@ CASES: dict[str, tuple[history.Summary, Row]] = {
     "claimed": (replace(RUNNING, stages=()), ("Running", GOING, "0/3", None, "Pending Pending Pending")),
     "running": (RUNNING, ("Running", GOING, "1/3", "think", "Completed Running Pending")),
     "given back": (replace(RUNNING, state="queued"), ("Queued", GOING, "1/3", "think", "Completed Running Pending")),
+    "suspended": (
+        replace(RUNNING, state="queued", suspend=True),
+        ("Suspended", GOING, "1/3", "think", "Completed Running Pending"),
+    ),
+    "to be suspended after the call under way": (
+        replace(RUNNING, suspend=True),
+        ("Running", GOING, "1/3", "think", "Completed Running Pending"),
+    ),
     "cancelling": (
         replace(RUNNING, cancel="user"),
         ("Cancelling", GOING, "1/3", "think", "Completed Running Pending"),

@@ -186,7 +186,10 @@ class Intake:
 
     async def _resolve(self, alert: alertmanager.Alert, alertname: str) -> Outcome:
         found = await episodes.resolved(
-            self.database, namespace=self.cluster.namespace, fingerprint=manifest.fingerprint(alert)
+            self.database,
+            namespace=self.cluster.namespace,
+            fingerprint=manifest.fingerprint(alert),
+            starts_at=alert.starts_at,
         )
         if found is None:
             return Outcome(alertname=alertname, outcome="ignored", reason="resolved, and it was never investigated")

@@ -76,10 +76,15 @@ class Judge:
                 f"No chain found for alert type '{alert_type}'. Available alert types: {', '.join(types) or 'none'}"
             )
             raise UnservedError(Problem(reason="ChainNotFound", message=message))
-        if problem := judgements[taker.metadata.uid].problem:
-            message = f"Chain '{taker.metadata.name}' is not ready: {problem.message}"
-            raise UnservedError(Problem(reason="ChainNotReady", message=message))
-        return taker
+        return _ready(taker, judgements)
+
+    def chain_named(self, name: str, known: Iterable[chains.AgentChain]) -> chains.AgentChain:
+        """The chain of that name, if it is ready; an UnservedError says why it cannot be had."""
+        candidates = {chain.metadata.name: chain for chain in known}
+        if name not in candidates:
+            message = f"No chain is named '{name}'. Available chains: {', '.join(sorted(candidates)) or 'none'}"
+            raise UnservedError(Problem(reason="ChainNotFound", message=message))
+        return _ready(candidates[name], self.judge(candidates.values()))
 
     def _references(self, chain: chains.AgentChain) -> Problem | None:
         problems = []
@@ -97,6 +102,13 @@ class Judge:
             return None
         messages = dict.fromkeys(problem.message for problem in problems)
         return Problem(reason=problems[0].reason, message="; ".join(messages))
+
+
+def _ready(chain: chains.AgentChain, judgements: Mapping[str, Judgement]) -> chains.AgentChain:
+    if problem := judgements[chain.metadata.uid].problem:
+        message = f"Chain '{chain.metadata.name}' is not ready: {problem.message}"
+        raise UnservedError(Problem(reason="ChainNotReady", message=message))
+    return chain
 
 
 def _age(chain: chains.AgentChain) -> tuple[str, str]:

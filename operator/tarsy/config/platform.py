@@ -138,6 +138,8 @@ class Queue(Part):
 
     slots: Annotated[int, Field(ge=1)] = 50
     """Investigations that one process runs at once."""
+    max_running: Annotated[int, Field(ge=0)] = 0
+    """Investigations that all processes run at once; 0 is no limit but their slots."""
     lease: Duration = Field(default="20s", validate_default=True)
     """How long a silent process keeps its investigations."""
     heartbeat: Duration = Field(default="5s", validate_default=True)

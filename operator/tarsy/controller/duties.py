@@ -1,4 +1,4 @@
-"""What one replica does for all: the sweep, and the resync of store and cluster.
+"""What one replica does for all: the sweep, the resync of store and cluster, and the end of what has had its time.
 
 A watch that was away has missed deletes, and nobody reports them again. The resync lists the metadata of what there is,
 has everything new reconciled, and has what is missing looked at by a live read: an absence from a list proves nothing,
@@ -16,11 +16,12 @@ from uuid import UUID
 from tarsy.controller import investigations
 from tarsy.kube import client, objects, watch
 from tarsy.store import database as databases
-from tarsy.store import duties, work
+from tarsy.store import duties, retention, work
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
-"""The sweep is done in each pass, the resync in every third: every 15 s."""
+"""Sweep and expiry are done in each pass, the resync in every third: every 15 s."""
+EXPIRED_AT_ONCE = 100
 LEASE = timedelta(seconds=15)
 ALARMING_SHARE = 0.2
 HARMLESS_ABSENCES = 5
@@ -52,6 +53,7 @@ class Duties:
             try:
                 if await duties.take(self._database, "controller", owner=self._owner, lease=LEASE):
                     await self._sweep()
+                    await self._expire()
                     if passes % RESYNC_PASSES == 0:
                         await self.resync()
                     passes += 1
@@ -62,6 +64,17 @@ class Duties:
     async def _sweep(self) -> None:
         if stranded := await work.sweep(self._database):
             log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
+
+    async def _expire(self) -> None:
+        """Delete the objects that have had their time; what the store knows of them stays."""
+        namespace = self._cluster.namespace
+        for one in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
+            outcome = await objects.delete_investigation(
+                self._cluster, namespace=namespace, name=one.name, uid=str(one.id), generation=one.generation
+            )
+            if outcome == "gone":
+                await retention.gone(self._database, one.id)
+                log.info("%s/%s expired", namespace, one.name, extra={"action": "expired", "investigation": one.id})
 
     async def resync(self) -> None:
         """Have reconciled what differs between the namespace and the store."""

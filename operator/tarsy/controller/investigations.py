@@ -18,7 +18,7 @@ from tarsy.kube import client, objects, watch
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.store import retention, work
 
 CHAIN_GRACE = 10.0
 """Seconds that an investigation waits for its chain: `kubectl apply -f` may bring both, in any order."""
@@ -71,11 +71,12 @@ class Reconciler:
         found = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
         if found is None or found.metadata.uid != key.uid:
             await work.cancel(self._database, UUID(key.uid), why="deleted")
+            await retention.gone(self._database, UUID(key.uid))
             self._reconciled.pop(key.uid, None)
             return
         if not await work.admitted(self._database, UUID(key.uid)):
             await work.admit(self._database, found, await self._verdict(found), mask=self._mask)
-        await work.observe(self._database, UUID(key.uid), generation=found.metadata.generation)
+        await work.observe(self._database, found)
         if found.spec.cancel:
             await work.cancel(self._database, UUID(key.uid), why="user")
         self._reconciled[key.uid] = found.metadata.generation
@@ -83,6 +84,8 @@ class Reconciler:
     async def _verdict(self, found: investigation.AlertInvestigation) -> chains.AgentChain | work.Refusal:
         candidates = await objects.list_chains(self._cluster, namespace=found.metadata.namespace)
         try:
+            if found.spec.chain_ref is not None:
+                return self._judge.chain_named(found.spec.chain_ref.name, candidates)
             return self._judge.chain_for(found.spec.alert_type, candidates)
         except check.UnservedError as error:
             if (left := CHAIN_GRACE - _age(found)) > 0 and not found.spec.cancel:

@@ -193,7 +193,7 @@ def _phase(found: history.Summary) -> investigation.Phase:
         case _, "running":
             return "Cancelling" if found.cancel else "Running"
         case _:
-            return "Queued"
+            return "Suspended" if found.suspend else "Queued"
 
 
 def _conditions(found: history.Summary) -> list[base.Condition]:

@@ -77,6 +77,32 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
     return Created(existed=True, found=found)
 
 
+async def delete_investigation(
+    cluster: client.Cluster, *, namespace: str, name: str, uid: str, generation: int
+) -> Literal["gone", "changed"]:
+    """Delete the object of that uid if its spec is still of that generation; "changed" if not."""
+    found = await get_investigation(cluster, namespace=namespace, name=name)
+    if found is None or found.metadata.uid != uid:
+        return "gone"
+    if found.metadata.generation != generation:
+        return "changed"
+    options = {"preconditions": {"uid": uid, "resourceVersion": found.metadata.resource_version}}
+    async with _errors():
+        try:
+            await kubernetes.CustomObjectsApi(cluster.api).delete_namespaced_custom_object(
+                **_kind(investigation.PLURAL),
+                namespace=namespace,
+                name=name,
+                body=kubernetes.V1DeleteOptions.model_validate(options),
+                _request_timeout=client.REQUEST_SECONDS,
+            )
+        except kubernetes.ApiException as error:
+            if error.status not in (404, 409):
+                raise
+            return "gone" if error.status == 404 else "changed"
+    return "gone"
+
+
 async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool = False) -> list[chain.AgentChain]:
     """The chains of one namespace, as they are now.
 

@@ -49,6 +49,7 @@ class ObjectMeta(BaseModel):
     namespace: str = ""
     uid: str = ""
     generation: int = 0
+    resource_version: str = ""
     creation_timestamp: str | None = None
 
 
@@ -62,6 +63,9 @@ AlertType = Annotated[str, Field(min_length=1, max_length=253)]
 """An alert type as labels spell it; an Alertmanager label value has no other rule."""
 
 Count = Annotated[int, Field(ge=0)]
+
+Seconds = Annotated[int, Field(ge=0, le=10 * 365 * 24 * 3600)]
+"""A time to live, ten years at most."""
 
 
 class Condition(Model):

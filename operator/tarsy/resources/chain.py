@@ -52,6 +52,14 @@ class Spec(base.Model):
         int | None,
         Field(ge=1, le=7 * 24 * 3600, description="Seconds from the first claim; 900 where nothing is said."),
     ] = None
+    on_resolved: Annotated[
+        Literal["Continue", "Cancel"],
+        Field(description="What becomes of a running investigation when its alert resolves."),
+    ] = "Continue"
+    ttl_seconds_after_finished: Annotated[
+        base.Seconds | None,
+        Field(description="How long ended investigations stay in the cluster; 7 days where nothing is said."),
+    ] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agents' servers; [] means none.")] = None
     stages: Annotated[
         list[Stage],

@@ -1,6 +1,7 @@
 """AlertInvestigation: one alert, investigated once.
 
-The spec never changes; the status is written by the projector alone, as a pure function of the store.
+The spec never changes, but for what stops it and how long it stays; the status is written by the projector alone, as a
+pure function of the store.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ ALERT_DATA_MAX = 64 * 1024
 """Characters of alert data that an object may hold."""
 
 Phase = Literal[
-    "Queued", "Running", "Cancelling", "Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"
+    "Queued",
+    "Running",
+    "Suspended",
+    "Cancelling",
+    "Completed",
+    "CompletedWithErrors",
+    "Failed",
+    "Cancelled",
+    "TimedOut",
 ]
 StagePhase = Literal["Pending", "Running", "Completed", "Failed", "Cancelled", "TimedOut"]
 
@@ -32,6 +41,12 @@ class AlertDataRef(base.Model):
 
     name: Annotated[str, Field(min_length=1, max_length=63, description="The reference that ingest gave out.")]
     size: Annotated[Count, Field(description="Bytes of UTF-8.")]
+
+
+class ChainRef(base.Model):
+    """A chain by name."""
+
+    name: base.Reference
 
 
 class Source(base.Model):
@@ -47,7 +62,7 @@ class Source(base.Model):
 class Spec(base.Model):
     """The alert."""
 
-    alert_type: Annotated[base.AlertType, Field(description="Chooses the chain.")]
+    alert_type: Annotated[base.AlertType, Field(description="Chooses the chain, unless chainRef does.")]
     alert_data: Annotated[
         str | None,
         Field(min_length=1, max_length=ALERT_DATA_MAX, description="The alert, as opaque text for the agents."),
@@ -55,7 +70,18 @@ class Spec(base.Model):
     alert_data_ref: Annotated[
         AlertDataRef | None, Field(description="Made by ingest for alerts that are too large for an object.")
     ] = None
+    chain_ref: Annotated[ChainRef | None, Field(description="Chooses the chain, whatever alert types it takes.")] = None
+    priority: Annotated[
+        int | None, Field(ge=-1000, le=1000, description="Of those that wait, the highest runs first; 0 by default.")
+    ] = None
     cancel: Annotated[bool | None, Field(description="true stops the investigation, for good.")] = None
+    suspend: Annotated[
+        bool | None,
+        Field(description="true keeps it from running: it stops after the call under way; false lets it go on."),
+    ] = None
+    ttl_seconds_after_finished: Annotated[
+        base.Seconds | None, Field(description="How long it stays in the cluster once it has ended; else the chain's.")
+    ] = None
     severity: Annotated[str | None, Field(max_length=63, description="As the alert says.")] = None
     runbook_url: Annotated[str | None, Field(max_length=2048, description="Told to the agents.")] = None
     source: Annotated[Source | None, Field(description="Where the alert came from.")] = None

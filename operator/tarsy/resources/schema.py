@@ -18,6 +18,7 @@ from tarsy.resources import base, chain, investigation
 JSON = dict[str, Any]
 
 _DROPPED = {"$defs", "title", "propertyNames", "examples"}
+_MUTABLE = ("cancel", "suspend", "ttlSecondsAfterFinished")
 _REFUSED = ("oneOf", "discriminator", "prefixItems", "patternProperties")
 
 
@@ -118,7 +119,7 @@ def alert_investigation() -> JSON:
     """The CRD of AlertInvestigation."""
     spec = of(investigation.Spec, at="spec")
     spec["x-kubernetes-validations"] = [
-        *(_immutable(field) for field in spec["properties"] if field != "cancel"),
+        *(_immutable(field) for field in spec["properties"] if field not in _MUTABLE),
         {
             "rule": "!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
             "message": "cancel cannot be taken back: create another investigation",

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql
 
 from tarsy.resources import naming
 from tarsy.store import database as databases
-from tarsy.store import notify, tables
+from tarsy.store import notify, tables, work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +73,39 @@ async def repeat(
     return Known(investigation=row.id, name=row.name)
 
 
-async def resolved(database: databases.Database, *, namespace: str, fingerprint: str) -> Known | None:
-    """Record that an alert is resolved, on the newest investigation of its fingerprint; None where there is none."""
-    async with database.begin() as connection:
+async def resolved(
+    database: databases.Database, *, namespace: str, fingerprint: str, starts_at: datetime
+) -> Known | None:
+    """Record that an episode is resolved, on the investigation that stands for it; None where there is none.
+
+    That is its own, else the last one before it that its repeats were counted on; never a later one: the word of an old
+    episode's end may come after the next has begun. Where its chain says so, it is cancelled.
+    """
+    async with database.single() as connection:
         row = (
             await connection.execute(
                 text("""
-                  UPDATE investigations SET alert_status = 'resolved'
-                  WHERE id = (SELECT id FROM investigations WHERE namespace = :namespace AND fingerprint = :fingerprint
-                              ORDER BY admitted_at DESC LIMIT 1)
-                  RETURNING id, name
+                  WITH resolved AS (
+                    UPDATE investigations SET alert_status = 'resolved'
+                    WHERE id = (
+                      SELECT investigation FROM identities
+                      WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms <= :starts_ms
+                      ORDER BY starts_ms DESC LIMIT 1
+                    )
+                    RETURNING id, name, chain ->> 'onResolved' AS then_do
+                  ), shown AS (
+                    UPDATE work SET seq = seq + 1 FROM resolved WHERE investigation = id
+                  )
+                  SELECT * FROM resolved
                 """),
-                {"namespace": namespace, "fingerprint": fingerprint},
+                {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": naming.milliseconds(starts_at)},
             )
         ).one_or_none()
-        if row is None:
-            return None
-        await connection.execute(text("UPDATE work SET seq = seq + 1 WHERE investigation = :id"), {"id": row.id})
+    if row is None:
+        return None
     await notify.send(database, notify.STATUS, str(row.id))
+    if row.then_do == "Cancel":
+        await work.cancel(database, row.id, why="resolved")
     return Known(investigation=row.id, name=row.name)
 
 

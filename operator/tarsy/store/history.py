@@ -64,12 +64,13 @@ class Summary:
     total_tokens: int
     llm_calls: int
     cancel: str | None
+    suspend: bool
     duplicates: int
     alert_status: Literal["firing", "resolved"] | None
 
 
 _FACTS = text("""
-  SELECT work.seq, work.projected_seq, work.state, work.attempts, work.cancel, investigations.*,
+  SELECT work.seq, work.projected_seq, work.state, work.attempts, work.cancel, work.suspend, investigations.*,
     (SELECT count(*) FROM llm_interactions WHERE investigation = :id) AS llm_calls,
     (SELECT coalesce(sum(input_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS input_tokens,
     (SELECT coalesce(sum(output_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS output_tokens,
@@ -128,6 +129,7 @@ async def summary(database: databases.Database, investigation: UUID) -> Summary 
         total_tokens=int(facts.total_tokens),
         llm_calls=facts.llm_calls,
         cancel=facts.cancel,
+        suspend=facts.suspend,
         duplicates=facts.duplicates,
         alert_status=facts.alert_status,
     )

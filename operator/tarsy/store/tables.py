@@ -22,6 +22,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    Interval,
     Table,
     Text,
     Uuid,
@@ -85,9 +86,11 @@ investigations = Table(
     _text("chain_hash", nullable=True),
     _text("alert_status", nullable=True),
     Column("duplicates", BigInteger, nullable=False, server_default="0"),
+    Column("ttl_seconds", BigInteger),
+    _moment("gone_at"),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
 )
-"""The facts: what came in, which chain it runs, and how it ended."""
+"""The facts: what came in, which chain it runs, how it ended, and since when its object is known to be gone."""
 
 work = Table(
     "work",
@@ -104,11 +107,18 @@ work = Table(
     _moment("queued_at", default=True),
     _text("cancel", nullable=True),
     Column("fruitless", Integer, nullable=False, server_default="0"),
-    CheckConstraint("cancel IN ('user', 'deleted')", name="work_cancel_check"),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("suspend", Boolean, nullable=False, server_default=sqlalchemy.false()),
+    _moment("suspended_at"),
+    Column("suspended_for", Interval, nullable=False, server_default="0"),
+    CheckConstraint("cancel IN ('user', 'deleted', 'resolved')", name="work_cancel_check"),
     CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
 )
-"""The queue and the fence: one narrow row an investigation. `seq` rises with every change that a status shows."""
-Index("work_claimable", work.c.queued_at, postgresql_where=work.c.state != "ended")
+"""The queue and the fence: one narrow row an investigation. `seq` rises with every change that a status shows.
+
+`suspend` is what is wanted; `suspended_at` is since when it stands still, and `suspended_for` how long it did before.
+"""
+Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
 Index("work_unprojected", work.c.investigation, postgresql_where=work.c.projected_seq < work.c.seq)
 
 Index(
@@ -117,6 +127,11 @@ Index(
     investigations.c.fingerprint,
     investigations.c.admitted_at,
     postgresql_where=investigations.c.fingerprint.is_not(None),
+)
+Index(
+    "investigations_present",
+    investigations.c.ended_at,
+    postgresql_where=investigations.c.ended_at.is_not(None) & investigations.c.gone_at.is_(None),
 )
 
 identities = Table(

@@ -8,6 +8,7 @@ one: a takeover is nothing special.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,7 +17,7 @@ from uuid import UUID
 
 import asyncpg
 import sqlalchemy
-from sqlalchemy import func, literal, select, text
+from sqlalchemy import func, literal, null, select, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
@@ -37,8 +38,11 @@ class Refusal:
     message: str
 
 
-Cancellation = Literal["user", "deleted"]
-"""Why somebody wants an investigation stopped: `spec.cancel`, or its object is gone."""
+Cancellation = Literal["user", "deleted", "resolved"]
+"""Why an investigation is to be stopped for good: `spec.cancel`, its object is gone, its alert resolved."""
+
+Wish = Cancellation | Literal["suspend"]
+"""What is wanted of a running investigation: that it stops for good, or after its next commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,7 @@ class Claim:
     cancel: Cancellation | None
     """Set where it was cancelled while nobody ran it."""
     age: float
-    """Seconds since its first claim."""
+    """Seconds since its first claim, but for those in which it was suspended."""
 
 
 async def admit(
@@ -88,7 +92,15 @@ def _admission(subject: investigations.AlertInvestigation, facts: dict[str, Any]
     insert = postgresql.insert(tables.investigations).values(**facts).on_conflict_do_nothing(index_elements=["id"])
     added = insert.returning(tables.investigations.c.id).cte("added")
     state = "ended" if "ending" in facts else "queued"
-    queued = tables.work.insert().from_select(["investigation", "state"], select(added.c.id, literal(state)))
+    suspend = bool(subject.spec.suspend)
+    row = {
+        "investigation": added.c.id,
+        "state": literal(state),
+        "priority": literal(subject.spec.priority or 0),
+        "suspend": literal(suspend),
+        "suspended_at": func.now() if suspend else null(),
+    }
+    queued = tables.work.insert().from_select(list(row), select(*row.values()))
     statement = select(added.c.id).add_cte(queued.cte("queued"))
     if subject.spec.fingerprint is None or subject.spec.starts_at is None:
         return statement
@@ -101,7 +113,12 @@ def _admission(subject: investigations.AlertInvestigation, facts: dict[str, Any]
     identified = postgresql.insert(tables.identities).from_select(
         ["investigation", "namespace", "fingerprint", "starts_ms"], episode
     )
-    return statement.add_cte(identified.on_conflict_do_nothing().cte("identified"))
+    # An episode that is forgotten, or was made again by hand, is from now on this investigation's.
+    newest = identified.on_conflict_do_update(
+        index_elements=tables.identities.primary_key,
+        set_={"investigation": identified.excluded.investigation, "first_seen": func.now()},
+    )
+    return statement.add_cte(newest.cte("identified"))
 
 
 async def _alert_data(
@@ -141,6 +158,7 @@ def _facts(subject: investigations.AlertInvestigation, data: str, *, mask: Calla
         "severity": spec.severity and messages.storable(mask(spec.severity)),
         "runbook_url": spec.runbook_url and messages.storable(mask(spec.runbook_url)),
         "alert_status": "firing" if spec.fingerprint else None,
+        "ttl_seconds": spec.ttl_seconds_after_finished,
     }
 
 
@@ -159,26 +177,39 @@ def _verdict(verdict: chains.AgentChain | Refusal) -> dict[str, Any]:
 _CLAIM = text("""
   WITH next AS (
     SELECT investigation FROM work
-    WHERE state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp())
-    ORDER BY queued_at
+    WHERE (state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp())) AND NOT suspend
+    ORDER BY priority DESC, queued_at
     FOR UPDATE SKIP LOCKED
     LIMIT 1
   ), started AS (
     UPDATE investigations SET started_at = coalesce(started_at, clock_timestamp())
     FROM next WHERE id = next.investigation
-    RETURNING extract(epoch FROM clock_timestamp() - started_at) AS age
+    RETURNING started_at
   )
   UPDATE work
   SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
       attempts = attempts + 1, fruitless = fruitless + 1, seq = seq + 1
   FROM next, started WHERE work.investigation = next.investigation
-  RETURNING work.investigation, token, attempts, fruitless, commits, cancel, age
+  RETURNING work.investigation, token, attempts, fruitless, commits, cancel,
+    extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age
 """)
 
 
-async def claim(database: databases.Database, *, owner: UUID, lease: timedelta) -> Claim | None:
-    """Take the investigation that waits longest, for `owner` (a process) and for `lease`; None when none waits."""
-    async with database.single() as connection:
+_TURN = text("SELECT pg_advisory_xact_lock(:key)")
+_TURN_KEY = 0x746172737971  # "tarsyq": those that may not be too many together claim one after the other
+_RUNNING = text("SELECT count(*) FROM work WHERE state = 'running' AND lease_until >= clock_timestamp()")
+
+
+async def claim(database: databases.Database, *, owner: UUID, lease: timedelta, max_running: int = 0) -> Claim | None:
+    """Take the investigation that comes first, by priority and then by age, for `owner` (a process) and for `lease`.
+
+    None where none waits, or where `max_running` (0: no limit) run already, in all processes.
+    """
+    async with database.begin() if max_running else database.single() as connection:
+        if max_running:
+            await connection.execute(_TURN, {"key": _TURN_KEY})
+            if await connection.scalar(_RUNNING) >= max_running:
+                return None
         row = (await connection.execute(_CLAIM, {"owner": owner, "lease": lease})).one_or_none()
     if row is None:
         return None
@@ -206,24 +237,43 @@ async def admitted(database: databases.Database, investigation: UUID) -> bool:
 async def queued(database: databases.Database) -> int:
     """How many investigations wait for a worker."""
     async with database.single() as connection:
-        count: int = await connection.scalar(text("SELECT count(*) FROM work WHERE state = 'queued'"))
+        count: int = await connection.scalar(text("SELECT count(*) FROM work WHERE state = 'queued' AND NOT suspend"))
         return count
 
 
-async def observe(database: databases.Database, investigation: UUID, *, generation: int) -> None:
-    """Note that this generation of the object has been seen."""
+async def observe(database: databases.Database, subject: investigations.AlertInvestigation) -> None:
+    """Note what may have changed in an admitted object, if this generation of it is news.
+
+    Suspended, a queued one stands still at once, a running one when its worker has given it back.
+    """
     async with database.single() as connection:
-        await connection.execute(
+        seen = await connection.execute(
             text("""
               WITH seen AS (
-                UPDATE investigations SET generation = :generation
-                WHERE id = :investigation AND generation < :generation RETURNING id
+                UPDATE investigations SET generation = :generation, ttl_seconds = CAST(:ttl AS bigint)
+                WHERE id = :investigation AND generation < :generation
+                RETURNING id, started_at
               )
-              UPDATE work SET seq = seq + 1 FROM seen WHERE investigation = id
+              UPDATE work
+              SET seq = seq + 1, suspend = :suspend,
+                  suspended_at = CASE WHEN :suspend AND state = 'queued' THEN coalesce(suspended_at, clock_timestamp())
+                                 END,
+                  suspended_for = suspended_for + CASE
+                    WHEN :suspend OR suspended_at IS NULL OR started_at IS NULL THEN interval '0'
+                    ELSE clock_timestamp() - greatest(suspended_at, started_at) END
+              FROM seen WHERE investigation = id
             """),
-            {"investigation": investigation, "generation": generation},
+            {
+                "investigation": UUID(subject.metadata.uid),
+                "generation": subject.metadata.generation,
+                "ttl": subject.spec.ttl_seconds_after_finished,
+                "suspend": bool(subject.spec.suspend),
+            },
         )
-    await notify.send(database, notify.STATUS, str(investigation))
+    if seen.rowcount:
+        await notify.send(database, notify.CANCEL, subject.metadata.uid)
+        await notify.send(database, notify.WORK)
+        await notify.send(database, notify.STATUS, subject.metadata.uid)
 
 
 async def cancel(database: databases.Database, investigation: UUID, *, why: Cancellation) -> bool:
@@ -247,7 +297,7 @@ async def cancel(database: databases.Database, investigation: UUID, *, why: Canc
 
 
 async def sweep(database: databases.Database) -> int:
-    """End what is cancelled and whose worker is gone: no claim may ever come. Return how many there were."""
+    """End or suspend what its worker should have, but is gone: no claim may ever come. Return how many were ended."""
     async with database.begin() as connection:
         rows = await connection.execute(
             text("""
@@ -259,6 +309,13 @@ async def sweep(database: databases.Database) -> int:
         stranded = [row.investigation for row in rows]
         if stranded:
             await _end_cancelled(connection, stranded)
+        await connection.execute(
+            text("""
+              UPDATE work
+              SET state = 'queued', token = NULL, lease_until = NULL, seq = seq + 1, suspended_at = clock_timestamp()
+              WHERE state = 'running' AND suspend AND cancel IS NULL AND lease_until < clock_timestamp()
+            """)
+        )
         await connection.execute(
             text("DELETE FROM large_alerts WHERE created_at < clock_timestamp() - interval '1 hour'")
         )
@@ -273,11 +330,14 @@ async def _end_cancelled(connection: sqlalchemy_asyncio.AsyncConnection, stopped
         text("""
           UPDATE investigations
           SET ended_at = clock_timestamp(), ending = 'Cancelled',
-              reason = CASE cancel WHEN 'user' THEN 'CancelledByUser' ELSE 'ObjectDeleted' END,
-              message = CASE cancel WHEN 'user' THEN :user ELSE :deleted END
+              reason = CAST(:reasons AS json) ->> cancel, message = CAST(:messages AS json) ->> cancel
           FROM work WHERE id = investigation AND id = ANY(:stopped)
         """),
-        {"stopped": list(stopped), "user": CANCELLED_MESSAGES["user"], "deleted": CANCELLED_MESSAGES["deleted"]},
+        {
+            "stopped": list(stopped),
+            "reasons": json.dumps(CANCELLED_REASONS),
+            "messages": json.dumps(CANCELLED_MESSAGES),
+        },
     )
     await connection.execute(
         text("""
@@ -287,23 +347,36 @@ async def _end_cancelled(connection: sqlalchemy_asyncio.AsyncConnection, stopped
     )
 
 
+CANCELLED_REASONS: dict[Cancellation, str] = {
+    "user": "CancelledByUser",
+    "deleted": "ObjectDeleted",
+    "resolved": "AlertResolved",
+}
 CANCELLED_MESSAGES: dict[Cancellation, str] = {
     "user": "cancelled by spec.cancel",
     "deleted": "cancelled because its object was deleted",
+    "resolved": "cancelled because its alert resolved, as the chain's onResolved says",
 }
 
 
 async def release(database: databases.Database, claim: Claim) -> None:
-    """Give a claim back unfinished, without counting it as an attempt: another worker may go on at once."""
-    async with database.single() as connection:
-        await connection.execute(
+    """Give a claim back unfinished, without counting it as an attempt: another worker may go on at once.
+
+    A suspended one is not claimed, and its clock stands still from here on; a cancelled one ends.
+    """
+    async with database.begin() as connection:
+        released = await connection.execute(
             text("""
               UPDATE work SET state = 'queued', token = NULL, lease_until = NULL, seq = seq + 1,
-                attempts = attempts - 1, fruitless = greatest(fruitless - 1, 0)
+                attempts = attempts - 1, fruitless = greatest(fruitless - 1, 0),
+                suspended_at = CASE WHEN suspend THEN clock_timestamp() END
               WHERE investigation = :investigation AND token = :token AND state = 'running'
+              RETURNING cancel
             """),
             {"investigation": claim.investigation, "token": claim.token},
         )
+        if released.scalar_one_or_none() is not None:
+            await _end_cancelled(connection, [claim.investigation])
     await notify.send(database, notify.STATUS, str(claim.investigation))
     await notify.send(database, notify.WORK)
 
@@ -380,8 +453,8 @@ class Heartbeat:
         self._lease = lease
         self._connection: asyncpg.Connection | None = None
 
-    async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, Cancellation | None]:
-        """Renew these claims; return those that hold, by token, with their cancellation. StoreDownError: who knows."""
+    async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, Wish | None]:
+        """Renew these claims; return those that hold, by token, with what is wanted. StoreDownError: who knows."""
         timeout = self._lease.total_seconds() / 2
         try:
             if self._connection is None or self._connection.is_closed():
@@ -390,7 +463,7 @@ class Heartbeat:
                 """
                 UPDATE work SET lease_until = clock_timestamp() + $2
                 WHERE token = ANY($1)
-                RETURNING investigation, token, cancel
+                RETURNING token, coalesce(cancel, CASE WHEN suspend THEN 'suspend' END) AS wish
                 """,
                 list(tokens),
                 self._lease,
@@ -398,7 +471,7 @@ class Heartbeat:
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             await self.close()
             raise databases.StoreDownError(f"no heartbeat: {error}") from error
-        return {row["token"]: row["cancel"] for row in rows}
+        return {row["token"]: row["wish"] for row in rows}
 
     async def close(self) -> None:
         """Drop the connection; the next beat opens another."""

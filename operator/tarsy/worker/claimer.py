@@ -57,7 +57,12 @@ class Claimer:
             self._hinted.clear()
             sent = time.monotonic()
             try:
-                claim = await work.claim(self._database, owner=self._owner, lease=self._queue.lease)
+                claim = await work.claim(
+                    self._database,
+                    owner=self._owner,
+                    lease=self._queue.lease,
+                    max_running=self._queue.max_running,
+                )
             except databases.StoreDownError as error:
                 log.warning("nothing can be claimed: %s", error, extra={"action": "claim_failed"})
                 claim = None

@@ -31,8 +31,8 @@ TICK_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-StopReason = Literal["lost", "user", "deleted", "deadline"]
-"""Why a run is stopped: its lease is lost, it is cancelled, its object is gone, its time is over."""
+StopReason = work.Wish | Literal["lost", "deadline"]
+"""Why a run is stopped: what is wanted of it, or its lease is lost, or its time is over."""
 
 
 class Lease:
@@ -42,6 +42,8 @@ class Lease:
         """`certain_until`: monotonic seconds until which nobody else can have claimed the investigation."""
         self.claim = claim
         self.stopped: StopReason | None = None
+        self.suspend = False
+        """Whether the run is to stop before it sends anything more."""
         self._on_stop: Callable[[], object] | None = None
         self._certain_until = certain_until
         self._renewed = asyncio.Event()
@@ -49,9 +51,14 @@ class Lease:
             self.stop(claim.cancel)
 
     async def clear_to_send(self) -> None:
-        """Return while the lease is certain; wait while it is in doubt; LeaseLostError once it is gone."""
+        """Return while the lease is certain; wait while it is in doubt; LeaseLostError once it is gone.
+
+        A run that is to be suspended is stopped here: after a commit, before the next call.
+        """
         while self.stopped != "lost":
-            if time.monotonic() < self._certain_until:
+            if self.suspend:
+                self.stop("suspend")
+            elif time.monotonic() < self._certain_until:
                 return
             self._renewed.clear()
             await self._renewed.wait()
@@ -152,7 +159,7 @@ class Keeper:
         finally:
             await self._heartbeat.close()
 
-    def _learn(self, held: Mapping[UUID, UUID], found: Mapping[UUID, work.Cancellation | None], sent: float) -> None:
+    def _learn(self, held: Mapping[UUID, UUID], found: Mapping[UUID, work.Wish | None], sent: float) -> None:
         """Tell the leases what a heartbeat found; only those that it asked about, in their claim of that moment."""
         for identity, token in held.items():
             lease = self._leases.get(identity)
@@ -162,8 +169,10 @@ class Keeper:
                 lease.stop("lost")
                 continue
             lease.renew(sent + self._certain)
-            if cancel := found[token]:
-                lease.stop(cancel)
+            wish = found[token]
+            lease.suspend = wish == "suspend"
+            if wish is not None and wish != "suspend":
+                lease.stop(wish)
 
     def _on_main(self, call: Callable[[], object]) -> None:
         self._main.call_soon_threadsafe(call, context=Context())

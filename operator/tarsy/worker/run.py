@@ -4,6 +4,7 @@
     given up       claimed too often without a commit in between: it may be what ends the processes
     cancelled      by spec.cancel, or because the object is gone: the last write says so
     timed out      its chain's deadline has passed: the last write says so
+    suspended      by spec.suspend: the claim is given back, and nobody claims it until it may go on
     lease lost     another worker has it: stop, write nothing
     shutdown       cancelled from outside: give the claim back, for another worker to go on at once
     defect         an error of ours: keep the claim, let the lease pass, and be claimed again until attempts run out
@@ -44,7 +45,7 @@ class Supervisor:
         where = {"investigation": held.claim.investigation, "attempt": held.claim.attempts}
         log.info("claimed", extra={"action": "claimed", **where})
         try:
-            ending = await self._supervised(held)
+            await self._supervised(held, where)
         except asyncio.CancelledError:
             await self._give_back(held, where)
             raise
@@ -52,16 +53,23 @@ class Supervisor:
             log.warning("another worker has it", extra={"action": "lease_lost", **where})
         except Exception:  # the supervisor of a run: one that breaks must not break the others
             log.exception("broke", extra={"action": "run_broke", **where})
-        else:
-            log.info("ended", extra={"action": "ended", "ending": ending, **where})
         finally:
             self.keeper.drop(held)
 
-    async def _supervised(self, held: leases.Lease) -> entries.Ending:
+    async def _supervised(self, held: leases.Lease, where: dict[str, object]) -> None:
         journal = await journals.PgJournal.open(self.database, claim=held.claim, clear_to_send=held.clear_to_send)
         if held.claim.fruitless > self.max_attempts and not held.stopped:
             message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
-            return await _end(journal, "Failed", reason="AttemptsExhausted", message=message)
+            await _end(journal, "Failed", reason="AttemptsExhausted", message=message)
+        else:
+            await self._work(held, journal)
+        if journal.record.ended:
+            log.info("ended", extra={"action": "ended", "ending": journal.record.ended.ending, **where})
+        else:
+            await self._give_back(held, where)
+
+    async def _work(self, held: leases.Lease, journal: journals.PgJournal) -> None:
+        """Run until the investigation has ended, or is suspended."""
         seconds = journal.record.subject.chain.active_deadline_seconds or DEFAULT_DEADLINE
         deadline = asyncio.get_running_loop().call_later(seconds - held.claim.age, held.stop, "deadline")
         working = asyncio.create_task(investigation.run(kit=self.kit, journal=journal))
@@ -75,14 +83,16 @@ class Supervisor:
         finally:
             deadline.cancel()
         if journal.record.ended:
-            return journal.record.ended.ending
+            return
         match held.stopped:
-            case "user" | "deleted" as why:
-                reason = "CancelledByUser" if why == "user" else "ObjectDeleted"
-                return await _end(journal, "Cancelled", reason=reason, message=work.CANCELLED_MESSAGES[why])
+            case "user" | "deleted" | "resolved" as why:
+                reason, message = work.CANCELLED_REASONS[why], work.CANCELLED_MESSAGES[why]
+                await _end(journal, "Cancelled", reason=reason, message=message)
             case "deadline":
                 message = f"not finished within the {seconds} s of activeDeadlineSeconds"
-                return await _end(journal, "TimedOut", reason="DeadlineExceeded", message=message)
+                await _end(journal, "TimedOut", reason="DeadlineExceeded", message=message)
+            case "suspend":
+                return
             case _:
                 raise ports.LeaseLostError(f"the lease of investigation {held.claim.investigation} is lost")
 
@@ -95,9 +105,8 @@ class Supervisor:
             log.info("given back", extra={"action": "released", **where})
 
 
-async def _end(journal: journals.PgJournal, ending: entries.Ending, *, reason: str, message: str) -> entries.Ending:
+async def _end(journal: journals.PgJournal, ending: entries.Ending, *, reason: str, message: str) -> None:
     await journal.commit(entries.InvestigationEnded(ending=ending, reason=reason, message=message))
-    return ending
 
 
 def _cancelled_from_outside() -> bool:

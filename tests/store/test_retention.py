@@ -1,0 +1,68 @@
+"""When ended investigations may leave the cluster, on a real Postgres."""
+
+from __future__ import annotations
+
+import uuid
+from uuid import UUID
+
+import pytest
+import sqlalchemy
+from tarsy.resources import base, chain, investigation
+from tarsy.store import database as databases
+from tarsy.store import retention, work
+
+WEEK = 7 * 24 * 3600
+
+
+async def ended(database: databases.Database, *, ago: int, own: int | None = None, chains: int | None = None) -> UUID:
+    """An investigation that ended `ago` seconds ago, and its status shows it; with TTLs of its own and its chain's."""
+    subject = investigation.AlertInvestigation(
+        metadata=base.ObjectMeta(name="web-crash", namespace="tarsy", uid=str(uuid.uuid4()), generation=1),
+        spec=investigation.Spec(alert_type="kubernetes", alert_data="web-0", ttl_seconds_after_finished=own),
+    )
+    stages = [chain.Stage(name="analysis", agent="KubernetesAgent")]
+    of = chain.AgentChain(
+        metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
+        spec=chain.Spec(alert_types=["kubernetes"], stages=stages, ttl_seconds_after_finished=chains),
+    )
+    await work.admit(database, subject, of, mask=str)
+    await work.cancel(database, UUID(subject.metadata.uid), why="user")
+    async with database.begin() as connection:
+        await connection.execute(
+            sqlalchemy.text("UPDATE investigations SET ended_at = clock_timestamp() - make_interval(secs => :ago)"),
+            {"ago": ago},
+        )
+        await connection.execute(sqlalchemy.text("UPDATE work SET projected_seq = seq"))
+    return UUID(subject.metadata.uid)
+
+
+async def expired(database: databases.Database) -> list[UUID]:
+    return [one.id for one in await retention.expired(database, namespace="tarsy", limit=10)]
+
+
+@pytest.mark.parametrize(
+    ("own", "chains", "ttl"),
+    [(None, None, WEEK), (None, 60, 60), (30, 60, 30), (90, 60, 90), (0, 60, 0)],
+)
+async def test_its_own_time_to_live_counts_else_its_chain_s_else_a_week(
+    database: databases.Database, own: int | None, chains: int | None, ttl: int
+) -> None:
+    if ttl:
+        await ended(database, ago=ttl - 10, own=own, chains=chains)
+        assert await expired(database) == []
+    assert await ended(database, ago=ttl + 1, own=own, chains=chains) in await expired(database)
+
+
+async def test_nothing_expires_whose_status_does_not_show_its_end_yet(database: databases.Database) -> None:
+    identity = await ended(database, ago=61, own=60)
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text("UPDATE work SET seq = seq + 1"))
+    assert await expired(database) == []
+    await work.projected(database, identity, seq=1000)
+    assert await expired(database) == [identity]
+
+
+async def test_what_is_gone_does_not_expire_again(database: databases.Database) -> None:
+    identity = await ended(database, ago=61, own=60)
+    await retention.gone(database, identity)
+    assert await expired(database) == []
