@@ -260,6 +260,13 @@ async def check_investigation(process: Process, found: dict[str, Any], *, record
         "toolCalls": 6,
     }
     assert len(transcript["tool_interactions"]) == 6
+    assert transcript["phase"] == "Completed"
+    assert transcript["alert_data"] == found["spec"]["alertData"]
+    assert [stage["name"] for stage in transcript["chain"]["stages"]] == ["collect", "analysis"]
+    assert [(one["stage"], one["outcome"]) for one in transcript["executions"]] == [
+        ("collect", "Completed"),
+        ("analysis", "Completed"),
+    ]
 
 
 async def check_repeat(process: Process, receipt: Any, database_url: str) -> None:

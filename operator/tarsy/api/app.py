@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from tarsy.api import auth, intake, investigations, problems
 from tarsy.ingest import plain
 from tarsy.store import database as databases
+from tarsy.store import history
 
 
 def build(*, taking: intake.Intake, database: databases.Database, token: str | None) -> FastAPI:
@@ -43,7 +44,7 @@ def build(*, taking: intake.Intake, database: databases.Database, token: str | N
         return await taking.alert(request)
 
     @app.get("/api/v1/investigations/{identity}", dependencies=protected)
-    async def investigation(identity: UUID) -> investigations.Investigation:
+    async def investigation(identity: UUID) -> history.Investigation:
         """Everything that is known of one investigation."""
         return await investigations.read(database, identity)
 

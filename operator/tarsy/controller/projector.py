@@ -160,7 +160,7 @@ def status_of(found: history.Summary) -> investigation.Status:
     return investigation.Status(
         sequence=found.seq,
         observed_generation=found.generation,
-        phase=_phase(found),
+        phase=found.phase,
         conditions=_conditions(found),
         chain=_chain(found),
         progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else None,
@@ -184,16 +184,6 @@ def status_of(found: history.Summary) -> investigation.Status:
         completion_time=found.ended_at,
         duration=_duration(found.started_at, found.ended_at),
     )
-
-
-def _phase(found: history.Summary) -> investigation.Phase:
-    match found.ending, found.state:
-        case ("Completed" | "CompletedWithErrors" | "Failed" | "Cancelled" | "TimedOut") as ending, _:
-            return ending
-        case _, "running":
-            return "Cancelling" if found.cancel else "Running"
-        case _:
-            return "Suspended" if found.suspend else "Queued"
 
 
 def _conditions(found: history.Summary) -> list[base.Condition]:
@@ -220,7 +210,7 @@ def _conditions(found: history.Summary) -> list[base.Condition]:
     ]
     if found.ended_at is None:
         at = found.started_at or found.admitted_at
-        return [*conditions, condition("Reconciling", true=True, reason=_phase(found), at=at)]
+        return [*conditions, condition("Reconciling", true=True, reason=found.phase, at=at)]
     outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(found.ending or "", "Complete")
     ends = ["Finished", outcome, *(["Stalled"] if outcome == "Failed" else [])]
     return conditions + [

@@ -1,18 +1,18 @@
 """What people and the status are told of an investigation: reads of the store, shaped for them.
 
-`summary` is what the status needs, with the numbers summed by the database; `transcript` is everything that was said.
+`summary` is what the status needs, with the numbers summed by the database; `read` is everything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from sqlalchemy import select, text
+from sqlalchemy import Column, Table, select, text
 
+from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
 from tarsy.store import tables
 
@@ -67,6 +67,112 @@ class Summary:
     suspend: bool
     duplicates: int
     alert_status: Literal["firing", "resolved"] | None
+
+    @property
+    def phase(self) -> investigations.Phase:
+        """Where it stands, in one word for people."""
+        match self.ending, self.state:
+            case ("Completed" | "CompletedWithErrors" | "Failed" | "Cancelled" | "TimedOut") as ending, _:
+                return ending
+            case _, "running":
+                return "Cancelling" if self.cancel else "Running"
+            case _:
+                return "Suspended" if self.suspend else "Queued"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """One agent's work in one stage: what it ran with, fixed at its start, and how it ended."""
+
+    stage: str
+    id: str
+    agent: dict[str, Any]
+    """Its settings, resolved."""
+    tools: list[dict[str, Any]]
+    """The tools that it was shown."""
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One message of an execution's conversation, as the model saw it."""
+
+    stage: str
+    execution: str
+    position: int
+    """In the conversation, from 0."""
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    thinking: str
+    """What the model let us see of its thoughts; it was never sent back as text."""
+    tool_calls: list[dict[str, Any]]
+    """The calls that it asks for: id, name (`server.tool`), arguments (JSON as text)."""
+    tool_call_id: str
+    """With role tool: the call that this is the result of."""
+    tool_name: str
+    failed: bool
+    """With role tool: the tool answered with an error, or not at all."""
+    in_doubt: bool
+    """With role tool: the call may have happened, and was not repeated."""
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCall:
+    """One model call: what it was asked with, what it cost, and why it brought nothing, if so."""
+
+    stage: str
+    execution: str
+    position: int
+    """Which of the execution's model calls, from 0."""
+    provider: str
+    model: str
+    asked_with: int
+    """It was sent the first so many messages of the execution."""
+    seconds: float
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    total_tokens: int
+    attempts: list[dict[str, Any]]
+    """Requests that failed and were repeated, each with its error."""
+    failure: str | None
+    failure_text: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """One tool call that was made; its result is the message with its `tool_call_id`."""
+
+    stage: str
+    execution: str
+    call_id: str
+    tool_name: str
+    arguments: str
+    seconds: float
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Investigation:
+    """Everything that is known of one investigation; each list in the order of its commits."""
+
+    phase: investigations.Phase
+    summary: Summary
+    alert_data: str
+    """As the agents read it, masked."""
+    severity: str | None
+    runbook_url: str | None
+    chain: dict[str, Any] | None
+    """The chain's spec as it was when the investigation was admitted; None where there was none."""
+    executions: list[Execution]
+    messages: list[Message]
+    llm_interactions: list[ModelCall]
+    tool_interactions: list[ToolCall]
 
 
 _FACTS = text("""
@@ -135,21 +241,43 @@ async def summary(database: databases.Database, investigation: UUID) -> Summary 
     )
 
 
-async def transcript(database: databases.Database, investigation: UUID) -> dict[str, Sequence[dict[str, Any]]]:
-    """Every message, model call and tool call, in the order in which they were committed, as JSON-ready rows."""
+_Row = TypeVar("_Row", Execution, Message, ModelCall, ToolCall)
+
+
+async def read(database: databases.Database, investigation: UUID) -> Investigation | None:
+    """Everything that is known of the investigation; None where there is none of that id."""
+    found = await summary(database, investigation)
+    if found is None:
+        return None
     async with database.begin() as connection:
-        return {
-            table.name: [
-                {key: value for key, value in row.items() if key not in ("investigation", "provider_state")}
-                for row in (
-                    await connection.execute(
-                        select(table).where(table.c.investigation == investigation).order_by(table.c.created_at, *order)
-                    )
-                ).mappings()
-            ]
-            for table, order in (
-                (tables.messages, [tables.messages.c.execution, tables.messages.c.position]),
-                (tables.llm_interactions, [tables.llm_interactions.c.execution, tables.llm_interactions.c.position]),
-                (tables.tool_interactions, [tables.tool_interactions.c.execution, tables.tool_interactions.c.call_id]),
+
+        async def rows(shape: type[_Row], table: Table, *order: Column[Any]) -> list[_Row]:
+            columns = [table.c[field.name] for field in fields(shape)]
+            of = select(*columns).where(table.c.investigation == investigation).order_by(*order)
+            return [shape(**row) for row in (await connection.execute(of)).mappings()]
+
+        facts = tables.investigations.c
+        alert = (
+            await connection.execute(
+                select(facts.alert_data, facts.severity, facts.runbook_url, facts.chain).where(
+                    facts.id == investigation
+                )
             )
-        }
+        ).one()
+        said, asked, called = tables.messages.c, tables.llm_interactions.c, tables.tool_interactions.c
+        return Investigation(
+            phase=found.phase,
+            summary=found,
+            alert_data=alert.alert_data,
+            severity=alert.severity,
+            runbook_url=alert.runbook_url,
+            chain=alert.chain,
+            executions=await rows(Execution, tables.executions, tables.executions.c.started_at),
+            messages=await rows(Message, tables.messages, said.created_at, said.execution, said.position),
+            llm_interactions=await rows(
+                ModelCall, tables.llm_interactions, asked.created_at, asked.execution, asked.position
+            ),
+            tool_interactions=await rows(
+                ToolCall, tables.tool_interactions, called.created_at, called.execution, called.call_id
+            ),
+        )
