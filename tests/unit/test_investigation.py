@@ -230,7 +230,7 @@ async def test_tools_that_are_missing_are_told_to_the_agent(
         specs = ()
         problems = ("MCP server 'k8s' is not connected yet",)
 
-        async def call(self, call: messages.ToolCall) -> ports.ToolOutput:
+        async def call(self, call: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:  # noqa: ARG002
             return ports.ToolOutput(text=f"there is no {call.name}", failed=True)
 
     await investigation.run(kit=replace(kit, toolbox=lambda _: Away()), journal=journal)

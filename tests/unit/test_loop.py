@@ -71,11 +71,9 @@ def results(journal: ports.Journal) -> dict[str, messages.Message]:
     return {message.call_id: message for message in found if message.role == "tool"}
 
 
-async def run(
-    journal: ports.Journal, model: ports.Model, toolbox: ports.Toolbox, *, timeout: float = 5.0
-) -> entries.ExecutionEnded:
+async def run(journal: ports.Journal, model: ports.Model, toolbox: ports.Toolbox) -> entries.ExecutionEnded:
     execution = journal.record.execution("data-collection/1")
-    return await loop.Loop(execution=execution, model=model, toolbox=toolbox, journal=journal, timeout=timeout).run()
+    return await loop.Loop(execution=execution, model=model, toolbox=toolbox, journal=journal).run()
 
 
 class Interrupted:
@@ -85,8 +83,8 @@ class Interrupted:
         self._model = model
         self._others = list(others)
 
-    async def ask(self, request: ports.Request) -> ports.Answer:
-        answer = await self._model.ask(request)
+    async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
+        answer = await self._model.ask(request, clear_to_send=clear_to_send)
         return replace(answer, message=self._others.pop(0)) if self._others else answer
 
 
@@ -98,7 +96,7 @@ class HangingModel:
         self.requests = 0
         self.closed = 0
 
-    async def ask(self, _: ports.Request) -> ports.Answer:
+    async def ask(self, _: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:  # noqa: ARG002
         self.requests += 1
         self.asked.set()
         try:
@@ -138,13 +136,13 @@ async def test_reads_of_one_answer_run_side_by_side(
     class Meeting(memory.DictToolbox):
         """Its reads wait for each other; its write is alone."""
 
-        async def call(self, call: messages.ToolCall) -> ports.ToolOutput:
+        async def call(self, call: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:
             running.append(call.name)
             if len(journal.facts) == 4:
                 await both.wait()
             else:
                 assert running == [call.name]
-            output = await super().call(call)
+            output = await super().call(call, clear_to_send=clear_to_send)
             running.remove(call.name)
             return output
 
@@ -203,7 +201,7 @@ async def test_a_write_that_fails_is_an_answer_and_not_a_doubt(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     class Refusing(memory.DictToolbox):
-        async def call(self, _: messages.ToolCall) -> ports.ToolOutput:
+        async def call(self, _: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:  # noqa: ARG002
             return ports.ToolOutput(text="forbidden", failed=True)
 
     await run(journal, memory.ScriptedModel(asks("k8s.restart")), Refusing(toolbox.answers, writing=["k8s.restart"]))
@@ -317,15 +315,6 @@ async def test_a_model_that_never_answers_is_given_up(
     assert (ended.outcome, ended.text, len(model.requests)) == ("Failed", text, requests)
 
 
-async def test_silence_is_ended_by_the_iterations_time_limit(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
-) -> None:
-    model = HangingModel()
-    ended = await run(journal, model, toolbox, timeout=0.01)
-    assert ended.text == "two timeouts in a row: the model did not answer within 0.01 s"
-    assert (model.requests, model.closed) == (2, 2)
-
-
 async def test_cancellation_ends_the_model_call_and_commits_nothing(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
@@ -345,9 +334,10 @@ async def test_nothing_is_sent_once_the_lease_is_lost(
     class Fenced(memory.ScriptedModel):
         """Its answer comes when another worker already has the investigation."""
 
-        async def ask(self, request: ports.Request) -> ports.Answer:
+        async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
+            answer = await super().ask(request, clear_to_send=clear_to_send)
             journal.lose_lease()
-            return await super().ask(request)
+            return answer
 
     model, before = Fenced(asks("k8s.get")), list(journal.facts)
     for _ in range(2):

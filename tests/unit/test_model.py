@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
+from support import leases
 from tarsy.config import platform
 from tarsy.llm import model, provider
 from tarsy.transcript import entries, messages, ports
@@ -28,6 +29,7 @@ class Provider:
         self.requests = 0
         self.open = 0
         self.most_open = 0
+        self.opened = asyncio.Event()
         self.ended = asyncio.Event()
 
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
@@ -35,6 +37,7 @@ class Provider:
         steps = self._tries[min(self.requests, len(self._tries) - 1)]
         self.requests += 1
         self.open += 1
+        self.opened.set()
         self.most_open = max(self.most_open, self.open)
         try:
             for step in steps:
@@ -64,7 +67,7 @@ def limited(source: Provider, **limits: object) -> model.LimitedModel:
 
 async def failure(source: Provider, **limits: object) -> ports.ModelError:
     with pytest.raises(ports.ModelError) as error:
-        await limited(source, **limits).ask(REQUEST)
+        await limited(source, **limits).ask(REQUEST, clear_to_send=leases.clear)
     assert source.open == 0
     return error.value
 
@@ -76,7 +79,7 @@ def errors(call: entries.ModelCall) -> list[str]:
 async def test_the_pieces_of_a_stream_become_one_answer() -> None:
     call = provider.Call("k8s.get", '{"name": "web-0"}')
     stream = (provider.Thinking("hm "), *WHOLE[:3], provider.Thinking("so"), call, call, provider.Finish([{"s": "x"}]))
-    answer = await limited(Provider(stream)).ask(REQUEST)
+    answer = await limited(Provider(stream)).ask(REQUEST, clear_to_send=leases.clear)
     asked = messages.ToolCall(id="", name="k8s.get", arguments='{"name": "web-0"}')
     assert answer.message == messages.Message(
         role="assistant",
@@ -90,19 +93,19 @@ async def test_the_pieces_of_a_stream_become_one_answer() -> None:
 
 async def test_the_last_count_of_tokens_is_the_calls() -> None:
     early = provider.Usage(messages.Usage(input_tokens=100, total_tokens=100))
-    answer = await limited(Provider((early, *WHOLE))).ask(REQUEST)
+    answer = await limited(Provider((early, *WHOLE))).ask(REQUEST, clear_to_send=leases.clear)
     assert answer.call.usage == USAGE
 
 
 async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
     stream = (provider.Text("a\x00\ud83d"), provider.Text("\udca5"), provider.Thinking("\ud800"), provider.Finish(None))
-    answer = await limited(Provider(stream)).ask(REQUEST)
+    answer = await limited(Provider(stream)).ask(REQUEST, clear_to_send=leases.clear)
     assert (answer.message.text, answer.message.thinking) == ("a\ufffd\U0001f4a5", "\ufffd")
 
 
 async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() -> None:
     source = Provider((provider.RetryableError("429"),), (provider.Text("half"), provider.RetryableError("503")), WHOLE)
-    answer = await limited(source).ask(REQUEST)
+    answer = await limited(source).ask(REQUEST, clear_to_send=leases.clear)
     assert answer.message.text == "It is memory.", "nothing of a failed attempt may be left in the answer"
     assert errors(answer.call) == ["429", "503"]
 
@@ -122,7 +125,9 @@ async def test_attempts_are_further_and_further_apart(monkeypatch: pytest.Monkey
 
 async def test_the_provider_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "FIRST_BACKOFF", 100.0)
-    answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(REQUEST)
+    answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(
+        REQUEST, clear_to_send=leases.clear
+    )
     assert 0.045 <= answer.call.seconds < 2
 
 
@@ -157,13 +162,15 @@ async def test_a_rejected_answer_costs_what_it_cost() -> None:
 @pytest.mark.parametrize("events", [(HANG,), (provider.Thinking("hm"), HANG)], ids=["first byte", "idle"])
 async def test_silence_is_a_broken_stream(events: tuple[Step, ...]) -> None:
     longer = {"first_byte": "5s"} if len(events) == 2 else {"idle": "5s"}
-    answer = await limited(Provider(events, WHOLE), **{"first_byte": "20ms", "idle": "20ms", **longer}).ask(REQUEST)
+    answer = await limited(Provider(events, WHOLE), **{"first_byte": "20ms", "idle": "20ms", **longer}).ask(
+        REQUEST, clear_to_send=leases.clear
+    )
     assert errors(answer.call) == ["the provider was silent for 0.02 s"]
 
 
 @pytest.mark.parametrize("events", [(), (provider.Text("It is"),)])
 async def test_a_stream_that_ends_without_a_finish_is_tried_again(events: tuple[Step, ...]) -> None:
-    answer = await limited(Provider(events, WHOLE)).ask(REQUEST)
+    answer = await limited(Provider(events, WHOLE)).ask(REQUEST, clear_to_send=leases.clear)
     assert errors(answer.call) == ["the answer ended before it was whole"]
 
 
@@ -175,30 +182,86 @@ async def test_a_flood_is_cut_off(piece: provider.StreamEvent) -> None:
     assert (error.failure.kind, error.failure.text) == ("rejected", "first: the answer is longer than 1024 characters")
 
 
+async def test_too_many_calls_in_one_answer_are_refused() -> None:
+    call = provider.Call("k8s.get", "{}")
+    error = await failure(Provider((call, call, call, HANG)), answer_calls=2)
+    text = "first: the answer asks for more than 2 tool calls"
+    assert (error.failure.kind, error.failure.text) == ("rejected", text)
+
+
+async def test_what_was_tried_is_kept_when_the_iterations_time_is_over() -> None:
+    source = Provider((provider.RetryableError("429"),), (provider.Usage(USAGE), HANG))
+    error = await failure(source, iteration="20ms")
+    assert (error.failure.kind, error.failure.text) == ("timeout", "first did not answer within 0.02 s")
+    assert (errors(error.call), error.call.usage) == (["429"], USAGE)
+
+
+async def test_to_wait_for_a_slot_is_not_to_be_silent() -> None:
+    source = Provider((HANG,), WHOLE)
+    limits = limited(source, provider_calls=1, iteration="50ms")
+    first, second = await asyncio.gather(
+        *(limits.ask(REQUEST, clear_to_send=leases.clear) for _ in range(2)), return_exceptions=True
+    )
+    assert isinstance(first, ports.ModelError), "it has used up its time, and the other waited for as long"
+    assert isinstance(second, ports.Answer)
+
+
+async def test_a_repeat_is_sent_only_while_the_lease_holds() -> None:
+    source = Provider((provider.RetryableError("429"),), WHOLE)
+
+    async def lost_meanwhile() -> None:
+        if source.requests == 1:
+            raise ports.LeaseLostError
+
+    with pytest.raises(ports.LeaseLostError):
+        await limited(source).ask(REQUEST, clear_to_send=lost_meanwhile)
+    assert source.requests == 1
+
+
+async def test_whoever_waits_for_a_slot_asks_after_his_lease_when_he_has_it() -> None:
+    source = Provider((HANG,))
+    limits = limited(source, provider_calls=1)
+    holding = asyncio.create_task(limits.ask(REQUEST, clear_to_send=leases.clear))
+    await source.opened.wait()
+    source.opened.clear()
+    asked: list[int] = []
+
+    async def seen() -> None:
+        asked.append(source.open)
+
+    waiting = asyncio.create_task(limits.ask(REQUEST, clear_to_send=seen))
+    await asyncio.sleep(0)
+    assert asked == []
+    holding.cancel()
+    await source.opened.wait()
+    assert asked == [0], "right before it sent, and not while the other one was served"
+    waiting.cancel()
+
+
 @pytest.mark.parametrize("tries", [((HANG,),), ((provider.RetryableError("503", after=19),),)], ids=["stream", "wait"])
 async def test_cancellation_closes_the_stream_and_frees_its_slot(tries: tuple[tuple[Step, ...], ...]) -> None:
     source = Provider(*tries, WHOLE)
     limits = limited(source, provider_calls=1)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await limits.ask(REQUEST)
+            await limits.ask(REQUEST, clear_to_send=leases.clear)
     assert (source.requests, source.open) == (1, 0)
-    assert (await limits.ask(REQUEST)).message.text == "It is memory."
+    assert (await limits.ask(REQUEST, clear_to_send=leases.clear)).message.text == "It is memory."
 
 
 async def test_calls_to_one_provider_at_once_are_limited() -> None:
     source = Provider(WHOLE)
     limits = limited(source, provider_calls=2)
-    await asyncio.gather(*(limits.ask(REQUEST) for _ in range(6)))
+    await asyncio.gather(*(limits.ask(REQUEST, clear_to_send=leases.clear) for _ in range(6)))
     assert (source.requests, source.most_open) == (6, 2)
 
 
 async def test_who_waits_to_try_again_leaves_its_slot_to_others() -> None:
     source = Provider((provider.RetryableError("429", after=19),), WHOLE)
     limits = limited(source, provider_calls=1)
-    waiting = asyncio.create_task(limits.ask(REQUEST))
+    waiting = asyncio.create_task(limits.ask(REQUEST, clear_to_send=leases.clear))
     async with asyncio.timeout(5):
         await source.ended.wait()
-        assert (await limits.ask(REQUEST)).message.text == "It is memory."
+        assert (await limits.ask(REQUEST, clear_to_send=leases.clear)).message.text == "It is memory."
     assert not waiting.done()
     waiting.cancel()

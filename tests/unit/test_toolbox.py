@@ -10,10 +10,11 @@ import mcp
 import pytest
 from mcp import types
 from mcp.server import Server
+from support import leases
 from tarsy.config import platform
 from tarsy.masking import masker
 from tarsy.tools import toolbox
-from tarsy.transcript import messages
+from tarsy.transcript import messages, ports
 
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -64,6 +65,7 @@ class Connected:
         self.tools: Sequence[types.Tool] = TOOLS
         self.problem = "" if client else "is not connected yet"
         self.broken: list[mcp.Client] = []
+        self.slots = asyncio.Semaphore(2)
         self.mask: Callable[[str], str] = masker.Masker(groups=["security"]).text
         self._client = client
 
@@ -132,7 +134,7 @@ def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
         (call("k8s.get", '{"name": "slow"}'), "'k8s.get' did not answer within 0.1 s", True),
         (
             call("prometheus.get"),
-            "'prometheus.get' did not answer within 0.1 s: MCP server 'prometheus' is not connected yet",
+            "'prometheus.get' was not called: MCP server 'prometheus' is not connected yet",
             True,
         ),
         (
@@ -147,26 +149,26 @@ def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
 async def test_a_call_is_answered_whatever_comes_of_it(
     box: toolbox.PoolToolbox, asked: messages.ToolCall, text: str, failed: bool
 ) -> None:
-    output = await box.call(asked)
+    output = await box.call(asked, clear_to_send=leases.clear)
     assert (output.text, output.failed) == (text, failed)
 
 
 @pytest.mark.parametrize("arguments", ["{", "name=web-0", '{"name": "\\ud8', "[" * 100_000])
 async def test_arguments_that_are_no_json_are_an_error_for_the_model(box: toolbox.PoolToolbox, arguments: str) -> None:
-    output = await box.call(call("k8s.get", arguments))
+    output = await box.call(call("k8s.get", arguments), clear_to_send=leases.clear)
     assert output.failed
     assert output.text.startswith("The arguments of 'k8s.get' cannot be used: ")
 
 
 async def test_an_answer_that_breaks_the_tools_own_schema_is_an_error_for_the_model(box: toolbox.PoolToolbox) -> None:
-    output = await box.call(call("k8s.typed.get"))
+    output = await box.call(call("k8s.typed.get"), clear_to_send=leases.clear)
     assert output.failed
     assert "k8s" in output.text
 
 
 @pytest.mark.parametrize("name", ["k8s.nothing", "nothing.get", "get", "", "k8s", "k8s__get"])
 async def test_an_unknown_tool_is_answered_with_those_there_are(box: toolbox.PoolToolbox, name: str) -> None:
-    output = await box.call(call(name))
+    output = await box.call(call(name), clear_to_send=leases.clear)
     assert output.failed
     assert output.text.startswith(f"There is no tool '{name}'. Available tools: k8s.get, k8s.scale, k8s.restart, ")
 
@@ -174,7 +176,7 @@ async def test_an_unknown_tool_is_answered_with_those_there_are(box: toolbox.Poo
 async def test_a_connection_that_closes_under_a_call_is_reported_and_the_outcome_is_unknown(
     box: toolbox.PoolToolbox, k8s: Connected
 ) -> None:
-    output = await box.call(call("k8s.delete", '{"name": "lost"}'))
+    output = await box.call(call("k8s.delete", '{"name": "lost"}'), clear_to_send=leases.clear)
     assert output.text == "The connection to 'k8s' closed during the call; its outcome is unknown"
     assert (output.failed, k8s.broken) == (True, [await k8s.client()])
 
@@ -182,6 +184,28 @@ async def test_a_connection_that_closes_under_a_call_is_reported_and_the_outcome
 async def test_a_servers_own_error_does_not_cost_others_their_connection(
     box: toolbox.PoolToolbox, k8s: Connected
 ) -> None:
-    output = await box.call(call("k8s.get", '{"name": "broken"}'))
+    output = await box.call(call("k8s.get", '{"name": "broken"}'), clear_to_send=leases.clear)
     assert (output.text, output.failed) == ("'k8s' refused the call: database is locked", True)
     assert k8s.broken == []
+
+
+async def test_no_more_calls_are_made_at_once_than_its_server_has_slots_and_each_asks_after_its_lease_first(
+    box: toolbox.PoolToolbox, k8s: Connected
+) -> None:
+    free: list[int] = []
+
+    async def seen() -> None:
+        free.append(k8s.slots._value)
+
+    outputs = await asyncio.gather(*(box.call(call("k8s.get"), clear_to_send=seen) for _ in range(6)))
+    assert not any(output.failed for output in outputs)
+    assert len(free) == 6
+    assert set(free) <= {0, 1}, "one of its two slots was taken at least, whenever it asked"
+
+
+async def test_a_call_is_not_sent_once_the_lease_is_lost(box: toolbox.PoolToolbox) -> None:
+    async def lost() -> None:
+        raise ports.LeaseLostError
+
+    with pytest.raises(ports.LeaseLostError):
+        await box.call(call("k8s.get"), clear_to_send=lost)

@@ -29,8 +29,6 @@ class Loop:
     model: ports.Model
     toolbox: ports.Toolbox
     journal: ports.Journal
-    timeout: float
-    """Seconds that one iteration's model call may take."""
 
     async def run(self) -> entries.ExecutionEnded:
         """Go on from wherever the log stands; return how it ended, not yet committed."""
@@ -57,15 +55,9 @@ class Loop:
             messages=(*said, *added),
             tools=() if final else self.execution.started.tools,
         )
-        await self.journal.clear_to_send()
         failpoints.hit("model.ask.before")
-        started = time.monotonic()
         try:
-            async with asyncio.timeout(self.timeout):
-                answer = await self.model.ask(request)
-        except TimeoutError:
-            failure = messages.Failure(kind="timeout", text=f"the model did not answer within {self.timeout:g} s")
-            await self._unanswered(failure, self._unfinished_call(time.monotonic() - started))
+            answer = await self.model.ask(request, clear_to_send=self.journal.clear_to_send)
         except ports.ModelError as error:
             await self._unanswered(error.failure, error.call)
         else:
@@ -94,10 +86,18 @@ class Loop:
         reads, writes = self._split(calls)
         for batch in (*([call] for call in writes), reads):
             if batch:
-                await self.journal.clear_to_send()
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self._call(call)) for call in batch]
-                await self._tools_answered([task.result() for task in tasks])
+                await self._tools_answered(await self._side_by_side(batch))
+
+    async def _side_by_side(self, calls: Sequence[messages.ToolCall]) -> list[entries.ToolRun]:
+        lost: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._call(call)) for call in calls]
+        except* ports.LeaseLostError as errors:
+            lost = errors.exceptions[0]
+        if lost is not None:  # told as one error, however many of the calls saw it
+            raise lost
+        return [task.result() for task in tasks]
 
     async def _settle_doubts(self, calls: Sequence[messages.ToolCall], *, limit: int) -> steps.Step:
         """Calls without a result at the start were under way when an earlier worker ended."""
@@ -111,7 +111,7 @@ class Loop:
         started = time.monotonic()
         pinned = [spec.name for spec in self.execution.started.tools]
         if call.name in pinned:
-            output = await self.toolbox.call(call)
+            output = await self.toolbox.call(call, clear_to_send=self.journal.clear_to_send)
         else:
             known = ", ".join(pinned) or "none"
             output = ports.ToolOutput(text=f"There is no tool '{call.name}'. Available tools: {known}", failed=True)
@@ -128,9 +128,6 @@ class Loop:
         """Those that may be repeated, and those that may not (an unknown tool is called by nobody)."""
         writing = {spec.name for spec in self.execution.started.tools if not spec.repeatable}
         return [c for c in calls if c.name not in writing], [c for c in calls if c.name in writing]
-
-    def _unfinished_call(self, seconds: float) -> entries.ModelCall:
-        return entries.ModelCall(provider=self.execution.started.agent.provider, model="", seconds=seconds)
 
     def _ended(self, outcome: entries.Outcome, text: str) -> entries.ExecutionEnded:
         return entries.ExecutionEnded(execution=self._id, outcome=outcome, text=text)

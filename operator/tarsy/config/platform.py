@@ -129,8 +129,12 @@ class Limits(Part):
     """Characters of a tool's result that are kept; the rest is cut and the cut is told."""
     answer: Annotated[int, Field(ge=1024)] = 1024 * 1024
     """Characters of one model answer, thoughts included; more is refused."""
+    answer_calls: Annotated[int, Field(ge=1)] = 100
+    """Tool calls that one model answer may ask for; more are refused."""
     provider_calls: Annotated[int, Field(ge=1)] = 32
     """Calls to one provider at once, a process."""
+    server_calls: Annotated[int, Field(ge=1)] = 16
+    """Calls to one MCP server at once, a process."""
 
 
 class Queue(Part):

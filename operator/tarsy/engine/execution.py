@@ -32,7 +32,6 @@ async def run(
         model=kit.model(agent.provider),
         toolbox=kit.toolbox(agent.servers),
         journal=journal,
-        timeout=kit.platform.limits.iteration.total_seconds(),
     ).run()
     await journal.commit(ended)
     return ended

@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from tarsy.config import platform
@@ -50,6 +50,23 @@ class _Answer:
                 self.finish = event
 
 
+@dataclass
+class _TimeLeft:
+    """A limit of time that is used up piece by piece."""
+
+    seconds: float
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Use it up; a TimeoutError when nothing is left."""
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self.seconds):
+                yield
+        finally:
+            self.seconds -= time.monotonic() - started
+
+
 class LimitedModel:
     """One provider of the platform file, within its limits."""
 
@@ -60,9 +77,14 @@ class LimitedModel:
         self._limits = limits
         self._slots = asyncio.Semaphore(limits.provider_calls)
 
-    async def ask(self, request: ports.Request) -> ports.Answer:
-        """Ask, and ask again where that may help; a ModelError says why there is no answer."""
+    async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
+        """Ask, and ask again where that may help; a ModelError says why there is no answer.
+
+        The iteration's limit counts from the first request on: waiting for a slot or for the lease is nobody's silence.
+        """
         started = time.monotonic()
+        limit = self._limits.iteration.total_seconds()
+        time_left = _TimeLeft(limit)
         attempts: list[entries.Attempt] = []
         usage = messages.Usage()
 
@@ -79,7 +101,13 @@ class LimitedModel:
             answer = _Answer()
             try:
                 async with self._slots:
-                    await self._receive(request, answer)
+                    await clear_to_send()
+                    async with time_left.running():
+                        await self._receive(request, answer)
+            except TimeoutError as error:
+                usage = answer.usage
+                text = f"{self._name} did not answer within {limit:g} s"
+                raise ports.ModelError(text, kind="timeout", call=call()) from error
             except provider.RetryableError as error:
                 attempts.append(entries.Attempt(error=_told(error)))
                 wait = _backoff(len(attempts)) if error.after is None else error.after
@@ -87,6 +115,7 @@ class LimitedModel:
                     text = f"{self._name} gave no answer in {len(attempts)} attempts: {_told(error)}"
                     raise ports.ModelError(text, kind="fatal", call=call()) from error
                 await asyncio.sleep(wait)
+                time_left.seconds -= wait
             except provider.RejectedError as error:
                 usage = answer.usage
                 raise ports.ModelError(f"{self._name}: {_told(error)}", kind="rejected", call=call()) from error
@@ -103,6 +132,10 @@ class LimitedModel:
                 answer.add(event)
                 if answer.size > self._limits.answer:
                     raise provider.RejectedError(f"the answer is longer than {self._limits.answer} characters")
+                if len(answer.calls) > self._limits.answer_calls:
+                    raise provider.RejectedError(
+                        f"the answer asks for more than {self._limits.answer_calls} tool calls"
+                    )
                 silence = self._limits.idle
         if answer.finish is None:
             raise provider.RetryableError("the answer ended before it was whole")

@@ -32,8 +32,10 @@ log = logging.getLogger(__name__)
 class Server:
     """One MCP server of the platform file, connected or trying to be."""
 
-    def __init__(self, name: str, settings: platform.MCPServer) -> None:
+    def __init__(self, name: str, settings: platform.MCPServer, *, calls: int) -> None:
+        """`calls` may be made at once."""
         self.name = name
+        self.slots = asyncio.Semaphore(calls)
         self.mask: Callable[[str], str] = settings.data_masking.masker().text
         self.tools: Sequence[types.Tool] = ()
         """What it offered when it was last connected."""
@@ -107,8 +109,10 @@ class Pool:
     """All MCP servers of the platform file."""
 
     def __init__(self, settings: platform.Platform) -> None:
-        self._servers = {name: Server(name, found) for name, found in settings.mcp_servers.items()}
         self._limits = settings.limits
+        self._servers = {
+            name: Server(name, found, calls=self._limits.server_calls) for name, found in settings.mcp_servers.items()
+        }
 
     def toolbox(self, servers: Sequence[str]) -> toolbox.PoolToolbox:
         """The tools of `servers`, as they are now; one that the platform file has lost since has none."""

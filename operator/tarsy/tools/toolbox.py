@@ -36,6 +36,8 @@ class Server(Protocol):
     tools: Sequence[types.Tool]
     problem: str
     mask: Callable[[str], str]
+    slots: asyncio.Semaphore
+    """One for each call that may be made at once."""
 
     async def client(self) -> mcp.Client:
         """The client, once there is one."""
@@ -65,8 +67,8 @@ class PoolToolbox:
             f"MCP server '{server.name}' {server.problem}" for server in self._servers.values() if server.problem
         )
 
-    async def call(self, call: messages.ToolCall) -> ports.ToolOutput:
-        """Call a tool within the time that a call may take."""
+    async def call(self, call: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:
+        """Call a tool within the time that a call may take; as much time is given to its server to be there."""
         seconds = self._limits.tool_call.total_seconds()
         server_name, _, tool = call.name.partition(".")
         server = self._servers.get(server_name)
@@ -77,12 +79,19 @@ class PoolToolbox:
             arguments = _arguments(call.arguments)
         except (ValueError, RecursionError) as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
-        try:
-            async with asyncio.timeout(seconds):
-                output = await self._send(server, tool, arguments)
-        except TimeoutError:
-            problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
-            return _failed(f"'{call.name}' did not answer within {seconds:g} s{problem}")
+        async with server.slots:
+            try:
+                async with asyncio.timeout(seconds):
+                    client = await server.client()
+            except TimeoutError:
+                return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
+            await clear_to_send()
+            try:
+                async with asyncio.timeout(seconds):
+                    output = await self._send(server, client, tool, arguments)
+            except TimeoutError:
+                problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
+                return _failed(f"'{call.name}' did not answer within {seconds:g} s{problem}")
         return await self._cleaned(output, mask=server.mask)
 
     async def _cleaned(self, output: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
@@ -93,8 +102,7 @@ class PoolToolbox:
         shown = results.bounded(masked, limit=limit, of=max(len(masked), len(output.text)))
         return replace(output, text=shown)
 
-    async def _send(self, server: Server, tool: str, arguments: dict[str, Any]) -> ports.ToolOutput:
-        client = await server.client()
+    async def _send(self, server: Server, client: mcp.Client, tool: str, arguments: dict[str, Any]) -> ports.ToolOutput:
         try:
             result = await client.call_tool(tool, arguments)
         except mcp.MCPError as error:

@@ -59,8 +59,9 @@ class ScriptedModel:
             else:
                 self._failures.setdefault(len(self._answers), []).append(item)
 
-    async def ask(self, request: ports.Request) -> ports.Answer:
+    async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
         """Answer, or fail, as the script says for this turn."""
+        await clear_to_send()
         self.requests.append(request)
         turn = sum(message.role == "assistant" for message in request.messages)
         if failures := self._failures.get(turn):
@@ -79,8 +80,9 @@ class DictToolbox:
         self.problems = ()
         self.called: list[messages.ToolCall] = []
 
-    async def call(self, call: messages.ToolCall) -> ports.ToolOutput:
+    async def call(self, call: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:
         """Answer by the tool's name; an unknown tool is an error."""
+        await clear_to_send()
         self.called.append(call)
         if call.name not in self.answers:
             return ports.ToolOutput(text=f"unknown tool {call.name!r}", failed=True)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -45,10 +45,14 @@ class Answer:
     call: entries.ModelCall
 
 
+ClearToSend = Callable[[], Awaitable[None]]
+"""See `Journal.clear_to_send`. Whoever sends awaits it last before each sending, behind whatever he had to wait for."""
+
+
 class Model(Protocol):
     """One provider with its limits and retries inside."""
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: Request, *, clear_to_send: ClearToSend) -> Answer:
         """Ask once; a ModelError says why there is no answer. Cancelling the task closes the socket."""
         ...
 
@@ -74,7 +78,7 @@ class Toolbox(Protocol):
         """What is missing, one sentence each: servers that cannot be reached."""
         ...
 
-    async def call(self, call: messages.ToolCall) -> ToolOutput:
+    async def call(self, call: messages.ToolCall, *, clear_to_send: ClearToSend) -> ToolOutput:
         """Call a tool. It answers, it does not raise: what goes wrong is the output's text."""
         ...
 
