@@ -254,6 +254,26 @@ async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Opera
     await operator.finished()
 
 
+async def test_an_idempotency_key_is_for_one_alert(operator: Operator, llm: model.Server) -> None:
+    llm.script = model.answers("root cause")
+    process = await operator.start()
+    await apply(operator, chain("kubernetes", "other"))
+
+    async def post(data: str, alert_type: str = "kubernetes") -> tuple[int, Any]:
+        body = json.dumps({"alert_type": alert_type, "data": data}).encode()
+        return await process.request("POST", ALERTS, body=body, headers={"Idempotency-Key": "deploy-17"})
+
+    first, again = await post("web-0 restarts"), await post("web-0 restarts")
+    assert first == again
+    assert first[0] == 202
+    for status, problem in (await post("web-1 restarts"), await post("web-0 restarts", "other")):
+        assert (status, problem["detail"]) == (
+            422,
+            "Idempotency-Key: it was used for another alert; give each its own",
+        )
+    assert len(await operator.finished()) == 1
+
+
 async def test_without_an_api_server_alerts_are_to_be_sent_again(
     operator: Operator, llm: model.Server, unreachable: str
 ) -> None:

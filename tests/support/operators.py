@@ -66,14 +66,20 @@ class Process:
         assert self._child.process.returncode == 0, self._child.story()
 
     async def request(
-        self, method: str, path: str, *, body: bytes | None = None, token: str = TOKEN
+        self,
+        method: str,
+        path: str,
+        *,
+        body: bytes | None = None,
+        token: str = TOKEN,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
         """Call the API; status and JSON."""
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
             session.request(
-                method, f"{self.url}{path}", data=io.BytesIO(body) if body else None, headers=headers
+                method, f"{self.url}{path}", data=io.BytesIO(body) if body else None, headers=given
             ) as response,
         ):
             return response.status, await response.json(content_type=None)

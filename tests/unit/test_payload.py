@@ -60,3 +60,11 @@ def test_every_problem_is_told_with_its_place_and_without_what_was_sent(data: An
         Model.model_validate(data)
     assert payload.places(error.value).startswith(told)
     assert "s3cret" not in payload.places(error.value)
+
+
+def test_a_flood_of_problems_is_told_in_few_words() -> None:
+    with pytest.raises(pydantic.ValidationError) as error:
+        Model.model_validate({"items": [{"k" * 100_000: "x"}] * 1000})
+    told = payload.places(error.value)
+    assert len(told) < 10_000
+    assert told.endswith("; and 990 more")

@@ -119,7 +119,12 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(b"a: [", "not YAML: "), (b"a: \xff\xfe", "not UTF-8"), (None, "No such file or directory")],
+    [
+        (b"a: [", "not YAML: "),
+        (b"a: \xff\xfe", "not UTF-8"),
+        (None, "No such file or directory"),
+        (b"agents:\n  One: {}\n  Two: {}\n  One: {}\n", "the key 'One' is there twice"),
+    ],
 )
 def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, problem: str) -> None:
     if content is not None:

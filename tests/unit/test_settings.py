@@ -27,7 +27,7 @@ def read(
 
 @pytest.mark.parametrize(
     ("listen", "host", "port"),
-    [("127.0.0.1:8080", "127.0.0.1", 8080), ("0.0.0.0:0", "0.0.0.0", 0), ("::1:8080", "::1", 8080)],  # noqa: S104
+    [("127.0.0.1:8080", "127.0.0.1", 8080), ("0.0.0.0:0", "0.0.0.0", 0), ("[::1]:8080", "::1", 8080)],  # noqa: S104
 )
 def test_settings_are_what_environment_and_flags_say(listen: str, host: str, port: int) -> None:
     found = read(listen=listen)

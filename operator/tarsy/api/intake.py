@@ -107,6 +107,10 @@ class Intake:
             raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
         except (check.UnservedError, objects.RefusedError) as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
+        if not draft.asks_for(created.found.spec):
+            raise problems.Problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY, "Idempotency-Key: it was used for another alert; give each its own"
+            )
         return Queued(alert_id=created.found.metadata.uid)
 
     async def _chains(self, wanted: Collection[str]) -> list[chains.AgentChain]:

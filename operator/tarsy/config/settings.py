@@ -47,6 +47,7 @@ def operator(
 ) -> Settings:
     """Settings of `tarsy operator`; a ConfigError says which variable or flag is missing or wrong."""
     host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise load.ConfigError(f"--listen: {listen!r} is not HOST:PORT, such as 127.0.0.1:8080")
     token = _token(environment)

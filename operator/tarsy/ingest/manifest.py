@@ -48,6 +48,15 @@ class Draft:
         """What it is to be called."""
         return str(self.manifest["metadata"]["name"])
 
+    def asks_for(self, found: investigation.Spec) -> bool:
+        """Whether `found` asks for the same: the same alert of the same type."""
+        wanted = investigation.Spec.model_validate(self.manifest["spec"])
+        return (wanted.alert_type, wanted.alert_data, wanted.alert_data_ref) == (
+            found.alert_type,
+            found.alert_data,
+            found.alert_data_ref,
+        )
+
     @property
     def large_name(self) -> str:
         """The name of its large data."""
@@ -113,15 +122,18 @@ def of_alertmanager(
 
 
 def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None, mask: Mask) -> Draft:
-    """The object of an alert that somebody posted; the same key gives the same name.
+    """The object of an alert that somebody posted; the same key gives the same name, whatever the alert.
 
     A TooLargeError says how much is taken.
     """
-    unique = hashlib.sha256(idempotency_key.encode()).hexdigest()[:20] if idempotency_key else secrets.token_hex(10)
+    if idempotency_key:
+        name = f"alert-{hashlib.sha256(idempotency_key.encode()).hexdigest()[:20]}"
+    else:
+        name = f"{naming.slug(alert.alert_type, longest=42)}-{secrets.token_hex(10)}"
     return _draft(
         alert.text(),
         namespace=namespace,
-        name=f"{naming.slug(alert.alert_type, longest=42)}-{unique}",
+        name=name,
         mask=mask,
         alert_type=alert.alert_type,
         severity=mask(alert.severity or "")[:63] or None,

@@ -9,6 +9,9 @@ import pydantic
 
 from tarsy.transcript import messages
 
+_PROBLEMS_TOLD = 10
+_PLACE_MAX = 200  # characters; a place is named by keys that came from outside
+
 
 class PayloadError(ValueError):
     """The payload is not what its source says it is; the message names the place."""
@@ -23,11 +26,13 @@ def load(body: bytes) -> Any:
 
 
 def places(error: pydantic.ValidationError) -> str:
-    """What is wrong with a payload, and where."""
-    return "; ".join(
-        f"{'.'.join(map(str, problem['loc'])) or 'the body'}: {problem['msg']}"
-        for problem in error.errors(include_input=False)
-    )
+    """What is wrong with a payload, and where: the first few problems, their places cut to what one can read."""
+    told = [
+        f"{'.'.join(map(str, problem['loc']))[:_PLACE_MAX] or 'the body'}: {problem['msg']}"
+        for problem in error.errors(include_input=False)[:_PROBLEMS_TOLD]
+    ]
+    more = error.error_count() - len(told)
+    return "; ".join([*told, *([f"and {more} more"] if more else [])])
 
 
 def _storable(value: Any) -> Any:
