@@ -219,6 +219,68 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     assert llm.requests == []
 
 
+async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the_last_one_reads_of_both(
+    operator: Operator, llm: model.Server
+) -> None:
+    def script(turn: model.Turn) -> model.Reply:
+        match turn.key.stage:
+            case "slow":
+                return model.Hang()
+            case "refused":
+                return model.HttpError(status=400, message="the request is too long")
+            case _:
+                return model.Answer(text="root cause")
+
+    llm.script = script
+    await operator.start()
+    slow = {"name": "slow", "agent": "KubernetesAgent", "timeoutSeconds": 1}
+    stages = [slow, *({"name": name, "agent": "KubernetesAgent"} for name in ("refused", "conclusion"))]
+    await apply(operator, chain(stages=stages), investigation())
+    ((_, found),) = (await operator.finished()).items()
+    status = found["status"]
+    assert [stage["phase"] for stage in status["stages"]] == ["TimedOut", "Failed", "Completed"]
+    assert status["stages"][0]["message"] == "Stage slow timed out after 1 s"
+    assert status["stages"][0]["duration"] in ("1s", "2s")
+    assert "the request is too long" in status["stages"][1]["message"]
+    assert (status["phase"], status["progress"], status["finalAnalysis"]) == (
+        "CompletedWithErrors",
+        "3/3",
+        "root cause",
+    )
+    assert status["transcript"] == f"/api/v1/investigations/{found['metadata']['uid']}"
+    hung, _, last = llm.requests
+    assert hung.end == "client closed"
+    told = last.body["contents"][0]["parts"][0]["text"]
+    assert "Stage slow timed out after 1 s" in told
+    assert "the request is too long" in told
+
+
+async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where_it_says(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    def script(turn: model.Turn) -> model.Reply:
+        if turn.iteration:
+            return model.HttpError(status=400, message="no more")
+        calls = [model.Call(name=f"tools__{name}", args={"name": "web-0"}) for name in ("lookup", "restart")]
+        return model.Answer(calls=model.keyed(turn, calls))
+
+    llm.script = script
+    await operator.start()
+    agents = [{"name": "Own", "mcpServers": ["tools"], "customInstructions": "Look at disks first."}]
+    looks = {"name": "look", "agent": "Own", "tools": {"allow": ["tools.*"], "deny": ["*.restart"]}}
+    stages = [looks, {"name": "act", "agent": "KubernetesAgent"}]
+    await apply(operator, chain(agents=agents, stages=stages, failurePolicy="Stop"), investigation())
+    ((_, found),) = (await operator.finished()).items()
+    status = found["status"]
+    assert (status["phase"], status["progress"]) == ("Failed", "1/2")
+    assert [stage["phase"] for stage in status["stages"]] == ["Failed", "Skipped"]
+    assert "skipped by failurePolicy Stop: stage 'look' failed" in status["stages"][1]["message"]
+    assert {request.key.stage for request in llm.requests} == {"look"}
+    assert "Look at disks first." in llm.requests[0].body["systemInstruction"]["parts"][0]["text"]
+    assert [call.tool for call in toolbox.calls] == ["lookup"]
+    assert "There is no tool 'tools__restart'" in json.dumps(llm.requests[1].body)
+
+
 async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()

@@ -5,6 +5,8 @@ Unit tests of agent and engine run on MemoryJournal; they prove something about 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
@@ -205,6 +207,13 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         entries.ExecutionEnded(execution="analysis/1", outcome="Completed", text=ANSWER.text),
         entries.StageEnded(stage="analysis", outcome="Completed"),
     ),
+    "a stage that timed out in the middle of a call, and one that was skipped for it": (
+        *OPENING,
+        answered(asks("0.0", text="erst die Pods")),
+        entries.ExecutionEnded(execution="collect/1", outcome="TimedOut", text="Stage collect timed out after 60 s"),
+        entries.StageEnded(stage="collect", outcome="TimedOut", message="Stage collect timed out after 60 s"),
+        entries.StageEnded(stage="analysis", outcome="Skipped", message="skipped, größer"),
+    ),
 }
 
 
@@ -218,8 +227,8 @@ def folded(story: Iterable[entries.Entry]) -> record.Record:
 class Journals(Protocol):
     """One investigation's journals, one after the other: each takes the lease of the one before."""
 
-    async def open(self) -> ports.Journal:
-        """A journal that has read all that was committed so far."""
+    async def open(self, *, later: float = 0) -> ports.Journal:
+        """A journal that has read all that was committed so far; so many seconds later, to its clock."""
         ...
 
 
@@ -227,11 +236,10 @@ class MemoryJournals:
     def __init__(self) -> None:
         self._last: memory.MemoryJournal | None = None
 
-    async def open(self) -> memory.MemoryJournal:
-        facts = self._last.facts if self._last else []
-        if self._last:
-            self._last.lose_lease()
-        self._last = memory.MemoryJournal(SUBJECT, *facts)
+    async def open(self, *, later: float = 0) -> memory.MemoryJournal:
+        self._last = self._last.taken_over() if self._last else memory.MemoryJournal(SUBJECT)
+        for stage in self._last.record.stages.values():
+            stage.since -= later
         return self._last
 
 
@@ -248,11 +256,13 @@ class PgJournals:
         taker = chain.AgentChain(metadata=base.ObjectMeta(name=SUBJECT.chain_name, namespace="tarsy"), spec=CHAIN)
         assert await work.admit(self._database, subject, taker, mask=str)
 
-    async def open(self) -> journals.PgJournal:
+    async def open(self, *, later: float = 0) -> journals.PgJournal:
         if self._last:
             self._last.stop("lost")
             async with self._database.begin() as connection:
                 await connection.execute(sqlalchemy.text("UPDATE work SET lease_until = now() - interval '1 s'"))
+                earlier = sqlalchemy.text("UPDATE stages SET started_at = started_at - make_interval(secs => :later)")
+                await connection.execute(earlier, {"later": later})
         claim = await work.claim(self._database, owner=UUID(int=1), lease=timedelta(seconds=60))
         assert claim is not None
         self._last = lease.Lease(claim, certain_until=math.inf)
@@ -320,8 +330,32 @@ async def test_a_journal_whose_lease_is_lost_refuses_to_commit_and_keeps_nothing
     assert (await opened.open()).record == folded((*OPENING, answered(asks("0.0")), ran(result("0.0"))))
 
 
+async def test_a_commit_that_was_cancelled_under_way_is_there_once_it_is_settled(opened: Journals) -> None:
+    journal = await opened.open()
+    for entry in OPENING:
+        await journal.commit(entry)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0):
+            await journal.commit(answered(ANSWER))
+    await journal.settle()
+    await journal.settle()
+    assert journal.record == folded((*OPENING, answered(ANSWER)))
+    assert (await opened.open()).record == journal.record
+
+
+async def test_a_takeover_does_not_begin_a_stages_time_anew(opened: Journals) -> None:
+    journal = await opened.open()
+    await journal.commit(OPENING[0])
+    assert 0 <= journal.record.stages["collect"].age() < 30
+    journal = await opened.open(later=60)
+    assert 60 <= journal.record.stages["collect"].age() < 90
+    await journal.commit(OPENING[1])
+    assert 120 <= (await opened.open(later=60)).record.stages["collect"].age() < 150
+
+
 EXECUTION_ENDED = entries.ExecutionEnded(execution="collect/1", outcome="Completed", text=ANSWER.text)
 STAGE_ENDED = entries.StageEnded(stage="collect", outcome="Completed")
+SKIPPED = entries.StageEnded(stage="collect", outcome="Skipped")
 
 
 @pytest.mark.parametrize(
@@ -338,6 +372,8 @@ STAGE_ENDED = entries.StageEnded(stage="collect", outcome="Completed")
         pytest.param((*OPENING, answered(ANSWER), EXECUTION_ENDED), EXECUTION_ENDED, id="an end twice"),
         pytest.param((OPENING[0], STAGE_ENDED), started(), id="an execution after its stage"),
         pytest.param((OPENING[0], STAGE_ENDED), STAGE_ENDED, id="a stage's end twice"),
+        pytest.param(OPENING[:1], SKIPPED, id="a skip after the start"),
+        pytest.param((SKIPPED,), OPENING[0], id="a start after the skip"),
     ],
 )
 async def test_an_entry_out_of_order_is_refused_and_leaves_nothing_behind(

@@ -133,6 +133,9 @@ class _Doomed:
     def record(self) -> record.Record:
         return self._kept.record
 
+    async def settle(self) -> None:
+        await self._kept.settle()
+
     async def clear_to_send(self) -> None:
         await self._kept.clear_to_send()
 

@@ -137,6 +137,25 @@ def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(judge: check.
         judge.chain_named("younger", [older, younger])
 
 
+@pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
+@pytest.mark.parametrize(
+    ("own", "missing"),
+    [
+        ({"llmProvider": "third"}, "LLM provider 'third'. Available LLM providers: first, second"),
+        ({"mcpServers": ["k8s", "disk"]}, "MCP server 'disk'. Available MCP servers: k8s"),
+    ],
+)
+def test_what_an_agent_of_the_chains_own_lacks_is_told_once_and_at_the_agent(
+    judge: check.Judge, own: dict[str, Any], missing: str, used: bool
+) -> None:
+    mine = make_chain("mine", "A", agent="Local" if used else "KubernetesAgent")
+    agent = chain.Agent.model_validate({"name": "Local", **own})
+    mine = mine.model_copy(update={"spec": mine.spec.model_copy(update={"agents": [agent]})})
+    assert judge.judge([mine])["mine"].references == check.Problem(
+        reason="ReferenceNotFound", message=f"Chain 'mine' agent 'Local' references unknown {missing}"
+    )
+
+
 def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(judge: check.Judge) -> None:
     mine = make_chain("mine", "A")
     look = mine.spec.stages[0]

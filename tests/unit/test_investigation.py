@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tarsy import failpoints
@@ -138,6 +139,87 @@ async def test_when_all_stages_failed_so_has_the_investigation(kit: ports.Kit, j
     )
 
 
+def changed(subject: record.Subject, *, spec: dict[str, Any], stage: dict[str, Any]) -> record.Subject:
+    """The subject with these fields of its chain, and of the chain's first stage, as the cluster has them."""
+    written = subject.chain.model_dump(by_alias=True, exclude_none=True)
+    first, *others = written["stages"]
+    stages = [{**first, **stage}, *others]
+    return replace(subject, chain=chain.Spec.model_validate({**written, **spec, "stages": stages}))
+
+
+STOP = {"failurePolicy": "Stop"}
+SKIPPED = "skipped by failurePolicy Stop: stage 'data-collection' failed: the key is invalid"
+
+
+@pytest.mark.parametrize("script", [BREAKS])
+async def test_with_stop_the_stages_after_a_failed_one_are_skipped(
+    kit: ports.Kit, subject: record.Subject, second_model: memory.ScriptedModel
+) -> None:
+    journal = memory.MemoryJournal(changed(subject, spec=STOP, stage={}))
+    await investigation.run(kit=kit, journal=journal)
+    assert second_model.requests == []
+    assert journal.record.stages["analysis"] == record.Stage(
+        ended=entries.StageEnded(stage="analysis", outcome="Skipped", message=SKIPPED)
+    )
+    assert journal.record.ended == entries.InvestigationEnded(
+        ending="Failed",
+        reason="StagesFailed",
+        message="stage 'data-collection' failed: the key is invalid; the stages after it were skipped "
+        "(failurePolicy Stop)",
+    )
+
+
+@pytest.mark.parametrize("script", [()])
+@pytest.mark.parametrize(
+    ("second_script", "ended"),
+    [
+        (
+            BREAKS,
+            entries.InvestigationEnded(
+                ending="Failed",
+                reason="StagesFailed",
+                message="stage 'analysis' failed: the key is invalid",
+                final_analysis="done",
+            ),
+        ),
+        (
+            CONCLUDES,
+            entries.InvestigationEnded(
+                ending="Completed", reason="StagesCompleted", final_analysis="Raise the memory limit."
+            ),
+        ),
+    ],
+    ids=["the last stage fails", "none fails"],
+)
+async def test_with_stop_a_failed_stage_fails_the_investigation_and_what_was_found_is_kept(
+    kit: ports.Kit, subject: record.Subject, ended: entries.InvestigationEnded
+) -> None:
+    journal = memory.MemoryJournal(changed(subject, spec=STOP, stage={}))
+    await investigation.run(kit=kit, journal=journal)
+    assert journal.record.ended == ended
+
+
+async def test_an_agent_of_the_chains_own_hides_the_platforms_of_that_name(
+    kit: ports.Kit, subject: record.Subject, model: memory.ScriptedModel
+) -> None:
+    agents = [{"name": "KubernetesAgent", "customInstructions": "Be \x00 bold.", "mcpServers": ["k8s"]}]
+    journal = memory.MemoryJournal(changed(subject, spec={"agents": agents}, stage={}))
+    await investigation.run(kit=kit, journal=journal)
+    assert model.requests[0].messages[0].text.endswith("## Your instructions\n\nBe \ufffd bold.")
+
+
+async def test_a_tool_that_the_stage_filters_out_is_unknown_to_its_agent_and_is_not_called(
+    kit: ports.Kit, subject: record.Subject, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    tools = {"allow": ["k8s.*"], "deny": ["*.restart", "k8s.l?st"]}
+    journal = memory.MemoryJournal(changed(subject, spec={}, stage={"tools": tools}))
+    await investigation.run(kit=kit, journal=journal)
+    assert [spec.name for request in model.requests for spec in request.tools] == ["k8s.get"] * 3
+    assert {call.name for call in toolbox.called} == {"k8s.get"}
+    answers = {message.tool_name: message.text for message in model.requests[1].messages if message.role == "tool"}
+    assert answers["k8s.restart"] == "There is no tool 'k8s.restart'. Available tools: k8s.get"
+
+
 async def test_an_unknown_agent_fails_its_stage_with_the_agents_that_there_are(
     kit: ports.Kit, subject: record.Subject
 ) -> None:
@@ -191,6 +273,25 @@ async def test_a_takeover_at_any_commit_remembers_a_failed_stage(
         message="stage 'data-collection' failed: the key is invalid",
         final_analysis="Raise the memory limit.",
     )
+
+
+@pytest.mark.parametrize("script", [BREAKS])
+@pytest.mark.parametrize("crash", [(at, when) for at in range(1, 8) for when in ("before", "after")])
+async def test_a_takeover_at_any_commit_skips_what_was_to_be_skipped(
+    kit: ports.Kit,
+    subject: record.Subject,
+    journal: memory.MemoryJournal,
+    doomed_journal: ports.Journal,
+    second_model: memory.ScriptedModel,
+) -> None:
+    journal.record.subject = changed(subject, spec=STOP, stage={})
+    with pytest.raises(failpoints.TriggeredError):
+        await investigation.run(kit=kit, journal=doomed_journal)
+    second = memory.MemoryJournal(journal.record.subject, *journal.facts)
+    await investigation.run(kit=kit, journal=second)
+    ends = [stage.ended.outcome for stage in second.record.stages.values() if stage.ended]
+    assert (ends, second.record.ended and second.record.ended.ending) == (["Failed", "Skipped"], "Failed")
+    assert second_model.requests == []
 
 
 @pytest.mark.parametrize("crash", [(2, "after")])

@@ -59,7 +59,7 @@ def test_the_most_specific_setting_wins_and_lists_replace(
 @pytest.mark.parametrize(
     ("stage", "problem"),
     [
-        ({"agent": "X"}, "references unknown agent 'X'. Available agents: KubernetesAgent, Other"),
+        ({"agent": "X"}, "references unknown agent 'X'. Available agents: KubernetesAgent, Local, Other"),
         ({"llmProvider": "X"}, "references unknown LLM provider 'X'. Available LLM providers: first, second"),
         ({"mcpServers": ["k8s", "X"]}, "references unknown MCP server 'X'. Available MCP servers: k8s"),
     ],
@@ -68,8 +68,28 @@ def test_a_dangling_reference_is_named_with_its_place_and_what_there_is(
     platform: platforms.Platform, stage: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(resolve.UnresolvedError) as error:
-        settle(platform, stage=stage)
+        settle(platform, spec={"agents": [OWN]}, stage=stage)
     assert str(error.value) == f"Chain 'c' stage 'look' {problem}"
+
+
+OWN = {
+    "name": "Local",
+    "mcpServers": ["k8s"],
+    "customInstructions": "Look at disks.",
+    "llmProvider": "second",
+    "maxIterations": 3,
+}
+
+
+def test_an_agent_of_the_chains_own_is_settled_like_one_of_the_platform(platform: platforms.Platform) -> None:
+    found = settle(platform, spec={"agents": [OWN]}, stage={"agent": "Local"})
+    assert (found.name, found.provider, found.max_iterations, found.servers) == ("Local", "second", 3, ("k8s",))
+    assert found.custom_instructions == "Look at disks."
+    stage = {"agent": "Local", "llmProvider": "first", "mcpServers": []}
+    overridden = settle(platform, spec={"agents": [OWN], "maxIterations": 4}, stage=stage)
+    assert (overridden.provider, overridden.max_iterations, overridden.servers) == ("first", 4, ())
+    hiding = settle(platform, spec={"agents": [{"name": "KubernetesAgent"}]})
+    assert hiding.servers == (), "it replaces the platform's agent whole"
 
 
 def test_without_any_provider_it_says_where_to_set_one(platform: platforms.Platform) -> None:

@@ -107,8 +107,13 @@ llmProvider: google-default
 maxIterations: 10
 activeDeadlineSeconds: 600
 description: Looks at crashes.
+failurePolicy: Stop
+agents:
+- {name: DiskAgent, mcpServers: [k8s], customInstructions: Look at disks., llmProvider: other, maxIterations: 3,
+   iterationStrategy: native-thinking}
 stages:
-- {name: data-collection, agent: KubernetesAgent, mcpServers: []}
+- {name: data-collection, agent: KubernetesAgent, mcpServers: [], timeoutSeconds: 60,
+   tools: {allow: ["k8s.*"], deny: ["*.delete"]}}
 - {name: analysis, agent: KubernetesAgent, iterationStrategy: native-thinking}
 """
 INVESTIGATION = """
@@ -152,12 +157,44 @@ def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text
         ({"stages": [{"name": "a", "agent": "A", "maxIterations": 101}]}, "stages.0.maxIterations"),
         ({"stages": [{"name": "a"}]}, "stages.0.agent"),
         ({"activeDeadlineSeconds": 0}, "activeDeadlineSeconds"),
+        ({"failurePolicy": "Retry"}, "failurePolicy"),
+        ({"agents": [{"name": ""}]}, "agents.0.name"),
+        ({"agents": [{"name": "a", "customInstructions": "x" * 16385}]}, "agents.0.customInstructions"),
+        ({"stages": [{"name": "a", "agent": "A", "timeoutSeconds": 86401}]}, "stages.0.timeoutSeconds"),
+        ({"stages": [{"name": "a", "agent": "A", "tools": {"deny": [""]}}]}, "stages.0.tools.deny.0"),
     ],
 )
 def test_a_chain_that_the_schema_would_refuse_is_refused_here_too(change: dict[str, Any], place: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         chain.Spec.model_validate({**yaml.safe_load(CHAIN), **change})
     assert [".".join(map(str, problem["loc"])) for problem in error.value.errors()] == [place]
+
+
+@pytest.mark.parametrize(
+    ("tools", "admitted"),
+    [
+        ({}, "k8s.get k8s.GET k8s.delete prom.query"),
+        ({"allow": []}, ""),
+        ({"allow": ["k8s.*"]}, "k8s.get k8s.GET k8s.delete"),
+        ({"allow": ["*.get", "prom.quer[xy]"]}, "k8s.get prom.query"),
+        ({"deny": ["k8s.[!g]*", "prom.*"]}, "k8s.get"),
+        ({"allow": ["k8s.delete", "k8s.get"], "deny": ["*.delete"]}, "k8s.get"),
+    ],
+)
+def test_deny_wins_over_allow_and_case_counts(tools: dict[str, list[str]], admitted: str) -> None:
+    names = ["k8s.get", "k8s.GET", "k8s.delete", "prom.query"]
+    filtering = chain.Tools.model_validate(tools)
+    assert " ".join(name for name in names if filtering.admits(name)) == admitted
+
+
+@pytest.mark.parametrize("field", ["agents", "failurePolicy"])
+def test_the_digest_changes_with_every_field_of_the_spec(field: str) -> None:
+    written = yaml.safe_load(CHAIN)
+    digests = {
+        chain.AgentChain(metadata=base.ObjectMeta(), spec=chain.Spec.model_validate(spec)).digest()
+        for spec in (written, {name: value for name, value in written.items() if name != field})
+    }
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,10 @@ CASES: dict[str, tuple[history.Summary, Row]] = {
         end("Failed", *(stage(name, "Failed") for name in QUEUED.stage_names)),
         ("Failed", BROKEN, "3/3", None, "Failed Failed Failed"),
     ),
+    "stopped": (
+        end("Failed", LOOKED, stage("think", "TimedOut"), stage("tell", "Skipped")),
+        ("Failed", BROKEN, "2/3", None, "Completed TimedOut Skipped"),
+    ),
     "given up": (end("Failed", LOOKED, THINKS), ("Failed", BROKEN, "1/3", None, "Completed Failed Cancelled")),
     "timed out": (end("TimedOut", LOOKED, THINKS), ("TimedOut", BROKEN, "1/3", None, "Completed TimedOut Cancelled")),
     "cancelled": (
@@ -184,12 +188,19 @@ def test_the_numbers_are_the_stores() -> None:
     assert status.usage.model_dump() == {**usage, "tool_calls": 6}
     second = status.stages[1]
     assert (second.iterations, second.tool_calls, second.tokens, second.message) == (2, 3, 4, "no model")
-    assert (second.start_time, second.completion_time) == (STARTED, STAGE_ENDED)
+    assert (second.start_time, second.completion_time, second.duration) == (STARTED, STAGE_ENDED, "5s")
+    assert status.transcript == f"/api/v1/investigations/{found.id}"
     assert (status.duplicates, status.alert_status, status.attempts) == (9, "resolved", 1)
     assert (status.final_analysis, status.message) == ("It is out of memory.", "two of three")
     assert status.chain is not None
     assert {f"chain_{name}": value for name, value in status.chain} == CHAIN
     assert projector.status_of(REFUSED).chain is None
+
+
+def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
+    skipped = replace(stage("tell", "Skipped", "skipped"), started_at=STAGE_ENDED)
+    (shown,) = projector.status_of(replace(end("Failed", skipped), stage_names=("tell",))).stages
+    assert shown == investigation.StageStatus(name="tell", phase="Skipped", message="skipped")
 
 
 @pytest.mark.parametrize(
@@ -219,6 +230,7 @@ def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, s
 BROKE = stage("look", "Failed", "no model")
 BEGUN = ("Started", "chain pod-crash with 3 stages", STARTED, False)
 FAILED = ("StageFailed", "stage look: no model", STAGE_ENDED, True)
+LOST = ("Failed", "3 stages", ENDED, True)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +239,7 @@ FAILED = ("StageFailed", "stage look: no model", STAGE_ENDED, True)
         (QUEUED, []),
         (RUNNING, [BEGUN]),
         (replace(RUNNING, stages=(BROKE, THINKS)), [BEGUN, FAILED]),
+        (end("Failed", replace(BROKE, outcome="TimedOut"), stage("tell", "Skipped", "skipped")), [BEGUN, FAILED, LOST]),
         (end("Completed", LOOKED), [BEGUN, ("Completed", "3 stages", ENDED, False)]),
         (end("CompletedWithErrors", BROKE), [BEGUN, FAILED, ("Completed", "3 stages", ENDED, False)]),
         (end("Failed", BROKE, message="why"), [BEGUN, FAILED, ("Failed", "why", ENDED, True)]),

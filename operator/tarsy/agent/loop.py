@@ -32,21 +32,31 @@ class Loop:
 
     async def run(self) -> entries.ExecutionEnded:
         """Go on from wherever the log stands; return how it ended, not yet committed."""
-        limit = self.execution.started.agent.max_iterations
-        step = steps.next_step(self.execution.log, limit=limit)
+        step = self._next_step()
         if isinstance(step, steps.Run):
-            step = await self._settle_doubts(step.calls, limit=limit)
+            await self._settle_doubts(step.calls)
+            step = self._next_step()
         while True:
             match step:
                 case steps.Ask(final):
                     await self._ask(final=final)
                 case steps.Run(calls):
                     await self._run(calls)
-                case steps.Done(text):
-                    return self._ended("Completed", text)
-                case steps.GiveUp(text):
-                    return self._ended("Failed", text)
-            step = steps.next_step(self.execution.log, limit=limit)
+                case steps.Done() | steps.GiveUp():
+                    return self._end(step)
+            step = self._next_step()
+
+    def ended(self) -> entries.ExecutionEnded | None:
+        """How it has ended by its log alone, not yet committed; None while there is something left to do."""
+        step = self._next_step()
+        return self._end(step) if isinstance(step, steps.Done | steps.GiveUp) else None
+
+    def _next_step(self) -> steps.Step:
+        return steps.next_step(self.execution.log, limit=self.execution.started.agent.max_iterations)
+
+    def _end(self, step: steps.Done | steps.GiveUp) -> entries.ExecutionEnded:
+        outcome: entries.Outcome = "Completed" if isinstance(step, steps.Done) else "Failed"
+        return entries.ExecutionEnded(execution=self._id, outcome=outcome, text=step.text)
 
     async def _ask(self, *, final: bool) -> None:
         said = messages.conversation(self.execution.log)
@@ -99,12 +109,11 @@ class Loop:
             raise lost
         return [task.result() for task in tasks]
 
-    async def _settle_doubts(self, calls: Sequence[messages.ToolCall], *, limit: int) -> steps.Step:
+    async def _settle_doubts(self, calls: Sequence[messages.ToolCall]) -> None:
         """Calls without a result at the start were under way when an earlier worker ended."""
         _, writes = self._split(calls)
         if writes:
             await self._tools_answered([entries.ToolRun(call=c, result=_in_doubt(c), seconds=0.0) for c in writes])
-        return steps.next_step(self.execution.log, limit=limit)
 
     async def _call(self, call: messages.ToolCall) -> entries.ToolRun:
         failpoints.hit("tool.call.before")
@@ -128,9 +137,6 @@ class Loop:
         """Those that may be repeated, and those that may not (an unknown tool is called by nobody)."""
         writing = {spec.name for spec in self.execution.started.tools if not spec.repeatable}
         return [c for c in calls if c.name not in writing], [c for c in calls if c.name in writing]
-
-    def _ended(self, outcome: entries.Outcome, text: str) -> entries.ExecutionEnded:
-        return entries.ExecutionEnded(execution=self._id, outcome=outcome, text=text)
 
     @property
     def _id(self) -> str:

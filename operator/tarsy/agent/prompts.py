@@ -63,7 +63,7 @@ def opening(
         task.append(earlier)
     task.append(f"Do the work of stage '{stage}'.")
     return (
-        messages.Message(role="system", text="\n\n".join(system)),
+        messages.Message(role="system", text=messages.storable("\n\n".join(system))),
         messages.Message(role="user", text="\n\n".join(task)),
     )
 

@@ -88,6 +88,11 @@ class Judge:
 
     def _references(self, chain: chains.AgentChain) -> Problem | None:
         problems = []
+        for own in chain.spec.agents or ():
+            try:
+                resolve.check_agent(own, self.platform, chain_name=chain.metadata.name)
+            except resolve.UnresolvedError as error:
+                problems.append(Problem(reason="ReferenceNotFound", message=str(error)))
         for stage in chain.spec.stages:
             try:
                 agent = resolve.agent_for(self.platform, chain_name=chain.metadata.name, chain=chain.spec, stage=stage)

@@ -41,7 +41,11 @@ def agent_for(
 ) -> ResolvedAgent:
     """The settings of `stage`'s agent; an UnresolvedError names what is missing, with what there is."""
     where = f"Chain '{chain_name}' stage '{stage.name}'"
-    agent = _named(stage.agent, platform.agents, where=where, kind="agent")
+    own = {agent.name: agent for agent in chain.agents or ()}
+    agents: dict[str, platforms.Agent | chains.Agent] = {**platform.agents, **own}
+    agent = _named(stage.agent, agents, where=where, kind="agent")
+    if stage.agent in own:
+        check_agent(own[stage.agent], platform, chain_name=chain_name)
     defaults = platform.defaults
     provider = _last(defaults.llm_provider, agent.llm_provider, chain.llm_provider, stage.llm_provider)
     if provider is None:
@@ -60,6 +64,15 @@ def agent_for(
         custom_instructions=agent.custom_instructions,
         server_instructions=tuple((name, server.instructions) for name, server in found.items() if server.instructions),
     )
+
+
+def check_agent(agent: chains.Agent, platform: platforms.Platform, *, chain_name: str) -> None:
+    """Raise an UnresolvedError if an agent of a chain's own names what is not there, even if a stage overrides it."""
+    where = f"Chain '{chain_name}' agent '{agent.name}'"
+    if agent.llm_provider is not None:
+        _named(agent.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
+    for server in agent.mcp_servers:
+        _named(server, platform.mcp_servers, where=where, kind="MCP server")
 
 
 def _last(*values: T | None) -> T | None:

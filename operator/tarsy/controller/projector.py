@@ -138,7 +138,7 @@ def events_of(found: history.Summary) -> Iterator[objects.Event]:
         message = f"chain {found.chain_name} with {len(found.stage_names)} stages"
         yield objects.Event(reason="Started", message=message, at=found.started_at)
     for stage in found.stages:
-        if stage.outcome == "Failed" and stage.ended_at:
+        if stage.outcome in ("Failed", "TimedOut") and stage.ended_at:
             message = f"stage {stage.name}: {stage.message}"
             yield objects.Event(reason="StageFailed", message=message, at=stage.ended_at, warning=True)
     if found.ended_at and found.ending:
@@ -155,7 +155,7 @@ def status_of(found: history.Summary) -> investigation.Status:
     """The status that shows `found`."""
     started = {stage.name: stage for stage in found.stages}
     analysis = _cut(found.final_analysis, FINAL_ANALYSIS_MAX)
-    ended = sum(stage.ended_at is not None for stage in found.stages)
+    ended = sum(stage.ended_at is not None and stage.outcome != "Skipped" for stage in found.stages)
     running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
     return investigation.Status(
         sequence=found.seq,
@@ -183,6 +183,7 @@ def status_of(found: history.Summary) -> investigation.Status:
         start_time=found.started_at,
         completion_time=found.ended_at,
         duration=_duration(found.started_at, found.ended_at),
+        transcript=f"/api/v1/investigations/{found.id}",
     )
 
 
@@ -232,6 +233,9 @@ def _chain(found: history.Summary) -> investigation.ChainReference | None:
 def _stage(name: str, stage: history.Stage | None, *, of: history.Summary) -> investigation.StageStatus:
     if stage is None:
         return investigation.StageStatus(name=name, phase="Cancelled" if of.ended_at else "Pending")
+    message = _cut(stage.message, MESSAGE_MAX) or None
+    if stage.outcome == "Skipped":  # it never started, whatever its row says
+        return investigation.StageStatus(name=name, phase="Skipped", message=message)
     phase: investigation.StagePhase = "Running"
     match stage.outcome or of.ending:  # what ended the investigation ended the stage that had not, too
         case ("Completed" | "Failed" | "Cancelled" | "TimedOut") as end:
@@ -241,10 +245,11 @@ def _stage(name: str, stage: history.Stage | None, *, of: history.Summary) -> in
         phase=phase,
         start_time=stage.started_at,
         completion_time=stage.ended_at or of.ended_at,
+        duration=_duration(stage.started_at, stage.ended_at or of.ended_at),
         iterations=stage.iterations,
         tool_calls=stage.tool_calls,
         tokens=stage.tokens,
-        message=_cut(stage.message, MESSAGE_MAX) or None,
+        message=message,
     )
 
 

@@ -20,7 +20,22 @@ async def run(stage: chain.Stage, *, kit: ports.Kit, journal: ports.Journal) -> 
     except resolve.UnresolvedError as error:
         outcome, message = "Failed", str(error)
     else:
-        outcome, message = work.outcome, work.text if work.outcome == "Failed" else ""
+        outcome, message = work.outcome, "" if work.outcome == "Completed" else work.text
     ended = entries.StageEnded(stage=stage.name, outcome=outcome, message=message)
     await journal.commit(ended)
     return ended
+
+
+async def skip(stage: chain.Stage, *, after: entries.StageEnded, journal: ports.Journal) -> entries.StageEnded:
+    """Record that `stage` will not run because `after` stopped the chain."""
+    if stage.name not in journal.record.stages:
+        message = f"skipped by failurePolicy Stop: {failure(after)}"
+        await journal.commit(entries.StageEnded(stage=stage.name, outcome="Skipped", message=message))
+    ended = journal.record.stages[stage.name].ended
+    assert ended  # noqa: S101 - what was skipped has ended
+    return ended
+
+
+def failure(end: entries.StageEnded) -> str:
+    """How a stage failed, in words that name it."""
+    return end.message if end.outcome == "TimedOut" else f"stage {end.stage!r} failed: {end.message}"

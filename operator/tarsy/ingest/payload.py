@@ -20,7 +20,7 @@ class PayloadError(ValueError):
 def load(body: bytes) -> Any:
     """Parse JSON; what the store cannot hold (NUL, lone surrogates) becomes U+FFFD. A PayloadError: it is no JSON."""
     try:
-        return _storable(json.loads(body))
+        return messages.storable_json(json.loads(body))
     except (ValueError, RecursionError) as error:
         raise PayloadError(f"the body is not JSON: {error}") from error
 
@@ -33,15 +33,3 @@ def places(error: pydantic.ValidationError) -> str:
     ]
     more = error.error_count() - len(told)
     return "; ".join([*told, *([f"and {more} more"] if more else [])])
-
-
-def _storable(value: Any) -> Any:
-    match value:
-        case str():
-            return messages.storable(value)
-        case dict():
-            return {messages.storable(key): _storable(item) for key, item in value.items()}
-        case list():
-            return [_storable(item) for item in value]
-        case _:
-            return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 from typing import Annotated, Literal
 
@@ -15,19 +16,64 @@ PLURAL = "agentchains"
 IterationStrategy = Literal["native-thinking"]
 Iterations = Annotated[int, Field(ge=1, le=100)]
 Servers = Annotated[list[base.Reference], Field(max_length=20)]
+FailurePolicy = Literal["Continue", "Stop"]
+ToolPatterns = Annotated[list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=50)]
+
+
+class Agent(base.Model):
+    """An agent of the chain's own: its tools, its instructions and what it overrides of the defaults."""
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=253,
+            pattern=r"^[A-Za-z0-9._-]+$",
+            description="Unique in the chain; hides the agent of that name of the platform configuration.",
+        ),
+    ]
+    mcp_servers: Annotated[Servers, Field(description="Servers of the platform configuration; none if missing.")] = []
+    custom_instructions: Annotated[str, Field(max_length=16384, description="The end of its system prompt.")] = ""
+    llm_provider: Annotated[base.Reference | None, Field(description="A provider of the platform configuration.")] = (
+        None
+    )
+    iteration_strategy: Annotated[IterationStrategy | None, Field(description="How the agent iterates.")] = None
+    max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must conclude.")] = None
+
+
+class Tools(base.Model):
+    """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
+
+    allow: Annotated[ToolPatterns | None, Field(description="Only these; all if missing, none if empty.")] = None
+    deny: Annotated[ToolPatterns | None, Field(description="Not these, whatever allow says.")] = None
+
+    def admits(self, name: str) -> bool:
+        """Whether the tool of this name (`server.tool`) is one of them."""
+
+        def matches(patterns: list[str]) -> bool:
+            return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+        return (self.allow is None or matches(self.allow)) and not matches(self.deny or [])
 
 
 class Stage(base.Model):
     """One stage: an agent with what it overrides of its own settings."""
 
     name: Annotated[base.Name, Field(description="Unique in the chain.")]
-    agent: Annotated[base.Reference, Field(description="An agent of the platform configuration.")]
+    agent: Annotated[
+        base.Reference, Field(description="An agent of the chain's own, or of the platform configuration.")
+    ]
     llm_provider: Annotated[base.Reference | None, Field(description="Replaces the chain's provider.")] = None
     iteration_strategy: Annotated[IterationStrategy | None, Field(description="How the agent iterates.")] = None
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before the agent must conclude.")] = (
         None
     )
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agent's servers; [] means none.")] = None
+    tools: Annotated[Tools | None, Field(description="Which tools of these servers it gets; all if missing.")] = None
+    timeout_seconds: Annotated[
+        int | None,
+        Field(ge=1, le=24 * 3600, description="Seconds from the stage's start, after which it ends as TimedOut."),
+    ] = None
 
 
 class Spec(base.Model):
@@ -53,14 +99,26 @@ class Spec(base.Model):
         Field(ge=1, le=7 * 24 * 3600, description="Seconds from the first claim; 900 where nothing is said."),
     ] = None
     on_resolved: Annotated[
-        Literal["Continue", "Cancel"],
-        Field(description="What becomes of a running investigation when its alert resolves."),
-    ] = "Continue"
+        Literal["Continue", "Cancel"] | None,
+        Field(description="When its alert resolves, an investigation goes on (where nothing is said) or is cancelled."),
+    ] = None
     ttl_seconds_after_finished: Annotated[
         base.Seconds | None,
         Field(description="How long ended investigations stay in the cluster; 7 days where nothing is said."),
     ] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agents' servers; [] means none.")] = None
+    failure_policy: Annotated[
+        FailurePolicy | None,
+        Field(description="After a failed stage: Continue (where nothing is said) runs the next one, Stop none."),
+    ] = None
+    agents: Annotated[
+        list[Agent] | None,
+        Field(
+            max_length=20,
+            description="Agents of this chain alone.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = None
     stages: Annotated[
         list[Stage],
         Field(

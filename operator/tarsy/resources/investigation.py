@@ -30,16 +30,17 @@ Phase = Literal[
     "Cancelled",
     "TimedOut",
 ]
-StagePhase = Literal["Pending", "Running", "Completed", "Failed", "Cancelled", "TimedOut"]
+StagePhase = Literal["Pending", "Running", "Completed", "Failed", "TimedOut", "Cancelled", "Skipped"]
 
 Count = base.Count
 Text = Annotated[str, Field(max_length=base.MESSAGE_MAX)]
+Duration = Annotated[str, Field(max_length=32)]
 
 
 class AlertDataRef(base.Model):
     """Alert data that is too large for an object: it is in the store, for this object alone."""
 
-    name: Annotated[str, Field(min_length=1, max_length=63, description="The reference that ingest gave out.")]
+    name: Annotated[str, Field(max_length=63, pattern="^[0-9a-f]+$", description="The reference that ingest gave out.")]
     size: Annotated[Count, Field(description="Bytes of UTF-8.")]
 
 
@@ -113,6 +114,7 @@ class StageStatus(base.Model):
     phase: StagePhase
     start_time: datetime | None = None
     completion_time: datetime | None = None
+    duration: Duration | None = None
     iterations: Count = 0
     tool_calls: Count = 0
     tokens: Count = 0
@@ -153,7 +155,8 @@ class Status(base.Model):
     alert_status: Annotated[Literal["firing", "resolved"] | None, Field(description="As its source last said.")] = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
-    duration: Annotated[str | None, Field(max_length=32)] = None
+    duration: Duration | None = None
+    transcript: Annotated[str | None, Field(max_length=128, description="Where the API serves all of it.")] = None
 
 
 class AlertInvestigation(base.Model):

@@ -11,11 +11,12 @@ import asyncio
 import functools
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import JSON, Column, Table, TextClause, select, text
+from sqlalchemy import JSON, Column, Table, TextClause, func, select, text
 from sqlalchemy.dialects import postgresql
 
 from tarsy import failpoints
@@ -142,8 +143,11 @@ class PgJournal:
                 results = self._added(entry, [run.result for run in entry.runs])
                 return _adding({tables.tool_interactions: runs, tables.messages: results})
             case entries.ExecutionEnded():
-                error = entry.text if entry.outcome == "Failed" else None
+                error = None if entry.outcome == "Completed" else entry.text
                 return _EXECUTION_ENDED, {"execution": entry.execution, "outcome": entry.outcome, "error": error}
+            case entries.StageEnded(outcome="Skipped"):
+                position = len(self.record.stages)
+                return _STAGE_SKIPPED, {"stage": entry.stage, "position": position, "message": entry.message}
             case entries.StageEnded():
                 return _STAGE_ENDED, {"stage": entry.stage, "outcome": entry.outcome, "message": entry.message}
             case entries.InvestigationEnded():
@@ -201,6 +205,14 @@ _STAGE_ENDED = text(f"""
   WITH {work.FENCED}, ended AS (
     UPDATE stages SET ended_at = now(), outcome = :outcome, message = :message
     FROM fenced WHERE stages.investigation = fenced.investigation AND name = :stage
+  )
+  SELECT investigation FROM fenced
+""")  # noqa: S608 - as above
+
+_STAGE_SKIPPED = text(f"""
+  WITH {work.FENCED}, skipped AS (
+    INSERT INTO stages (investigation, name, position, ended_at, outcome, message)
+    SELECT investigation, :stage, :position, now(), 'Skipped', :message FROM fenced
   )
   SELECT investigation FROM fenced
 """)  # noqa: S608 - as above
@@ -295,7 +307,7 @@ def _message_rows(keys: dict[str, Any], start: int, added: Iterable[messages.Mes
 async def load(database: databases.Database, claim: work.Claim) -> record.Record:
     """Fold what is stored of the claimed investigation into a record."""
     table = tables.investigations
-    facts_of = select(table).where(table.c.id == claim.investigation)
+    facts_of = select(table, func.clock_timestamp().label("now")).where(table.c.id == claim.investigation)
     if claim.commits == 0:
         async with database.single() as connection:
             return record.Record(subject=_subject((await connection.execute(facts_of)).one()))
@@ -326,7 +338,8 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
             if execution.stage == row.name
         }
         ended = row.outcome and entries.StageEnded(stage=row.name, outcome=row.outcome, message=row.message)
-        so_far.stages[row.name] = record.Stage(executions=executions, ended=ended)
+        since = time.monotonic() - (facts.now - row.started_at).total_seconds()
+        so_far.stages[row.name] = record.Stage(executions=executions, ended=ended, since=since)
     return so_far
 
 
@@ -361,7 +374,7 @@ def _execution(row: Any, *, said: list[Any], asked: list[Any]) -> record.Executi
     ended = row.outcome and entries.ExecutionEnded(
         execution=row.id,
         outcome=row.outcome,
-        text=row.error if row.outcome == "Failed" else conversation[-1].text,
+        text=conversation[-1].text if row.outcome == "Completed" else row.error,
     )
     return record.Execution(started=started, log=log, ended=ended)
 

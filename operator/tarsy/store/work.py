@@ -107,7 +107,7 @@ def _admission(subject: investigations.AlertInvestigation, facts: dict[str, Any]
     episode = select(
         added.c.id,
         literal(subject.metadata.namespace),
-        literal(subject.spec.fingerprint),
+        literal(messages.storable(subject.spec.fingerprint)),
         literal(naming.milliseconds(subject.spec.starts_at)),
     )
     identified = postgresql.insert(tables.identities).from_select(
@@ -152,9 +152,9 @@ def _facts(subject: investigations.AlertInvestigation, data: str, *, mask: Calla
         "namespace": metadata.namespace,
         "name": metadata.name,
         "generation": metadata.generation,
-        "alert_type": spec.alert_type,
+        "alert_type": messages.storable(spec.alert_type),
         "alert_data": data,
-        "fingerprint": spec.fingerprint,
+        "fingerprint": spec.fingerprint and messages.storable(spec.fingerprint),
         "severity": spec.severity and messages.storable(mask(spec.severity)),
         "runbook_url": spec.runbook_url and messages.storable(mask(spec.runbook_url)),
         "alert_status": "firing" if spec.fingerprint else None,
@@ -164,13 +164,18 @@ def _facts(subject: investigations.AlertInvestigation, data: str, *, mask: Calla
 
 def _verdict(verdict: chains.AgentChain | Refusal) -> dict[str, Any]:
     if isinstance(verdict, Refusal):
-        return {"ending": "Failed", "reason": verdict.reason, "message": verdict.message, "ended_at": func.now()}
+        return {
+            "ending": "Failed",
+            "reason": verdict.reason,
+            "message": messages.storable(verdict.message),
+            "ended_at": func.now(),
+        }
     return {
         "chain_name": verdict.metadata.name,
         "chain_namespace": verdict.metadata.namespace,
         "chain_generation": verdict.metadata.generation,
         "chain_hash": verdict.digest(),
-        "chain": verdict.spec.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "chain": messages.storable_json(verdict.spec.model_dump(mode="json", by_alias=True, exclude_none=True)),
     }
 
 

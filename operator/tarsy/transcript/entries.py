@@ -12,8 +12,11 @@ from typing import Literal, TypeAlias
 from tarsy.config import resolve
 from tarsy.transcript import messages
 
-Outcome = Literal["Completed", "Failed"]
-"""How an execution or a stage ends."""
+Outcome = Literal["Completed", "Failed", "TimedOut"]
+"""How an execution ends, or a stage that has started."""
+
+StageOutcome = Literal[Outcome, "Skipped"]
+"""How a stage ends. A skipped one never starts: the chain was stopped before it."""
 
 Ending = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
 """How an investigation ends."""
@@ -104,10 +107,10 @@ class ExecutionEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class StageEnded:
-    """A stage is done; `message` says why it failed."""
+    """A stage is done; `message` says why it failed, or why it was skipped."""
 
     stage: str
-    outcome: Outcome
+    outcome: StageOutcome
     message: str = ""
 
 

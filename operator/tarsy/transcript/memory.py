@@ -22,6 +22,9 @@ class MemoryJournal:
         await self.clear_to_send()
         self._keep(entry)
 
+    async def settle(self) -> None:
+        """Nothing to do: a commit to memory is never under way."""
+
     async def clear_to_send(self) -> None:
         """Raise once the lease is lost."""
         if self._lost:
@@ -30,6 +33,14 @@ class MemoryJournal:
     def lose_lease(self) -> None:
         """Let another worker own the investigation from now on."""
         self._lost = True
+
+    def taken_over(self) -> MemoryJournal:
+        """The journal of another worker, who owns the investigation from now on; its stages' clocks run on."""
+        self.lose_lease()
+        journal = MemoryJournal(self.record.subject, *self.facts)
+        for name, stage in self.record.stages.items():
+            journal.record.stages[name].since = stage.since
+        return journal
 
     def _keep(self, entry: entries.Entry) -> None:
         self.record.apply(entry)

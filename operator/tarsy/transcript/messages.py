@@ -108,6 +108,19 @@ def storable(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def storable_json(value: Any) -> Any:
+    """JSON of which every string, keys included, is `storable`."""
+    match value:
+        case str():
+            return storable(value)
+        case dict():
+            return {storable(key): storable_json(item) for key, item in value.items()}
+        case list():
+            return [storable_json(item) for item in value]
+        case _:
+            return value
+
+
 def answers(log: Sequence[Message | Failure]) -> list[Message | Failure]:
     """The model's turns: its answers and the calls that brought none."""
     return [entry for entry in log if isinstance(entry, Failure) or entry.role == "assistant"]

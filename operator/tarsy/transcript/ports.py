@@ -95,6 +95,10 @@ class Journal(Protocol):
         """Keep one fact, whole; a LeaseLostError says that the investigation is another worker's."""
         ...
 
+    async def settle(self) -> None:
+        """Bring a commit to its end that was cancelled under way: afterwards the record holds it."""
+        ...
+
     async def clear_to_send(self) -> None:
         """Return while the lease is certain, wait while it is in doubt; LeaseLostError when it is gone."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from tarsy.resources import chain
@@ -43,6 +44,13 @@ class Stage:
 
     executions: dict[str, Execution] = field(default_factory=dict)
     ended: entries.StageEnded | None = None
+    since: float = field(default_factory=time.monotonic, compare=False)
+    """Monotonic seconds at which it started. A journal that is taken over sets it by its own clock, so that a stage's
+    time does not begin anew with each worker."""
+
+    def age(self) -> float:
+        """Seconds since it started, whoever ran it then."""
+        return time.monotonic() - self.since
 
 
 @dataclass(kw_only=True)
@@ -70,6 +78,8 @@ class Record:
                 self.execution(entry.execution).log.extend(run.result for run in entry.runs)
             case entries.ExecutionEnded():
                 self.execution(entry.execution).ended = entry
+            case entries.StageEnded(outcome="Skipped"):
+                self.stages[entry.stage] = Stage(ended=entry)
             case entries.StageEnded():
                 self.stages[entry.stage].ended = entry
             case entries.InvestigationEnded():
@@ -80,7 +90,7 @@ class Record:
         if self.ended:
             raise OutOfOrderError(f"{self.subject.id} has ended; {type(entry).__name__} came after")
         match entry:
-            case entries.StageStarted():
+            case entries.StageStarted() | entries.StageEnded(outcome="Skipped"):
                 if entry.stage in self.stages:
                     raise OutOfOrderError(f"stage {entry.stage!r} has started already")
             case entries.ExecutionStarted():
