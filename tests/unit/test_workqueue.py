@@ -169,3 +169,27 @@ async def test_later_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
         queue.add("k")
         await done.wait()
     assert not caplog.records
+
+
+async def test_what_waits_for_its_time_is_not_hurried_by_being_made_sure_of() -> None:
+    handled: list[str] = []
+    once = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+        once.set()
+        raise workqueue.LaterError(3600)
+
+    async with running(handle) as queue:
+        queue.ensure("k")
+        await once.wait()
+        await asyncio.sleep(0)
+        once.clear()
+        queue.ensure("k")
+        queue.ensure("other")
+        await once.wait()
+        assert handled == ["k", "other"]
+        once.clear()
+        queue.add("k")
+        await once.wait()
+        assert handled == ["k", "other", "k"]

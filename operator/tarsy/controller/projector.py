@@ -77,7 +77,7 @@ class Projector:
             self._missed.clear()
             try:
                 for identity in await work.unprojected(self._database, limit=BATCH):
-                    self._queue.add(identity)
+                    self._queue.ensure(identity)
             except databases.StoreDownError as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
             try:
@@ -89,7 +89,9 @@ class Projector:
     async def _project(self, identity: UUID) -> None:
         """Write one status; a LaterError while it has to wait for its turn."""
         found = await history.summary(self._database, identity)
-        if found is None or found.projected_seq >= found.seq:
+        if found is None or found.projected_seq >= found.seq:  # another replica was faster
+            if found is None or found.state == "ended":
+                self._shown.pop(identity, None)
             return
         status = status_of(found)
         if (wait := self._pause(identity, status.phase)) > 0:
@@ -97,6 +99,8 @@ class Projector:
         where = {"namespace": found.namespace, "name": found.name, "uid": str(identity)}
         try:
             outcome = await objects.apply_status(self._cluster, **where, status=status)
+            if outcome == "older":  # another replica was faster, and will note what it wrote itself
+                return
             if outcome == "written":
                 await self._post_events(found, where)
         except objects.RefusedError:

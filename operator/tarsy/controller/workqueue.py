@@ -51,6 +51,11 @@ class WorkQueue(Generic[K]):
             self._waiting.add(key)
             self._ready.put_nowait(key)
 
+    def ensure(self, key: K) -> None:
+        """Have `key` handled, if it does not wait for that already: no sooner than it would be."""
+        if key not in self._timers and key not in self._handling:
+            self.add(key)
+
     async def run(self) -> None:
         """Handle keys until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -16,7 +16,7 @@ import pydantic
 from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import client
-from tarsy.resources import base, chain, investigation
+from tarsy.resources import base, chain, investigation, schema
 
 log = logging.getLogger(__name__)
 
@@ -122,8 +122,10 @@ async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool =
 
 async def apply_status(
     cluster: client.Cluster, *, namespace: str, name: str, uid: str, status: investigation.Status | chain.Status
-) -> Literal["written", "gone"]:
+) -> Literal["written", "gone", "older"]:
     """Write the whole status, if the object still is the one of that uid; "gone" if not.
+
+    "older": a status of a later sequence is there already.
 
     A JSON Patch with a test of the uid, because neither merge patch nor server-side apply refuses an object that was
     deleted and made again under its name.
@@ -144,8 +146,11 @@ async def apply_status(
                 _request_timeout=client.REQUEST_SECONDS,
             )
         except kubernetes.ApiException as error:
-            if error.status == 404 or (error.status == 422 and not _causes(error)):
+            causes = _causes(error) if error.status == 422 else []
+            if error.status == 404 or (error.status == 422 and not causes):
                 return "gone"
+            if any(schema.SEQUENCE_FALLS in str(cause.get("message")) for cause in causes):
+                return "older"
             raise
     return "written"
 

@@ -17,6 +17,9 @@ from tarsy.resources import base, chain, investigation
 
 JSON = dict[str, Any]
 
+SEQUENCE_FALLS = "status.sequence never falls: this status is older than the one that is there"
+"""How the API server refuses a status that comes late."""
+
 _DROPPED = {"$defs", "title", "propertyNames", "examples"}
 _MUTABLE = ("cancel", "suspend", "ttlSecondsAfterFinished")
 _REFUSED = ("oneOf", "discriminator", "prefixItems", "patternProperties")
@@ -139,7 +142,7 @@ def alert_investigation() -> JSON:
     status["x-kubernetes-validations"] = [
         {
             "rule": "!has(oldSelf.sequence) || (has(self.sequence) && self.sequence >= oldSelf.sequence)",
-            "message": "status.sequence never falls: this status is older than the one that is there",
+            "message": SEQUENCE_FALLS,
         }
     ]
     return _crd(

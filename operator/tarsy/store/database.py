@@ -21,7 +21,9 @@ CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """A database that is silent for so long is taken for one that is away."""
 _MIGRATION_LOCK = 0x7461727379  # "tarsy": two processes that migrate at once take turns
-_NOT_NOW = ("08", "53", "57P")  # connection exceptions, insufficient resources, operator intervention
+_NOT_NOW = ("08", "25006", "40", "53", "57P")
+# Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
+# resources, operator intervention.
 # Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
 
 
@@ -50,6 +52,7 @@ class Database:
                 "server_settings": {"application_name": "tarsy"},
             },
         )
+        self._snapshot = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")  # on the same pool
 
     @asynccontextmanager
@@ -65,6 +68,12 @@ class Database:
         Errors as with `begin`.
         """
         async with _errors(), self._single.connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
+        """A connection whose statements all see the same moment. Errors as with `begin`."""
+        async with _errors(), self._snapshot.begin() as connection:
             yield connection
 
     async def check_schema(self) -> None:

@@ -40,10 +40,14 @@ _REPEATED = text("""
 """)
 
 _COUNT = text("""
-  WITH counted AS (
-    UPDATE investigations SET duplicates = duplicates + 1, alert_status = 'firing' WHERE id = :id RETURNING id, name
+  WITH held AS (
+    SELECT investigation FROM work WHERE investigation = :id FOR NO KEY UPDATE
+  ), counted AS (
+    UPDATE investigations SET duplicates = duplicates + 1, alert_status = 'firing'
+    FROM held WHERE id = held.investigation
+    RETURNING id, name
   ), shown AS (
-    UPDATE work SET seq = seq + 1 WHERE investigation = :id
+    UPDATE work SET seq = seq + 1 FROM counted WHERE investigation = id
   )
   SELECT id, name FROM counted
 """)
@@ -85,13 +89,17 @@ async def resolved(
         row = (
             await connection.execute(
                 text("""
-                  WITH resolved AS (
-                    UPDATE investigations SET alert_status = 'resolved'
-                    WHERE id = (
+                  WITH held AS (
+                    SELECT investigation FROM work
+                    WHERE investigation = (
                       SELECT investigation FROM identities
                       WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms <= :starts_ms
                       ORDER BY starts_ms DESC LIMIT 1
                     )
+                    FOR NO KEY UPDATE
+                  ), resolved AS (
+                    UPDATE investigations SET alert_status = 'resolved'
+                    FROM held WHERE id = held.investigation
                     RETURNING id, name, chain ->> 'onResolved' AS then_do
                   ), shown AS (
                     UPDATE work SET seq = seq + 1 FROM resolved WHERE investigation = id

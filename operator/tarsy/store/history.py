@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Column, Table, select, text
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
@@ -200,11 +201,15 @@ _STAGES = text("""
 
 async def summary(database: databases.Database, investigation: UUID) -> Summary | None:
     """The investigation in numbers; None where there is none of that id."""
-    async with database.single() as connection:
-        facts = (await connection.execute(_FACTS, {"id": investigation})).one_or_none()
-        if facts is None:
-            return None
-        stages = [Stage(**row) for row in (await connection.execute(_STAGES, {"id": investigation})).mappings()]
+    async with database.snapshot() as connection:
+        return await _summary(connection, investigation)
+
+
+async def _summary(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> Summary | None:
+    facts = (await connection.execute(_FACTS, {"id": investigation})).one_or_none()
+    if facts is None:
+        return None
+    stages = [Stage(**row) for row in (await connection.execute(_STAGES, {"id": investigation})).mappings()]
     chain: dict[str, Any] = facts.chain or {"stages": []}
     return Summary(
         id=facts.id,
@@ -246,10 +251,10 @@ _Row = TypeVar("_Row", Execution, Message, ModelCall, ToolCall)
 
 async def read(database: databases.Database, investigation: UUID) -> Investigation | None:
     """Everything that is known of the investigation; None where there is none of that id."""
-    found = await summary(database, investigation)
-    if found is None:
-        return None
-    async with database.begin() as connection:
+    async with database.snapshot() as connection:
+        found = await _summary(connection, investigation)
+        if found is None:
+            return None
 
         async def rows(shape: type[_Row], table: Table, *order: Column[Any]) -> list[_Row]:
             columns = [table.c[field.name] for field in fields(shape)]

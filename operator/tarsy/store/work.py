@@ -2,7 +2,8 @@
 
 One row of `work` an investigation. Claims take it with `FOR UPDATE SKIP LOCKED` and leave a fresh token in it; every
 later write of the claimer is conditional on that token, so a worker that lost its lease cannot write, however late it
-wakes. Expiry is compared by the database's clock alone. A running row whose lease has passed is claimed like a queued
+wakes. Whatever writes of an investigation locks this row first: two orders would be deadlocks. Expiry is compared by
+the database's clock alone. A running row whose lease has passed is claimed like a queued
 one: a takeover is nothing special.
 """
 
@@ -102,8 +103,8 @@ def _admission(subject: investigations.AlertInvestigation, facts: dict[str, Any]
     }
     queued = tables.work.insert().from_select(list(row), select(*row.values()))
     statement = select(added.c.id).add_cte(queued.cte("queued"))
-    if subject.spec.fingerprint is None or subject.spec.starts_at is None:
-        return statement
+    if state == "ended" or subject.spec.fingerprint is None or subject.spec.starts_at is None:
+        return statement  # an episode that was refused is not over with: deleted, it may come again
     episode = select(
         added.c.id,
         literal(subject.metadata.namespace),
@@ -218,7 +219,6 @@ async def claim(database: databases.Database, *, owner: UUID, lease: timedelta, 
         row = (await connection.execute(_CLAIM, {"owner": owner, "lease": lease})).one_or_none()
     if row is None:
         return None
-    await notify.send(database, notify.STATUS, str(row.investigation))
     return Claim(
         investigation=row.investigation,
         token=row.token,
@@ -254,9 +254,11 @@ async def observe(database: databases.Database, subject: investigations.AlertInv
     async with database.single() as connection:
         seen = await connection.execute(
             text("""
-              WITH seen AS (
+              WITH held AS (
+                SELECT investigation FROM work WHERE investigation = :investigation FOR NO KEY UPDATE
+              ), seen AS (
                 UPDATE investigations SET generation = :generation, ttl_seconds = CAST(:ttl AS bigint)
-                WHERE id = :investigation AND generation < :generation
+                FROM held WHERE id = held.investigation AND generation < :generation
                 RETURNING id, started_at
               )
               UPDATE work

@@ -56,16 +56,14 @@ class Claimer:
         while True:
             self._hinted.clear()
             sent = time.monotonic()
+            claiming = asyncio.create_task(self._try())
             try:
-                claim = await work.claim(
-                    self._database,
-                    owner=self._owner,
-                    lease=self._queue.lease,
-                    max_running=self._queue.max_running,
-                )
-            except databases.StoreDownError as error:
-                log.warning("nothing can be claimed: %s", error, extra={"action": "claim_failed"})
-                claim = None
+                claim = await asyncio.shield(claiming)
+            except asyncio.CancelledError:
+                # Cut off under way it may still happen: then it would be nobody's until its lease passes.
+                if (claim := await claiming) is not None:
+                    await self._supervisor.give_back(claim)
+                raise
             if claim is not None:
                 return self._keeper.hold(claim, sent=sent)
             try:
@@ -73,3 +71,12 @@ class Claimer:
                     await self._hinted.wait()
             except TimeoutError:
                 continue
+
+    async def _try(self) -> work.Claim | None:
+        try:
+            return await work.claim(
+                self._database, owner=self._owner, lease=self._queue.lease, max_running=self._queue.max_running
+            )
+        except databases.StoreDownError as error:
+            log.warning("nothing can be claimed: %s", error, extra={"action": "claim_failed"})
+            return None

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from tarsy.engine import investigation
 from tarsy.store import database as databases
 from tarsy.store import journal as journals
-from tarsy.store import work
+from tarsy.store import notify, work
 from tarsy.transcript import entries, ports
 from tarsy.worker import lease as leases
 
@@ -42,12 +42,13 @@ class Supervisor:
 
     async def run(self, held: leases.Lease) -> None:
         """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
-        where = {"investigation": held.claim.investigation, "attempt": held.claim.attempts}
+        where = _where(held.claim)
         log.info("claimed", extra={"action": "claimed", **where})
         try:
-            await self._supervised(held, where)
+            await notify.send(self.database, notify.STATUS, str(held.claim.investigation))
+            await self._supervised(held)
         except asyncio.CancelledError:
-            await self._give_back(held, where)
+            await self.give_back(held.claim)
             raise
         except ports.LeaseLostError:
             log.warning("another worker has it", extra={"action": "lease_lost", **where})
@@ -56,7 +57,7 @@ class Supervisor:
         finally:
             self.keeper.drop(held)
 
-    async def _supervised(self, held: leases.Lease, where: dict[str, object]) -> None:
+    async def _supervised(self, held: leases.Lease) -> None:
         journal = await journals.PgJournal.open(self.database, claim=held.claim, clear_to_send=held.clear_to_send)
         if held.claim.fruitless > self.max_attempts and not held.stopped:
             message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
@@ -64,9 +65,10 @@ class Supervisor:
         else:
             await self._work(held, journal)
         if journal.record.ended:
-            log.info("ended", extra={"action": "ended", "ending": journal.record.ended.ending, **where})
+            ending = journal.record.ended.ending
+            log.info("ended", extra={"action": "ended", "ending": ending, **_where(held.claim)})
         else:
-            await self._give_back(held, where)
+            await self.give_back(held.claim)
 
     async def _work(self, held: leases.Lease, journal: journals.PgJournal) -> None:
         """Run until the investigation has ended, or is suspended."""
@@ -96,13 +98,19 @@ class Supervisor:
             case _:
                 raise ports.LeaseLostError(f"the lease of investigation {held.claim.investigation} is lost")
 
-    async def _give_back(self, held: leases.Lease, where: dict[str, object]) -> None:
+    async def give_back(self, claim: work.Claim) -> None:
+        """Give an unfinished claim back, for another worker to go on at once."""
         try:
-            await work.release(self.database, held.claim)
+            await work.release(self.database, claim)
         except databases.StoreDownError as error:
-            log.warning("not given back, its lease will pass: %s", error, extra={"action": "release_failed", **where})
+            extra = {"action": "release_failed", **_where(claim)}
+            log.warning("not given back, its lease will pass: %s", error, extra=extra)
         else:
-            log.info("given back", extra={"action": "released", **where})
+            log.info("given back", extra={"action": "released", **_where(claim)})
+
+
+def _where(claim: work.Claim) -> dict[str, object]:
+    return {"investigation": claim.investigation, "attempt": claim.attempts}
 
 
 async def _end(journal: journals.PgJournal, ending: entries.Ending, *, reason: str, message: str) -> None:

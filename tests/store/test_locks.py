@@ -1,0 +1,107 @@
+"""Who waits for whose row: in one order always, and a claim that is cut off while it waits is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+import sqlalchemy
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+from tarsy.config import platform
+from tarsy.resources import base, chain, investigation
+from tarsy.store import database as databases
+from tarsy.store import episodes, history, work
+from tarsy.transcript import memory, ports
+from tarsy.worker import claimer, lease, run
+
+OWNER = UUID(int=1)
+FINGERPRINT = "6eb8c03418906421"
+START = datetime(2026, 11, 21, tzinfo=UTC)
+WINDOW = timedelta(days=7)
+CHAIN = chain.AgentChain(
+    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
+    spec=chain.Spec(alert_types=["kubernetes"], stages=[chain.Stage(name="analysis", agent="KubernetesAgent")]),
+)
+SUBJECT = investigation.AlertInvestigation(
+    metadata=base.ObjectMeta(name="web-crash", namespace="tarsy", uid=str(uuid.uuid4()), generation=1),
+    spec=investigation.Spec(
+        alert_type="kubernetes",
+        alert_data="web-0",
+        fingerprint=FINGERPRINT,
+        starts_at=START,
+    ),
+)
+IDENTITY = UUID(SUBJECT.metadata.uid)
+
+
+async def waiting(database: databases.Database) -> None:
+    """Return when a statement waits for a row."""
+    async with asyncio.timeout(20), database.single() as connection:
+        while not await connection.scalar(sqlalchemy.text("SELECT count(*) FROM pg_locks WHERE NOT granted")):
+            pass  # the read itself gives way to the others
+
+
+@contextlib.asynccontextmanager
+async def holding(database: databases.Database, table: str) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
+    """A transaction that has the investigation's row of `table`."""
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text(f"SELECT 1 FROM {table} FOR UPDATE"))  # noqa: S608 - a test's own word
+        yield connection
+
+
+async def later(database: databases.Database) -> object:
+    metadata = SUBJECT.metadata.model_copy(update={"generation": 2})
+    return await work.observe(database, SUBJECT.model_copy(update={"metadata": metadata}))
+
+
+async def repeat(database: databases.Database) -> object:
+    return await episodes.repeat(
+        database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START, window=WINDOW, cooldown=WINDOW
+    )
+
+
+async def resolved(database: databases.Database) -> object:
+    return await episodes.resolved(database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START)
+
+
+async def cancel(database: databases.Database) -> object:
+    return await work.cancel(database, IDENTITY, why="user")
+
+
+@pytest.mark.parametrize("write", [later, repeat, resolved, cancel])
+async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
+    database: databases.Database, write: Callable[[databases.Database], Awaitable[object]]
+) -> None:
+    await work.admit(database, SUBJECT, CHAIN, mask=str)
+    async with holding(database, "work") as connection:
+        writing = asyncio.ensure_future(write(database))
+        await waiting(database)
+        await connection.execute(sqlalchemy.text("SELECT 1 FROM investigations FOR UPDATE NOWAIT"))
+    await writing
+
+
+async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(database: databases.Database) -> None:
+    await work.admit(database, SUBJECT, CHAIN, mask=str)
+    queue = platform.Queue()
+    keeper = lease.Keeper(database.url, lease=queue.lease, heartbeat=queue.heartbeat)
+    kit = ports.Kit(
+        platform=platform.Platform(),
+        model=lambda _: memory.ScriptedModel(),
+        toolbox=lambda _: memory.DictToolbox({}),
+    )
+    supervisor = run.Supervisor(database=database, kit=kit, keeper=keeper, max_attempts=5)
+    claims = claimer.Claimer(supervisor, database=database, keeper=keeper, owner=OWNER, queue=queue)
+    async with holding(database, "investigations"):
+        claiming = asyncio.create_task(claims.run())
+        await waiting(database)
+        claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    found = await history.summary(database, IDENTITY)
+    assert found is not None
+    assert (found.state, found.attempts) == ("queued", 0)
