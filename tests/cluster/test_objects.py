@@ -83,6 +83,7 @@ async def test_an_object_is_created_once_and_found_afterwards(cluster: client.Cl
         pytest.param({"alertData": ""}, "alertData", id="no alert"),
         pytest.param({"alertData": "x" * (investigation.ALERT_DATA_MAX + 1)}, "alertData", id="too large an alert"),
         pytest.param({"startsAt": "yesterday"}, "startsAt", id="a time that is none"),
+        pytest.param({"startsAt": "0000-01-01T00:00:00Z"}, "startsAt", id="a time before all that can be kept"),
     ],
 )
 async def test_an_object_against_the_schema_is_refused_with_the_field_at_fault(
@@ -162,6 +163,26 @@ async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: clien
     assert found.spec.model_dump(by_alias=True, exclude_none=True) == spec
     assert found.metadata.uid
     assert found.metadata.creation_timestamp
+
+
+async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
+    plane: ControlPlane, cluster: client.Cluster
+) -> None:
+    stages = [{"name": "analysis", "agent": "KubernetesAgent"}]
+    for kind, spec in (
+        ("AgentChain", {"alertTypes": ["a\x00"], "stages": stages}),
+        (
+            "AlertInvestigation",
+            {"alertType": "a\x00", "alertData": "x", "fingerprint": "\x00", "labels": {"\x00": "y"}},
+        ),
+    ):
+        made = {"apiVersion": base.API_VERSION, "kind": kind, "metadata": {"name": "nul"}, "spec": spec}
+        plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    (chain,) = await objects.list_chains(cluster, namespace=cluster.namespace)
+    found = await objects.get_investigation(cluster, namespace=cluster.namespace, name="nul")
+    assert found is not None
+    assert chain.spec.alert_types == [found.spec.alert_type] == ["a\ufffd"]
+    assert (found.spec.fingerprint, found.spec.labels) == ("\ufffd", {"\ufffd": "y"})
 
 
 def a_kubeconfig(plane: ControlPlane, namespace: str, *, port: int, path: Path) -> Path:

@@ -354,6 +354,8 @@ async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.
     later = notification().replace(b"6eb8c03418906421", b"19da250ce641f6cc")
     status, problem = await process.request("POST", WEBHOOK, body=later)
     assert (status, "queued already" in problem["detail"]) == (503, True)
+    for news in (notification(), notification("resolved")):
+        assert (await process.request("POST", WEBHOOK, body=news))[0] == 200, "a repeat and a resolve need no room"
     await operator.start(role="worker")
     await operator.start(role="controller")
     await operator.finished(within=timedelta(seconds=30))

@@ -54,9 +54,9 @@ async def holding(database: databases.Database, table: str) -> AsyncIterator[sql
         yield connection
 
 
-async def later(database: databases.Database) -> object:
+async def later(database: databases.Database) -> None:
     metadata = SUBJECT.metadata.model_copy(update={"generation": 2})
-    return await work.observe(database, SUBJECT.model_copy(update={"metadata": metadata}))
+    await work.observe(database, SUBJECT.model_copy(update={"metadata": metadata}))
 
 
 async def repeat(database: databases.Database) -> object:

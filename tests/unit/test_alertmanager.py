@@ -37,8 +37,8 @@ def parse(payload: object) -> alertmanager.Notification:
 def test_every_recorded_notification_is_read_alert_by_alert(captures: Path, name: str) -> None:
     body = (captures / f"alertmanager/{name}.json").read_bytes()
     sent, notification = json.loads(body), alertmanager.parse(body)
-    assert [alert.raw for alert in notification.alerts] == sent["alerts"]
-    assert [alert.status for alert in notification.alerts] == [alert["status"] for alert in sent["alerts"]]
+    assert [alert.raw for alert in notification.readable] == sent["alerts"]
+    assert [alert.status for alert in notification.readable] == [alert["status"] for alert in sent["alerts"]]
     assert (notification.receiver, notification.group_labels) == (sent["receiver"], sent["groupLabels"])
     assert notification.truncated_alerts == sent["truncatedAlerts"]
     assert notification.external_url == "http://alertmanager:9093"
@@ -46,11 +46,11 @@ def test_every_recorded_notification_is_read_alert_by_alert(captures: Path, name
 
 def test_a_firing_notification_may_hold_a_resolved_alert(payload: dict[str, Any]) -> None:
     assert payload["status"] == "firing"
-    assert [alert.status for alert in parse(payload).alerts] == ["firing", "resolved"]
+    assert [alert.status for alert in parse(payload).readable] == ["firing", "resolved"]
 
 
 def test_nanoseconds_are_cut_to_microseconds(payload: dict[str, Any]) -> None:
-    assert parse(payload).alerts[0].starts_at == datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
+    assert parse(payload).readable[0].starts_at == datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
 
 
 def test_alerts_that_alertmanager_left_out_are_counted(captures: Path) -> None:
@@ -61,7 +61,7 @@ def test_alerts_that_alertmanager_left_out_are_counted(captures: Path) -> None:
 def test_fields_of_later_releases_are_ignored_but_stay_in_the_alert(payload: dict[str, Any]) -> None:
     payload["routeLabels"] = {"a": "b"}
     payload["alerts"][0]["silenceURL"] = "http://x"
-    assert parse(payload).alerts[0].raw["silenceURL"] == "http://x"
+    assert parse(payload).readable[0].raw["silenceURL"] == "http://x"
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,19 @@ def test_what_is_no_notification_is_refused_with_its_place(body: bytes, problem:
         ("fingerprint", 7, "alerts.1.fingerprint: "),
     ],
 )
-def test_a_wrong_field_is_named_by_its_place(payload: dict[str, Any], field: str, value: object, place: str) -> None:
+def test_a_wrong_field_is_named_by_its_place_and_costs_its_alert_alone(
+    payload: dict[str, Any], field: str, value: object, place: str
+) -> None:
     payload["alerts"][1][field] = value
-    with pytest.raises(payloads.PayloadError) as error:
-        parse(payload)
-    assert str(error.value).startswith(place)
+    first, second = parse(payload).alerts
+    assert isinstance(first, alertmanager.Alert)
+    assert isinstance(second, alertmanager.Unreadable)
+    assert second.problem.startswith(place)
+
+
+def test_annotations_that_are_null_are_none(payload: dict[str, Any]) -> None:
+    payload["alerts"][0]["annotations"] = None
+    assert parse(payload).readable[0].annotations == {}
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
@@ -118,7 +126,7 @@ def test_text_that_utf_8_or_postgres_cannot_hold_does_no_harm(
     payload["alerts"][0][where]["note"] = text
     notification = parse(payload)
     made = manifest.of_alertmanager(
-        notification.alerts[0], notification, alert_type="A", namespace="tarsy", mask=lambda text: text
+        notification.readable[0], notification, alert_type="A", namespace="tarsy", mask=lambda text: text
     ).manifest
     json.dumps(made, ensure_ascii=False).encode()
     assert json.loads(made["spec"]["alertData"])[where]["note"] == stored
@@ -138,4 +146,4 @@ def test_the_type_is_the_alerts_own_label_else_its_name(
     payload: dict[str, Any], labels: dict[str, str], settings: dict[str, str], expected: str
 ) -> None:
     payload["alerts"][0]["labels"] = labels
-    assert manifest.alert_type(parse(payload).alerts[0], platform.Ingest.model_validate(settings)) == expected
+    assert manifest.alert_type(parse(payload).readable[0], platform.Ingest.model_validate(settings)) == expected

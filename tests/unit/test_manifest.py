@@ -10,6 +10,7 @@ from typing import Any
 import pydantic
 import pytest
 from tarsy.ingest import alertmanager, manifest, plain
+from tarsy.masking import masker
 from tarsy.resources import investigation
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -44,7 +45,7 @@ def masked(text: str) -> str:
 def draft(payload: dict[str, Any], *, index: int = 0, mask: manifest.Mask = unmasked) -> manifest.Draft:
     notification = alertmanager.parse(json.dumps(payload).encode())
     return manifest.of_alertmanager(
-        notification.alerts[index], notification, alert_type="pod-crash", namespace="tarsy", mask=mask
+        notification.readable[index], notification, alert_type="pod-crash", namespace="tarsy", mask=mask
     )
 
 
@@ -147,7 +148,7 @@ def test_without_a_fingerprint_the_labels_tell_alerts_apart_in_any_order(payload
 )
 def test_over_16_kib_of_json_the_data_is_kept_apart_and_referred_to(unit: str, size: int) -> None:
     whole, rest = divmod(manifest.INLINE_MAX - len('""'), size)
-    fits = unit * whole + "x" * rest
+    fits = unit * (whole - 1) + "x" * (rest + size)  # never blank
     small, large = posted(fits), posted(fits + "x")
     assert (small.large, small.manifest["spec"]["alertData"]) == (None, fits)
     assert large.large == fits + "x"
@@ -203,6 +204,15 @@ def test_everything_that_may_hold_a_secret_is_masked(payload: dict[str, Any]) ->
     ):
         assert "s3cret" not in json.dumps(made.manifest) + (made.large or "")
         assert "***" in json.dumps(made.manifest) + (made.large or "")
+
+
+@pytest.mark.parametrize("value", ["hunter2-s3cret", 'a"b\\c s3cret', "token: "])
+def test_a_label_that_only_its_name_tells_as_a_secret_is_masked(payload: dict[str, Any], value: str) -> None:
+    payload["alerts"][0]["labels"] |= {"password": value, "pod": "web-0"}
+    labels = draft(payload, mask=masker.Masker(groups=["security"]).text).manifest["spec"]["labels"]
+    assert labels["password"].startswith("[MASKED")
+    assert "s3cret" not in labels["password"]
+    assert labels["pod"] == "web-0"
 
 
 def test_a_secret_at_the_cut_is_masked_before_it_is_cut(payload: dict[str, Any]) -> None:

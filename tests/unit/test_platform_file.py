@@ -124,6 +124,8 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
         (b"a: \xff\xfe", "not UTF-8"),
         (None, "No such file or directory"),
         (b"agents:\n  One: {}\n  Two: {}\n  One: {}\n", "the key 'One' is there twice"),
+        (b"[]", "expected a mapping of defaults, "),
+        (b"queue: {lease: 2024-99-99}", "not YAML: month must be in 1..12"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, problem: str) -> None:

@@ -63,6 +63,7 @@ def test_the_token_of_the_file_goes_before_the_variables(tmp_path: Path) -> None
     found = {**ENVIRONMENT, "TARSY_WEBHOOK_TOKEN_FILE": str(file)}
     assert read(environment=found).webhook_token == "from a file"
     assert read(environment={**found, "TARSY_WEBHOOK_TOKEN_FILE": ""}).webhook_token == "s3cret"
+    assert read(environment={**ENVIRONMENT, "TARSY_WEBHOOK_TOKEN": "s3cret\n"}).webhook_token == "s3cret"
 
 
 @pytest.mark.parametrize(

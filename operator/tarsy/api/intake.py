@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
 
 import pydantic
 from fastapi import Request
@@ -27,7 +27,9 @@ from tarsy.store import database as databases
 from tarsy.store import episodes, work
 
 NOTIFICATION_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no bound of their own
-ALERT_MAX = 2 * manifest.DATA_MAX  # bytes; JSON may escape what is within the limit to more than the limit
+ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte to six, and there is more than data
+AT_ONCE = 8
+"""Alerts of one notification that are taken at the same time."""
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,8 @@ class Receipt(BaseModel):
     """What became of a notification, alert by alert, in its order."""
 
     alerts: list[Outcome]
+    truncated: int
+    """Alerts that the sender says it left out."""
 
 
 class Queued(BaseModel):
@@ -75,20 +79,31 @@ class Intake:
             notification = await asyncio.to_thread(alertmanager.parse, body)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
+        news = _News(notification, intake=self)
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def take(alert: alertmanager.Alert | alertmanager.Unreadable) -> Outcome:
+            async with turns:
+                return await self._take(alert, news)
+
         async with _keeping():
-            firing = [alert for alert in notification.alerts if alert.status == "firing"]
-            known = await self._chains({manifest.alert_type(alert, self.settings) for alert in firing})
-            outcomes = [await self._take(alert, notification, known) for alert in notification.alerts]
+            outcomes = await _all(take(alert) for alert in notification.alerts)
         for outcome in outcomes:
             log.info("alert %s", outcome.outcome, extra={"action": "alert", **outcome.model_dump(exclude_none=True)})
-        return Receipt(alerts=outcomes)
+        if left_out := notification.truncated_alerts:
+            log.warning(
+                "alerts were left out by their sender: raise max_alerts of receiver %s",
+                notification.receiver,
+                extra={"action": "truncated", "count": left_out},
+            )
+        return Receipt(alerts=outcomes, truncated=left_out)
 
     async def alert(self, request: Request) -> Queued:
         """Serve `POST /api/v1/alerts`."""
         too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
         body = await _body(request, limit=ALERT_MAX, told=too_large)
         try:
-            alert = plain.Alert.model_validate(payload.load(body))
+            alert = await asyncio.to_thread(plain.parse, body)
             draft = await asyncio.to_thread(
                 manifest.of_plain,
                 alert,
@@ -97,7 +112,8 @@ class Intake:
                 mask=self.mask,
             )
             async with _keeping():
-                chain = self.judge.chain_for(alert.alert_type, await self._chains({alert.alert_type}))
+                await self.room()
+                chain = self.judge.chain_for(alert.alert_type, await self.known_chains({alert.alert_type}))
                 created = await self._create(draft, chain)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
@@ -113,15 +129,17 @@ class Intake:
             )
         return Queued(alert_id=created.found.metadata.uid)
 
-    async def _chains(self, wanted: Collection[str]) -> list[chains.AgentChain]:
-        """All chains, if there is room for an investigation at all, with those of the `wanted` alert types.
+    async def room(self) -> int:
+        """How many more investigations may be queued, at least one; a Problem where there is no room."""
+        if (room := self.max_queued - await work.queued(self.database)) <= 0:
+            raise _full(self.max_queued)
+        return room
+
+    async def known_chains(self, wanted: Collection[str]) -> list[chains.AgentChain]:
+        """All chains, with those of the `wanted` alert types.
 
         The API server's cache does where it has a chain for each. What it lacks may have been made just now.
         """
-        if await work.queued(self.database) >= self.max_queued:
-            raise problems.Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{self.max_queued} investigations are queued already; send it again"
-            )
         known = await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=True)
         try:
             for alert_type in wanted:
@@ -130,23 +148,21 @@ class Intake:
             return await objects.list_chains(self.cluster, namespace=self.cluster.namespace)
         return known
 
-    async def _take(
-        self,
-        alert: alertmanager.Alert,
-        notification: alertmanager.Notification,
-        known: list[chains.AgentChain],
-    ) -> Outcome:
+    async def _take(self, alert: alertmanager.Alert | alertmanager.Unreadable, news: _News) -> Outcome:
+        if isinstance(alert, alertmanager.Unreadable):
+            return Outcome(alertname=alert.alertname, outcome="ignored", reason=alert.problem)
         alertname = alert.labels.get("alertname", "")
         if alert.status == "resolved":
             return await self._resolve(alert, alertname)
         if repeated := await self._repeat(alert):
             return Outcome(alertname=alertname, outcome="repeated", investigation=self._named(repeated.name))
         try:
+            known = await news.known_chains()
             alert_type, verdict = self._verdict(manifest.alert_type(alert, self.settings), known)
             draft = await asyncio.to_thread(
                 manifest.of_alertmanager,
                 alert,
-                notification,
+                news.notification,
                 alert_type=alert_type,
                 namespace=self.cluster.namespace,
                 mask=self.mask,
@@ -216,6 +232,45 @@ class Intake:
 
     def _named(self, name: str) -> str:
         return f"{self.cluster.namespace}/{name}"
+
+
+class _News:
+    """What the alerts of a notification need that are no repeats: chains and room, looked up for the first of them."""
+
+    def __init__(self, notification: alertmanager.Notification, *, intake: Intake) -> None:
+        self.notification = notification
+        self._intake = intake
+        self._lock = asyncio.Lock()
+        self._known: list[chains.AgentChain] | None = None
+        self._room = 0
+
+    async def known_chains(self) -> list[chains.AgentChain]:
+        """All chains; takes a place in the queue, and a Problem says that there is none."""
+        async with self._lock:
+            if self._known is None:
+                self._room = await self._intake.room()
+                firing = [alert for alert in self.notification.readable if alert.status == "firing"]
+                wanted = {manifest.alert_type(alert, self._intake.settings) for alert in firing}
+                self._known = await self._intake.known_chains(wanted)
+            if self._room == 0:
+                raise _full(self._intake.max_queued)
+            self._room -= 1
+            return self._known
+
+
+def _full(max_queued: int) -> problems.Problem:
+    return problems.Problem(
+        HTTPStatus.SERVICE_UNAVAILABLE, f"{max_queued} investigations are queued already; send it again"
+    )
+
+
+async def _all(taking: Iterable[Coroutine[Any, Any, Outcome]]) -> list[Outcome]:
+    """Their outcomes in order; where some fail, all are waited for and one of the errors is told."""
+    outcomes = await asyncio.gather(*taking, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in outcomes if isinstance(outcome, Outcome)]
 
 
 @asynccontextmanager

@@ -52,13 +52,14 @@ class _Loader(yaml.SafeLoader):
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}  # noqa: S506 - a safe loader
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: what looks like a date and is none
         raise ConfigError(f"{path}: not YAML: {error}") from error
+    return {} if data is None else data
 
 
 def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def _token(environment: Mapping[str, str]) -> str | None:
         if not token:
             raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path} is empty")
         return token
-    return environment.get(WEBHOOK_TOKEN) or None
+    return environment.get(WEBHOOK_TOKEN, "").strip() or None
 
 
 def database_url(environment: Mapping[str, str]) -> str:

@@ -6,10 +6,11 @@ Source: Prometheus documentation, "Alerting configuration", `<webhook_config>`. 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from tarsy.ingest import payload
@@ -25,10 +26,19 @@ class Alert(_Part):
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
     starts_at: pydantic.AwareDatetime
-    annotations: dict[str, str] = {}
+    annotations: Annotated[dict[str, str], BeforeValidator(lambda given: given or {})] = {}
     fingerprint: str = ""
     generator_url: str = Field(default="", alias="generatorURL")
     raw: dict[str, Any] = Field(exclude=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """An alert of a notification that cannot be read; those beside it can."""
+
+    alertname: str
+    problem: str
+    """What is wrong with it, and where."""
 
 
 class Notification(_Part):
@@ -39,18 +49,40 @@ class Notification(_Part):
     group_key: str = ""
     external_url: str = Field(default="", alias="externalURL")
     truncated_alerts: int = 0
-    alerts: list[Alert]
+    """Alerts that Alertmanager left out, by its receiver's max_alerts."""
+    alerts: list[Alert | Unreadable]
+
+    @property
+    def readable(self) -> list[Alert]:
+        """The alerts that can be read."""
+        return [alert for alert in self.alerts if isinstance(alert, Alert)]
 
 
 def parse(body: bytes) -> Notification:
-    """Read a notification; a payload.PayloadError names what is wrong with it, and where."""
+    """Read a notification; a payload.PayloadError names what is wrong with it, and where.
+
+    One alert that cannot be read costs only itself, unless there is no other.
+    """
     data = payload.load(body)
     if not isinstance(data, dict) or data.get("version") != "4":
         found = data.get("version") if isinstance(data, dict) else type(data).__name__
         raise payload.PayloadError(f'version: expected "4", Alertmanager\'s webhook format, not {found!r:.60}')
     if isinstance(data.get("alerts"), list):
-        data["alerts"] = [{**alert, "raw": alert} if isinstance(alert, dict) else alert for alert in data["alerts"]]
+        data["alerts"] = [_alert(alert, place=f"alerts.{index}") for index, alert in enumerate(data["alerts"])]
     try:
-        return Notification.model_validate(data)
+        notification = Notification.model_validate(data)
     except pydantic.ValidationError as error:
         raise payload.PayloadError(payload.places(error)) from error
+    if notification.alerts and not notification.readable:
+        raise payload.PayloadError(next(one.problem for one in notification.alerts if isinstance(one, Unreadable)))
+    return notification
+
+
+def _alert(data: Any, *, place: str) -> Alert | Unreadable:
+    try:
+        return Alert.model_validate({**data, "raw": data} if isinstance(data, dict) else data)
+    except pydantic.ValidationError as error:
+        labels = data.get("labels") if isinstance(data, dict) else None
+        name = labels.get("alertname") if isinstance(labels, dict) else None
+        problem = payload.places(error, within=place)
+        return Unreadable(alertname=name if isinstance(name, str) else "", problem=problem)

@@ -164,4 +164,13 @@ def _draft(data: str, *, namespace: str, name: str, mask: Mask, **fields: Any) -
 
 def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
     """The labels, cut to what the object may hold; the alert's data has them whole."""
-    return {name[:253]: mask(value)[:1024] for name, value in list(labels.items())[:64]}
+    return {name[:253]: _masked(name, value, mask)[:1024] for name, value in list(labels.items())[:64]}
+
+
+def _masked(name: str, value: str, mask: Mask) -> str:
+    """A label's value, masked beside its name: that may be all that tells a secret."""
+    try:
+        shown: str = json.loads(mask(json.dumps({name: value}, ensure_ascii=False)))[name]
+    except (ValueError, KeyError):  # the mask took a quote along, or the name
+        return "[MASKED]"
+    return shown

@@ -25,10 +25,13 @@ def load(body: bytes) -> Any:
         raise PayloadError(f"the body is not JSON: {error}") from error
 
 
-def places(error: pydantic.ValidationError) -> str:
-    """What is wrong with a payload, and where: the first few problems, their places cut to what one can read."""
+def places(error: pydantic.ValidationError, *, within: str = "") -> str:
+    """What is wrong with a payload, and where: the first few problems, their places cut to what one can read.
+
+    `within` is the place of what was read.
+    """
     told = [
-        f"{'.'.join(map(str, problem['loc']))[:_PLACE_MAX] or 'the body'}: {problem['msg']}"
+        f"{'.'.join(map(str, (*filter(None, [within]), *problem['loc'])))[:_PLACE_MAX] or 'the body'}: {problem['msg']}"
         for problem in error.errors(include_input=False)[:_PROBLEMS_TOLD]
     ]
     more = error.error_count() - len(told)

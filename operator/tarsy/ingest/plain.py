@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
+from tarsy.ingest import payload
 from tarsy.resources import base
 
 COMPACT = (",", ":")
 """How data is written as JSON: never longer than it came. Indentation grows with its depth, a hundredfold and more."""
+
+
+def _told(data: object) -> object:
+    if isinstance(data, str) and not data.strip():
+        raise ValueError("it is blank: say what is wrong")
+    return data
 
 
 class Alert(BaseModel):
@@ -21,6 +28,7 @@ class Alert(BaseModel):
     alert_type: base.AlertType
     data: Annotated[
         JsonValue,
+        AfterValidator(_told),
         WithJsonSchema({}),  # anything; its own would be a reference that dangles inside the API's description
         Field(description="What is known, as text or as JSON; passed on as it is."),
     ]
@@ -32,6 +40,14 @@ class Alert(BaseModel):
         if isinstance(self.data, str):
             return self.data
         return json.dumps(self.data, ensure_ascii=False, separators=COMPACT)
+
+
+def parse(body: bytes) -> Alert:
+    """Read an alert; a payload.PayloadError says that it is no JSON, a pydantic.ValidationError what is wrong with it.
+
+    Large bodies take long enough to belong into a thread.
+    """
+    return Alert.model_validate(payload.load(body))
 
 
 def schema() -> dict[str, Any]:

@@ -17,6 +17,7 @@ from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import client
 from tarsy.resources import base, chain, investigation, schema
+from tarsy.transcript import messages
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +235,9 @@ def _chain(found: Any) -> chain.AgentChain | None:
     """The chain; None where it cannot be read, as with a CRD newer than we are: it must not take the rest along."""
     metadata = base.ObjectMeta.model_validate(found["metadata"])
     try:
-        return chain.AgentChain(metadata=metadata, spec=found["spec"], status=found.get("status"))
+        return chain.AgentChain(
+            metadata=metadata, spec=messages.storable_json(found["spec"]), status=found.get("status")
+        )
     except pydantic.ValidationError as error:
         log.error(  # noqa: TRY400 - what is wrong is in the message
             "chain %s/%s cannot be read: %s",
@@ -248,7 +251,7 @@ def _chain(found: Any) -> chain.AgentChain | None:
 
 def _investigation(found: Any) -> investigation.AlertInvestigation:
     return investigation.AlertInvestigation(
-        metadata=base.ObjectMeta.model_validate(found["metadata"]), spec=found["spec"]
+        metadata=base.ObjectMeta.model_validate(found["metadata"]), spec=messages.storable_json(found["spec"])
     )
 
 

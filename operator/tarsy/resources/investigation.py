@@ -93,7 +93,17 @@ class Spec(base.Model):
     fingerprint: Annotated[
         str | None, Field(max_length=64, description="Alertmanager's fingerprint of the alert's labels.")
     ] = None
-    starts_at: Annotated[datetime | None, Field(description="When the alert began to fire.")] = None
+    starts_at: Annotated[
+        datetime | None,
+        Field(
+            description="When the alert began to fire.",
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    {"rule": "self.getFullYear() > 0", "message": "the year 0 is before all times that can be kept"}
+                ]
+            },
+        ),
+    ] = None
 
 
 class Usage(base.Model):

@@ -100,12 +100,18 @@ async def _errors() -> AsyncIterator[None]:
     try:
         yield
     except (OSError, TimeoutError, exc.InterfaceError, exc.TimeoutError) as error:
-        raise StoreDownError(f"the database cannot be reached: {error or type(error).__name__}") from error
+        raise StoreDownError(f"the database cannot be reached: {_told(error)}") from error
     except exc.DBAPIError as error:
         state = str(getattr(error.orig, "sqlstate", None) or "")
         if error.connection_invalidated or state.startswith(_NOT_NOW):
             raise StoreDownError(f"the database cannot serve just now: {error.orig}") from error
         raise
+
+
+def _told(error: Exception) -> str:
+    """What the driver says, without the statement and its values that SQLAlchemy adds."""
+    driver = error.orig if isinstance(error, exc.DBAPIError) else error
+    return str(driver) or type(driver).__name__
 
 
 def _migrations() -> alembic.config.Config:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Column, Table, select, text
+from sqlalchemy import ColumnElement, Table, func, select, text
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy.resources import investigation as investigations
@@ -256,7 +256,7 @@ async def read(database: databases.Database, investigation: UUID) -> Investigati
         if found is None:
             return None
 
-        async def rows(shape: type[_Row], table: Table, *order: Column[Any]) -> list[_Row]:
+        async def rows(shape: type[_Row], table: Table, *order: ColumnElement[Any]) -> list[_Row]:
             columns = [table.c[field.name] for field in fields(shape)]
             of = select(*columns).where(table.c.investigation == investigation).order_by(*order)
             return [shape(**row) for row in (await connection.execute(of)).mappings()]
@@ -283,6 +283,11 @@ async def read(database: databases.Database, investigation: UUID) -> Investigati
                 ModelCall, tables.llm_interactions, asked.created_at, asked.execution, asked.position
             ),
             tool_interactions=await rows(
-                ToolCall, tables.tool_interactions, called.created_at, called.execution, called.call_id
+                ToolCall,
+                tables.tool_interactions,
+                called.created_at,
+                called.execution,
+                func.length(called.call_id),  # 0.10 comes after 0.2
+                called.call_id,
             ),
         )

@@ -27,7 +27,6 @@ from tarsy.resources import investigation as investigations
 from tarsy.resources import naming
 from tarsy.store import database as databases
 from tarsy.store import notify, tables
-from tarsy.transcript import messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +107,7 @@ def _admission(subject: investigations.AlertInvestigation, facts: dict[str, Any]
     episode = select(
         added.c.id,
         literal(subject.metadata.namespace),
-        literal(messages.storable(subject.spec.fingerprint)),
+        literal(subject.spec.fingerprint),
         literal(naming.milliseconds(subject.spec.starts_at)),
     )
     identified = postgresql.insert(tables.identities).from_select(
@@ -132,7 +131,7 @@ async def _alert_data(
     """The alert's text, from the object or, once, from where ingest left it."""
     reference = subject.spec.alert_data_ref
     if reference is None:
-        return messages.storable(mask(subject.spec.alert_data or "")), verdict
+        return mask(subject.spec.alert_data or ""), verdict
     table = tables.large_alerts
     taken = table.delete().where(
         table.c.namespace == subject.metadata.namespace,
@@ -153,11 +152,11 @@ def _facts(subject: investigations.AlertInvestigation, data: str, *, mask: Calla
         "namespace": metadata.namespace,
         "name": metadata.name,
         "generation": metadata.generation,
-        "alert_type": messages.storable(spec.alert_type),
+        "alert_type": spec.alert_type,
         "alert_data": data,
-        "fingerprint": spec.fingerprint and messages.storable(spec.fingerprint),
-        "severity": spec.severity and messages.storable(mask(spec.severity)),
-        "runbook_url": spec.runbook_url and messages.storable(mask(spec.runbook_url)),
+        "fingerprint": spec.fingerprint,
+        "severity": spec.severity and mask(spec.severity),
+        "runbook_url": spec.runbook_url and mask(spec.runbook_url),
         "alert_status": "firing" if spec.fingerprint else None,
         "ttl_seconds": spec.ttl_seconds_after_finished,
     }
@@ -168,7 +167,7 @@ def _verdict(verdict: chains.AgentChain | Refusal) -> dict[str, Any]:
         return {
             "ending": "Failed",
             "reason": verdict.reason,
-            "message": messages.storable(verdict.message),
+            "message": verdict.message,
             "ended_at": func.now(),
         }
     return {
@@ -176,7 +175,7 @@ def _verdict(verdict: chains.AgentChain | Refusal) -> dict[str, Any]:
         "chain_namespace": verdict.metadata.namespace,
         "chain_generation": verdict.metadata.generation,
         "chain_hash": verdict.digest(),
-        "chain": messages.storable_json(verdict.spec.model_dump(mode="json", by_alias=True, exclude_none=True)),
+        "chain": verdict.spec.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
 
 
