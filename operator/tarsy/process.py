@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarsy.api import app, intake
+from tarsy.api import app, health, intake
 from tarsy.config import check, load, platform, settings
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, watch
@@ -118,6 +118,7 @@ class _Parts:
     ground: list[Part] = field(default_factory=list)
     roles: list[Part] = field(default_factory=list)
     hints: dict[str, Callable[[str], None]] = field(default_factory=dict)
+    watcher: watch.Watcher | None = None
     owner: uuid.UUID = field(default_factory=uuid.uuid4)
     """This process, to the leases; random, because a pod's name may be used again."""
 
@@ -150,13 +151,13 @@ class _Parts:
             cluster=cluster, database=self.database, judge=self.judge, mask=ALERT_MASKER.text, workers=RECONCILERS
         )
         judged = chains.Reconciler(cluster=cluster, judge=self.judge)
-        watcher = watch.Watcher(
+        self.watcher = watch.Watcher(
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=judged.seen
         )
         projection = projector.Projector(cluster=cluster, database=self.database)
         due = duties.Duties(cluster=cluster, database=self.database, reconciler=reconciler, owner=self.owner)
         self.hints[notify.STATUS] = projection.hint
-        self.roles += [reconciler.run, judged.run, watcher.run, projection.run, due.run]
+        self.roles += [reconciler.run, judged.run, self.watcher.run, projection.run, due.run]
 
     def api(self, cluster: client.Cluster) -> None:
         """Serve HTTP."""
@@ -168,11 +169,16 @@ class _Parts:
             max_queued=self.platform.queue.max_queued,
             mask=ALERT_MASKER.text,
         )
-        application = app.build(taking=taking, database=self.database, token=self.process.webhook_token)
+        readiness = health.Readiness(
+            roles=self.process.roles, database=self.database, cluster=cluster, watcher=self.watcher
+        )
+        application = app.build(
+            taking=taking, database=self.database, readiness=readiness, token=self.process.webhook_token
+        )
         bound = app.bind(self.process.listen_host, self.process.listen_port)
         self.stack.callback(bound.close)
         log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
-        self.roles.append(lambda: app.serve(application, bound))
+        self.roles.append(lambda: app.serve(application, bound, readiness=readiness))
 
     async def run(self) -> None:
         """Run all parts until cancelled; roles stop before the ground they stand on."""

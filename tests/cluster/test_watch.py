@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -35,6 +36,8 @@ def create(plane: ControlPlane, namespace: str, name: str) -> Any:
 class Seen:
     """What was seen, and that it was seen where it belongs."""
 
+    watcher: watch.Watcher
+
     def __init__(self) -> None:
         self.namespaces: set[str] = set()
         self._queue: asyncio.Queue[watch.Seen] = asyncio.Queue()
@@ -43,6 +46,14 @@ class Seen:
         assert threading.current_thread() is threading.main_thread()
         self.namespaces.add(seen.namespace)
         self._queue.put_nowait(seen)
+
+    async def open(self, *, now: bool) -> None:
+        """Wait until the watch is open, or until it is not."""
+        async with asyncio.timeout(20):
+            while True:
+                if (self.watcher.cut_for() == 0) == now:
+                    return
+                await asyncio.sleep(0.01)
 
     async def of(self, uid: str) -> watch.Seen:
         """The next that is seen of this object."""
@@ -59,9 +70,9 @@ def kopf_threads() -> list[str]:
 @contextlib.asynccontextmanager
 async def watching(cluster: client.Cluster) -> AsyncIterator[Seen]:
     seen = Seen()
-    task = asyncio.create_task(
-        watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=seen, chain_seen=seen).run()
-    )
+    seen.watcher = watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=seen, chain_seen=seen)
+    assert seen.watcher.cut_for() == math.inf
+    task = asyncio.create_task(seen.watcher.run())
     try:
         yield seen
     finally:
@@ -105,7 +116,7 @@ async def test_only_the_namespace_that_was_asked_for_is_watched(plane: ControlPl
     assert seen.namespaces == {cluster.namespace}
 
 
-async def test_a_watch_that_was_cut_sees_what_came_meanwhile(
+async def test_a_watch_that_was_cut_says_so_and_sees_what_came_meanwhile(
     plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     async with proxy.serve("127.0.0.1", int(plane.url.rpartition(":")[2])) as between:
@@ -116,16 +127,20 @@ async def test_a_watch_that_was_cut_sees_what_came_meanwhile(
         async with watching(cluster) as seen:
             before = await asyncio.to_thread(create, plane, namespace, "before")
             await seen.of(before["metadata"]["uid"])
+            await seen.open(now=True)
             between.refuse()
             between.cut()
+            await seen.open(now=False)
+            assert 0 < seen.watcher.cut_for() < 20
             during = await asyncio.to_thread(create, plane, namespace, "during")
             await between.accept()
             await seen.of(during["metadata"]["uid"])
+            await seen.open(now=True)
         await cluster.close()
 
 
 STOP_AT_ONCE = """
-import asyncio, sys
+import asyncio, sys, threading
 from pathlib import Path
 from tarsy.kube import client, watch
 
@@ -135,6 +150,8 @@ async def main():
         task = asyncio.create_task(
             watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=print, chain_seen=print).run()
         )
+        while all(thread.name != "kopf" for thread in threading.enumerate()):
+            await asyncio.sleep(0)
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()

@@ -141,6 +141,11 @@ class Operator:
             await process.serve()
         return process
 
+    @property
+    def log(self) -> str:
+        """What all of them have logged so far."""
+        return "".join(child.log.read_text() for child in self._children)
+
     async def kubectl(self, *args: str, manifest: dict[str, Any] | None = None) -> str:
         """Run kubectl in the operator's namespace."""
         text = json.dumps(manifest) if manifest else None

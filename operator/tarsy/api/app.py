@@ -13,13 +13,15 @@ import uvicorn
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 
-from tarsy.api import auth, intake, investigations, problems
+from tarsy.api import auth, health, intake, investigations, problems
 from tarsy.ingest import plain
 from tarsy.store import database as databases
 from tarsy.store import history
 
 
-def build(*, taking: intake.Intake, database: databases.Database, token: str | None) -> FastAPI:
+def build(
+    *, taking: intake.Intake, database: databases.Database, readiness: health.Readiness, token: str | None
+) -> FastAPI:
     """The application; `token` as in `auth.bearer`."""
     app = FastAPI(title="TARSy", version="v1", docs_url=None, redoc_url=None)
     app.add_exception_handler(problems.Problem, problems.respond)
@@ -30,6 +32,12 @@ def build(*, taking: intake.Intake, database: databases.Database, token: str | N
     async def healthz() -> dict[str, str]:
         """Say that the process serves."""
         return {"status": "ok"}
+
+    @app.get("/readyz")
+    async def readyz() -> dict[str, str]:
+        """Say that the process can do the work of its roles; 503 names what is missing."""
+        await readiness.check()
+        return {"status": "ready"}
 
     @app.post("/api/v1/webhooks/alertmanager", dependencies=protected)
     async def alertmanager(request: Request) -> intake.Receipt:
@@ -69,8 +77,8 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(app: FastAPI, bound: socket.socket) -> None:
-    """Serve until cancelled; requests under way are answered first."""
+async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness) -> None:
+    """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
     server = Server(
         uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=10)
     )
@@ -78,5 +86,6 @@ async def serve(app: FastAPI, bound: socket.socket) -> None:
     try:
         await asyncio.shield(serving)
     finally:
+        readiness.stop()
         server.should_exit = True
         await serving

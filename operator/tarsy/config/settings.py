@@ -31,9 +31,14 @@ class Settings:
     webhook_token: str | None
     """None only with `--insecure-dev`."""
 
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that this process plays."""
+        return ("api", "controller", "worker") if self.role == "all" else (self.role,)
+
     def serves(self, role: Role) -> bool:
         """Whether this process plays `role`."""
-        return self.role in ("all", role)
+        return role in self.roles
 
 
 def operator(

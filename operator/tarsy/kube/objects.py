@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +20,8 @@ from tarsy.resources import base, chain, investigation, schema
 from tarsy.transcript import messages
 
 log = logging.getLogger(__name__)
+
+PING_SECONDS = 2.0
 
 _JSON_PATCH = "application/json-patch+json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -49,7 +51,7 @@ async def get_investigation(
                 **_kind(investigation.PLURAL), namespace=namespace, name=name, _request_timeout=client.REQUEST_SECONDS
             )
         except kubernetes.ApiException as error:
-            if error.status == 404:
+            if error.status == 404 and _said(error):
                 return None
             raise
     return _investigation(found)
@@ -148,7 +150,7 @@ async def apply_status(
             )
         except kubernetes.ApiException as error:
             causes = _causes(error) if error.status == 422 else []
-            if error.status == 404 or (error.status == 422 and not causes):
+            if (error.status == 404 and _said(error)) or (error.status == 422 and not causes):
                 return "gone"
             if any(schema.SEQUENCE_FALLS in str(cause.get("message")) for cause in causes):
                 return "older"
@@ -217,6 +219,34 @@ async def list_metadata(cluster: client.Cluster, *, namespace: str) -> list[base
             return found
 
 
+async def are_served(cluster: client.Cluster, plurals: Collection[str]) -> bool:
+    """Whether the API server serves these kinds of ours.
+
+    Both of its lists have to say so: one that starts learns of groups and of their kinds one after the other.
+    """
+    async with _errors():
+        groups = await kubernetes.ApisApi(cluster.api).get_api_versions(_request_timeout=client.REQUEST_SECONDS)
+        versions = {(group.name, one.version) for group in groups.groups for one in group.versions}
+        if (base.GROUP, base.VERSION) not in versions:
+            return False
+        found = await kubernetes.CustomObjectsApi(cluster.api).get_api_resources(
+            base.GROUP, base.VERSION, _request_timeout=client.REQUEST_SECONDS
+        )
+    return {kind.name for kind in found.resources}.issuperset(plurals)
+
+
+async def ping(cluster: client.Cluster, *, namespace: str) -> None:
+    """Return if the API server shows us, within PING_SECONDS, the investigations of a namespace: one, as metadata."""
+    async with _errors():
+        await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
+            **_kind(investigation.PLURAL),
+            namespace=namespace,
+            limit=1,
+            _headers={"Accept": _METADATA_LIST},
+            _request_timeout=PING_SECONDS,
+        )
+
+
 async def cluster_uid(cluster: client.Cluster) -> str:
     """What tells this cluster from any other: the uid of its namespace kube-system."""
     async with _errors():
@@ -257,8 +287,7 @@ def _investigation(found: Any) -> investigation.AlertInvestigation:
 
 def _causes(error: kubernetes.ApiException) -> list[Any]:
     """The single faults of a 422: there are some when the object is at fault, none when a patch's test failed."""
-    details = json.loads(error.body or "{}").get("details") or {}
-    causes: list[Any] = details.get("causes") or []
+    causes: list[Any] = (_said(error).get("details") or {}).get("causes") or []
     return causes
 
 
@@ -267,15 +296,24 @@ async def _errors() -> AsyncIterator[None]:
     try:
         yield
     except kubernetes.ApiException as error:
-        if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429):
+        unserved = error.status == 404 and not _said(error)
+        if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429) or unserved:
             raise client.ClusterDownError(f"the API server answers {error.status} {error.reason}") from error
-        raise RefusedError(f"the API server answers {error.status}: {_message(error)}") from error
+        told = _said(error).get("message") or error.reason
+        raise RefusedError(f"the API server answers {error.status}: {told}") from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise client.ClusterDownError(f"the API server cannot be reached: {error}") from error
+        raise client.ClusterDownError(
+            f"the API server cannot be reached: {str(error) or type(error).__name__}"
+        ) from error
 
 
-def _message(error: kubernetes.ApiException) -> str:
+def _said(error: kubernetes.ApiException) -> dict[str, Any]:
+    """The Status that the API server answered with.
+
+    {} where it was none: a 404 then is about the path and not the object, whose kind is not served, or not yet.
+    """
     try:
-        return str(json.loads(error.body or "")["message"])
-    except (ValueError, KeyError, TypeError):
-        return str(error.reason)
+        found: dict[str, Any] = json.loads(error.body or "{}")
+    except ValueError:
+        return {}
+    return found

@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
 import kopf
 
-from tarsy.kube import client
+from tarsy.kube import client, objects
 from tarsy.resources import base, chain, investigation
 
 RETRY_SECONDS = 1.0
@@ -41,6 +44,37 @@ class WatchError(Exception):
     """The watch ended, or did not begin: the process has to end as well."""
 
 
+class _Contact:
+    """Since when there has been no open watch of each kind, by the requests that kopf makes.
+
+    A watch is open from its answer to the next request for its kind, which kopf makes at once when a watch has ended. A
+    silent one it ends itself after 70 s. Written in kopf's thread and read in the main one: a number at a time.
+    """
+
+    def __init__(self, plurals: Iterable[str]) -> None:
+        self._cut = dict.fromkeys(plurals, -math.inf)
+        """Plural name to monotonic seconds; `math.inf` while a watch is open."""
+
+    def cut_for(self) -> float:
+        """Seconds for which the kind that has been without the longest has been; 0 while all are open."""
+        return max(0.0, time.monotonic() - min(self._cut.values()))
+
+    def tracing(self) -> aiohttp.TraceConfig:
+        """What makes an HTTP session tell us of its requests."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(self._asked)
+        trace.on_request_end.append(self._answered)
+        return trace
+
+    async def _asked(self, _session: object, _context: object, request: aiohttp.TraceRequestStartParams) -> None:
+        if self._cut.get(request.url.name) == math.inf:
+            self._cut[request.url.name] = time.monotonic()
+
+    async def _answered(self, _session: object, _context: object, request: aiohttp.TraceRequestEndParams) -> None:
+        if request.url.name in self._cut and "watch" in request.url.query and request.response.ok:
+            self._cut[request.url.name] = math.inf
+
+
 class Watcher:
     """Watches one namespace and calls back on the loop that made the watcher."""
 
@@ -55,6 +89,7 @@ class Watcher:
         self._cluster = cluster
         self._namespace = namespace
         self._callbacks = {investigation.PLURAL: investigation_seen, chain.PLURAL: chain_seen}
+        self._contact = _Contact(self._callbacks)
         self._main = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
@@ -64,6 +99,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Watch until cancelled; a WatchError when kopf ends by itself."""
+        await self._kinds_are_served()
         thread = threading.Thread(target=self._thread, name="kopf", daemon=True)
         thread.start()
         try:
@@ -75,6 +111,23 @@ class Watcher:
                     self._loop.call_soon_threadsafe(self._stop.set)
             await asyncio.to_thread(thread.join)
         raise WatchError("kopf ended by itself") from self._error
+
+    async def _kinds_are_served(self) -> None:
+        """Wait for our kinds: kopf looks for them once, when it starts, and would never watch what was not there."""
+        missing = f"the API server does not serve {base.API_VERSION}: apply crds/"
+        while True:
+            try:
+                if await objects.are_served(self._cluster, self._callbacks):
+                    return
+            except (client.ClusterDownError, objects.RefusedError) as error:
+                log.warning("not watching yet: %s", error, extra={"action": "watch_waits"})
+            else:
+                log.warning("not watching yet: %s", missing, extra={"action": "watch_waits"})
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def cut_for(self) -> float:
+        """Seconds for which not all kinds have been watched: 0 while they are, infinite before they first were."""
+        return self._contact.cut_for()
 
     def _thread(self) -> None:
         try:
@@ -101,8 +154,19 @@ class Watcher:
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)
-        async def login(**_: object) -> kopf.ConnectionInfo:
-            return await self._cluster.credentials()
+        async def login(**_: object) -> kopf.AiohttpSession:
+            found = await self._cluster.credentials()
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context()),
+                headers=found.as_http_headers(),
+                trace_configs=[self._contact.tracing()],
+            )
+            return kopf.AiohttpSession(
+                server=found.server,
+                aiohttp_session=session,
+                default_namespace=found.default_namespace,
+                expiration=found.expiration,
+            )
 
         @kopf.on.event(base.GROUP, base.VERSION, investigation.PLURAL, registry=registry)
         @kopf.on.event(base.GROUP, base.VERSION, chain.PLURAL, registry=registry)

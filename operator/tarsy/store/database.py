@@ -5,6 +5,7 @@ One asyncio engine serves the main loop; the lease thread has a connection of it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -20,10 +21,11 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """A database that is silent for so long is taken for one that is away."""
+PING_SECONDS = 2.0
 _MIGRATION_LOCK = 0x7461727379  # "tarsy": two processes that migrate at once take turns
-_NOT_NOW = ("08", "25006", "40", "53", "57P")
-# Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
-# resources, operator intervention.
+_NOT_NOW = ("08", "25006", "28", "3D", "40", "53", "57P")
+# Connection exceptions, a server that has become a standby, authorization (a password that is being changed), no such
+# database, rollbacks (deadlock, serialization), insufficient resources, operator intervention.
 # Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
 
 
@@ -46,6 +48,7 @@ class Database:
             pool_size=pool_size,
             max_overflow=pool_size,
             pool_pre_ping=False,
+            hide_parameters=True,  # they are alerts and transcripts, and errors are logged
             connect_args={
                 "timeout": CONNECT_SECONDS,
                 "command_timeout": STATEMENT_SECONDS,
@@ -76,6 +79,11 @@ class Database:
         async with _errors(), self._snapshot.begin() as connection:
             yield connection
 
+    async def ping(self) -> None:
+        """Return if the database answers, with a connection for us, within PING_SECONDS; else a StoreDownError."""
+        async with _errors(), asyncio.timeout(PING_SECONDS), self._single.connect() as connection:
+            await connection.execute(sqlalchemy.text("SELECT 1"))
+
     async def check_schema(self) -> None:
         """Raise a SchemaError unless the schema is the newest that this program knows."""
         async with self.begin() as connection:
@@ -99,19 +107,13 @@ class Database:
 async def _errors() -> AsyncIterator[None]:
     try:
         yield
-    except (OSError, TimeoutError, exc.InterfaceError, exc.TimeoutError) as error:
-        raise StoreDownError(f"the database cannot be reached: {_told(error)}") from error
+    except (OSError, TimeoutError, exc.TimeoutError) as error:
+        raise StoreDownError(f"the database cannot be reached: {str(error) or type(error).__name__}") from error
     except exc.DBAPIError as error:
         state = str(getattr(error.orig, "sqlstate", None) or "")
-        if error.connection_invalidated or state.startswith(_NOT_NOW):
+        if error.connection_invalidated or isinstance(error, exc.InterfaceError) or state.startswith(_NOT_NOW):
             raise StoreDownError(f"the database cannot serve just now: {error.orig}") from error
         raise
-
-
-def _told(error: Exception) -> str:
-    """What the driver says, without the statement and its values that SQLAlchemy adds."""
-    driver = error.orig if isinstance(error, exc.DBAPIError) else error
-    return str(driver) or type(driver).__name__
 
 
 def _migrations() -> alembic.config.Config:

@@ -476,7 +476,7 @@ class Heartbeat:
             )
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             await self.close()
-            raise databases.StoreDownError(f"no heartbeat: {error}") from error
+            raise databases.StoreDownError(f"no heartbeat: {str(error) or type(error).__name__}") from error
         return {row["token"]: row["wish"] for row in rows}
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from uuid import UUID
 
 from tarsy.config import platform
@@ -61,8 +62,10 @@ class Claimer:
                 claim = await asyncio.shield(claiming)
             except asyncio.CancelledError:
                 # Cut off under way it may still happen: then it would be nobody's until its lease passes.
-                if (claim := await claiming) is not None:
-                    await self._supervisor.give_back(claim)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(run.RELEASE_SECONDS):
+                        if (claim := await claiming) is not None:
+                            await self._supervisor.give_back(claim)
                 raise
             if claim is not None:
                 return self._keeper.hold(claim, sent=sent)

@@ -27,6 +27,8 @@ from tarsy.worker import lease as leases
 
 DEFAULT_DEADLINE = 900
 """Seconds from the first claim, for chains that say nothing of it."""
+RELEASE_SECONDS = 5.0
+"""How long a process that stops tries to give a claim back; its lease passes anyway."""
 
 log = logging.getLogger(__name__)
 
@@ -101,10 +103,12 @@ class Supervisor:
     async def give_back(self, claim: work.Claim) -> None:
         """Give an unfinished claim back, for another worker to go on at once."""
         try:
-            await work.release(self.database, claim)
-        except databases.StoreDownError as error:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await work.release(self.database, claim)
+        except (databases.StoreDownError, TimeoutError) as error:
             extra = {"action": "release_failed", **_where(claim)}
-            log.warning("not given back, its lease will pass: %s", error, extra=extra)
+            why = str(error) or type(error).__name__
+            log.warning("not given back, its lease will pass: %s", why, extra=extra)
         else:
             log.info("given back", extra={"action": "released", **_where(claim)})
 

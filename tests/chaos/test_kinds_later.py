@@ -1,0 +1,61 @@
+"""The operator is there before its kinds are, as after `helm install` and `kubectl apply` in the wrong order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tarsy_dev import controlplane, model, tools
+
+if TYPE_CHECKING:
+    from support.operators import Operator
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+CHAIN = {
+    "apiVersion": "tarsy.dev/v1alpha1",
+    "kind": "AgentChain",
+    "metadata": {"name": "kubernetes"},
+    "spec": {"alertTypes": ["kubernetes"], "stages": [{"name": "analysis", "agent": "KubernetesAgent"}]},
+}
+INVESTIGATION = {
+    "apiVersion": "tarsy.dev/v1alpha1",
+    "kind": "AlertInvestigation",
+    "metadata": {"name": "web-crash"},
+    "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts every minute"},
+}
+
+
+@pytest.fixture
+def plane(tmp_path: Path, programs: dict[str, Path]) -> Iterator[controlplane.ControlPlane]:
+    """A control plane of the test's own, without our kinds."""
+    with controlplane.ControlPlane(folder=tmp_path / "plane") as running:
+        yield running
+
+
+async def test_an_operator_waits_for_its_kinds_and_works_once_they_are_there(
+    operator: Operator, llm: model.Server
+) -> None:
+    llm.script = model.answers("root cause")
+    process = await operator.start()
+    await process.logged("the API server does not serve tarsy.dev/v1alpha1: apply crds/")
+    status, problem = await process.request("GET", "/readyz", token="")
+    assert (status, problem["detail"]) == (
+        503,
+        "not ready: the API server (api, controller); the watch (controller)",
+    )
+    body = json.dumps({"alert_type": "kubernetes", "data": "web-0 restarts"}).encode()
+    status, problem = await process.request("POST", "/api/v1/alerts", body=body)
+    assert (status, problem["detail"]) == (503, "the API server answers 404 Not Found; send it again")
+
+    await operator.kubectl("apply", "--server-side", "-f", str(tools.ROOT / "crds"))
+    await operator.kubectl("wait", "--for=condition=Established", "-f", str(tools.ROOT / "crds"))
+    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    found = await operator.finished("web-crash")
+    assert found["web-crash"]["status"]["phase"] == "Completed"
+    assert (await process.request("GET", "/readyz", token=""))[0] == 200
+    await process.stop()

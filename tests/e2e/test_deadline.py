@@ -1,0 +1,71 @@
+"""A chain's `activeDeadlineSeconds`, with a model that never answers."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tarsy_dev import model
+
+if TYPE_CHECKING:
+    from support.operators import Operator
+
+DEADLINE = 2
+MESSAGE = f"not finished within the {DEADLINE} s of activeDeadlineSeconds"
+CHAIN = {
+    "apiVersion": "tarsy.dev/v1alpha1",
+    "kind": "AgentChain",
+    "metadata": {"name": "kubernetes"},
+    "spec": {
+        "alertTypes": ["kubernetes"],
+        "activeDeadlineSeconds": DEADLINE,
+        "stages": [{"name": name, "agent": "KubernetesAgent"} for name in ("collect", "analysis")],
+    },
+}
+INVESTIGATION = {
+    "apiVersion": "tarsy.dev/v1alpha1",
+    "kind": "AlertInvestigation",
+    "metadata": {"name": "web-crash"},
+    "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts"},
+}
+
+
+def hang_in_the_second_stage(turn: model.Turn) -> model.Reply:
+    return model.Hang(after=2) if turn.key.stage == "analysis" else model.Answer(text="collected")
+
+
+async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so(
+    operator: Operator, llm: model.Server
+) -> None:
+    llm.script = hang_in_the_second_stage
+    process = await operator.start()
+    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    await operator.kubectl("wait", "inv/web-crash", "--for=condition=Failed", "--timeout=20s")
+    found = (await operator.finished("web-crash"))["web-crash"]
+    status: dict[str, Any] = found["status"]
+
+    collected, hung = llm.requests
+    assert (collected.end, hung.end) == ("completed", "client closed")
+    started = datetime.fromisoformat(status["startTime"]).timestamp()
+    assert hung.ended is not None
+    assert DEADLINE <= hung.ended - started < DEADLINE + 1
+
+    conditions = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
+    ended = ("True", "DeadlineExceeded", MESSAGE)
+    assert conditions == {"Accepted": ("True", "Admitted", ""), "Finished": ended, "Failed": ended, "Stalled": ended}
+    assert (status["phase"], status["message"], status["progress"]) == ("TimedOut", MESSAGE, "1/2")
+    assert {stage["name"]: stage["phase"] for stage in status["stages"]} == {
+        "collect": "Completed",
+        "analysis": "TimedOut",
+    }
+    events = json.loads(await operator.kubectl("get", "events", "-o", "json"))["items"]
+    assert [(one["type"], one["message"]) for one in events if one["reason"] == "TimedOut"] == [("Warning", MESSAGE)]
+
+    # The process goes on, and nothing more is sent for what has ended.
+    llm.script = model.answers("root cause")
+    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION | {"metadata": {"name": "next"}})
+    assert (await operator.finished("next"))["next"]["status"]["phase"] == "Completed"
+    assert len(llm.requests) == 4
+    await process.stop()
