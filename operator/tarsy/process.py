@@ -150,7 +150,7 @@ class _Parts:
         reconciler = investigations.Reconciler(
             cluster=cluster, database=self.database, judge=self.judge, mask=ALERT_MASKER.text, workers=RECONCILERS
         )
-        judged = chains.Reconciler(cluster=cluster, judge=self.judge)
+        judged = chains.Reconciler(cluster=cluster, database=self.database, judge=self.judge, owner=self.owner)
         self.watcher = watch.Watcher(
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=judged.seen
         )

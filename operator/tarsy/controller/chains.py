@@ -1,25 +1,34 @@
 """Judges the chains of the cluster and writes their conditions: on arrival, and again when another one changes.
 
-All chains of a namespace are judged together, because whether one is accepted depends on the others.
+All chains of a namespace are judged together, because whether one is accepted depends on the others. Only the replica
+that has the duties does it: two with different platform files would correct each other for ever.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from uuid import UUID
 
 from tarsy.config import check
 from tarsy.controller import workqueue
 from tarsy.kube import client, objects, watch
 from tarsy.resources import base
 from tarsy.resources import chain as chains
+from tarsy.store import database as databases
+from tarsy.store import duties
 
 
 class Reconciler:
     """Reconciles the chains of namespaces in which the watch has seen one change."""
 
-    def __init__(self, *, cluster: client.Cluster, judge: check.Judge) -> None:
+    def __init__(
+        self, *, cluster: client.Cluster, database: databases.Database, judge: check.Judge, owner: UUID
+    ) -> None:
+        """`owner` is this process, to the lease of the duties."""
         self._cluster = cluster
+        self._database = database
         self._judge = judge
+        self._owner = owner
         self._queue = workqueue.WorkQueue(self.reconcile, workers=1)
 
     async def run(self) -> None:
@@ -31,7 +40,12 @@ class Reconciler:
         self._queue.add(seen.namespace)
 
     async def reconcile(self, namespace: str) -> None:
-        """Judge all chains of `namespace`; write the statuses that differ from what is there."""
+        """Judge all chains of `namespace`; write the statuses that differ from what is there.
+
+        A LaterError where another replica has the duties: this one may have them by then.
+        """
+        if not await duties.take(self._database, duties.CONTROLLER, owner=self._owner, lease=duties.LEASE):
+            raise workqueue.LaterError(duties.LEASE.total_seconds())
         found = await objects.list_chains(self._cluster, namespace=namespace)
         judgements = self._judge.judge(found)
         for chain in found:

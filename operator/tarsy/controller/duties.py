@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
 from uuid import UUID
 
 from tarsy.controller import investigations
@@ -22,7 +21,6 @@ EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
 """Sweep and expiry are done in each pass, the resync in every third: every 15 s."""
 EXPIRED_AT_ONCE = 100
-LEASE = timedelta(seconds=15)
 ALARMING_SHARE = 0.2
 HARMLESS_ABSENCES = 5
 """So few may be missing whatever their share."""
@@ -51,7 +49,7 @@ class Duties:
         passes = 0
         while True:
             try:
-                if await duties.take(self._database, "controller", owner=self._owner, lease=LEASE):
+                if await duties.take(self._database, duties.CONTROLLER, owner=self._owner, lease=duties.LEASE):
                     await self._sweep()
                     await self._expire()
                     if passes % RESYNC_PASSES == 0:

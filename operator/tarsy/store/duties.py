@@ -9,6 +9,10 @@ from sqlalchemy import text
 
 from tarsy.store import database as databases
 
+CONTROLLER = "controller"
+"""Conditions of chains, sweep, expiry, resync."""
+LEASE = timedelta(seconds=15)
+
 
 async def take(database: databases.Database, duty: str, *, owner: UUID, lease: timedelta) -> bool:
     """Take or renew a duty for `lease`; False while another process has it."""

@@ -45,24 +45,23 @@ class Server:
         """Set once the first attempt to connect has succeeded or failed."""
         self._settings = settings
         self._client: mcp.Client | None = None
+        self._backoff = FIRST_BACKOFF
         self._changed = asyncio.Condition()
         self._broken = asyncio.Event()
 
     async def own(self) -> None:
         """Keep the server connected until cancelled."""
-        backoff = FIRST_BACKOFF
         while True:
             try:
                 await self._connected()
-                backoff = FIRST_BACKOFF
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
                 problem = messages.storable(f"cannot be reached: {_innermost(error)}"[:PROBLEM_MAX])
                 if problem != self.problem:  # said once, not with each of many attempts
                     log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
                 self.problem = problem
             self.tried.set()
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, LONGEST_BACKOFF)
+            await asyncio.sleep(self._backoff)
+            self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
 
     async def client(self) -> mcp.Client:
         """The connected client; waits for one, so the caller sets the time limit."""
@@ -72,8 +71,12 @@ class Server:
         return self._client
 
     def broke(self, client: mcp.Client) -> None:
-        """Say that a call through `client` found it broken."""
+        """Say that a call through `client` found it broken.
+
+        Nobody gets it from now on, though to leave it takes a while: a call through it would be in doubt for nothing.
+        """
         if client is self._client:
+            self._client, self.problem = None, "lost its connection"
             self._broken.set()
 
     async def _connected(self) -> None:
@@ -84,13 +87,13 @@ class Server:
                 deadline.reschedule(None)
                 await self._publish(client, tools)
                 await self._broken.wait()
-                self.problem = "lost its connection"
         finally:
             self._client = None
 
     async def _publish(self, client: mcp.Client, tools: Sequence[types.Tool]) -> None:
         async with self._changed:
             self._client, self.tools, self.problem = client, tools, ""
+            self._backoff = FIRST_BACKOFF
             self._changed.notify_all()
         self.tried.set()
         log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(tools)})

@@ -1,0 +1,57 @@
+"""Conditions of chains, written by one replica at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+import sqlalchemy
+from tarsy.config import check, platform
+from tarsy.controller import chains, workqueue
+from tarsy.kube import client
+from tarsy.resources import base
+from tarsy.store import database as databases
+from tarsy_dev.controlplane import ControlPlane
+
+PROVIDERS = {"only": platform.GoogleProvider(type="google", model="gemini-2.5-flash")}
+
+
+def reconciler(
+    cluster: client.Cluster, database: databases.Database, *, owner: int, agents: tuple[str, ...]
+) -> chains.Reconciler:
+    known = platform.Platform(
+        defaults=platform.Defaults(llm_provider="only"),
+        llm_providers=PROVIDERS,
+        agents={name: platform.Agent() for name in agents},
+    )
+    judge = check.Judge(platform=known, unusable_providers={})
+    return chains.Reconciler(cluster=cluster, database=database, judge=judge, owner=UUID(int=owner))
+
+
+async def test_two_replicas_that_judge_differently_do_not_correct_each_other(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    spec = {"alertTypes": ["kubernetes"], "stages": [{"name": "analysis", "agent": "Only"}]}
+    made = {"apiVersion": base.API_VERSION, "kind": "AgentChain", "metadata": {"name": "pod-crash"}, "spec": spec}
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    first = reconciler(cluster, database, owner=1, agents=("Only",))
+    second = reconciler(cluster, database, owner=2, agents=())
+
+    def ready() -> tuple[str, str]:
+        shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace))
+        (condition,) = [one for one in shown["status"]["conditions"] if one["type"] == "Ready"]
+        return condition["status"], shown["metadata"]["resourceVersion"]
+
+    await first.reconcile(cluster.namespace)
+    status, version = ready()
+    assert status == "True"
+    with pytest.raises(workqueue.LaterError):
+        await second.reconcile(cluster.namespace)
+    assert ready() == ("True", version)
+
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text("UPDATE duties SET until = clock_timestamp()"))
+    await second.reconcile(cluster.namespace)
+    assert ready()[0] == "False", "whoever has the duties now says what it sees"
