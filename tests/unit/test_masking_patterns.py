@@ -138,5 +138,4 @@ def test_what_is_masked_says_what_it_was(text: str, masked: str) -> None:
 
 def test_only_the_chosen_patterns_are_masked() -> None:
     text = "password=hunter2 token=abc123 jane@example.com"
-    assert masker.Masker(patterns=["email"]).text(text) == "password=hunter2 token=abc123 [MASKED:email]"
     assert masker.Masker(groups=["kubernetes"]).text(text) == "password=[MASKED:password] token=abc123 jane@example.com"

@@ -29,7 +29,6 @@ from tarsy.store import history, work
 POLL_SECONDS = 1.0
 BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
-MESSAGE_MAX = base.MESSAGE_MAX
 WRITES_A_SECOND = 10
 WRITERS = 4
 
@@ -180,7 +179,7 @@ def status_of(found: history.Summary) -> investigation.Status:
         ),
         final_analysis=analysis or None,
         final_analysis_truncated=analysis != found.final_analysis or None,
-        message=_cut(found.message, MESSAGE_MAX) or None,
+        message=_cut(found.message, base.MESSAGE_MAX) or None,
         attempts=found.attempts,
         duplicates=found.duplicates,
         alert_status=found.alert_status,
@@ -197,7 +196,7 @@ def _conditions(found: history.Summary) -> list[base.Condition]:
             type=kind,
             status="True" if true else "False",
             reason=reason,
-            message=_cut(message, MESSAGE_MAX),
+            message=_cut(message, base.MESSAGE_MAX),
             last_transition_time=at,
             observed_generation=found.generation,
         )
@@ -237,7 +236,7 @@ def _chain(found: history.Summary) -> investigation.ChainReference | None:
 def _stage(name: str, stage: history.Stage | None, *, of: history.Summary) -> investigation.StageStatus:
     if stage is None:
         return investigation.StageStatus(name=name, phase="Cancelled" if of.ended_at else "Pending")
-    message = _cut(stage.message, MESSAGE_MAX) or None
+    message = _cut(stage.message, base.MESSAGE_MAX) or None
     if stage.outcome == "Skipped":  # it never started, whatever its row says
         return investigation.StageStatus(name=name, phase="Skipped", message=message)
     phase: investigation.StagePhase = "Running"

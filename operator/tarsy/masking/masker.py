@@ -9,16 +9,16 @@ from tarsy.masking import patterns, secrets
 _PASSES = 4
 
 
-class UnknownPatternError(ValueError):
-    """A pattern or a group of them that there is not; the message lists what there is."""
+class UnknownGroupError(ValueError):
+    """A group of patterns that there is not; the message lists what there is."""
 
 
 class Masker:
     """Masks text: Kubernetes' Secrets by structure, always, and what the chosen patterns find."""
 
-    def __init__(self, *, groups: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        """Choose patterns, by group and by name; an UnknownPatternError names the first that there is not."""
-        self._names = frozenset(_names(groups, patterns))
+    def __init__(self, *, groups: Iterable[str] = ()) -> None:
+        """Choose groups of patterns; an UnknownGroupError names the first that there is not."""
+        self._names = frozenset(name for group in groups for name in _named(group))
 
     def text(self, text: str) -> str:
         """`text` with markers, such as `[MASKED:password]`, where secrets were.
@@ -36,16 +36,9 @@ class Masker:
         return doc.decode("utf-8", "surrogatepass")
 
 
-def _names(groups: Iterable[str], single: Iterable[str]) -> Iterable[str]:
-    for group in groups:
-        if group not in patterns.GROUPS:
-            raise UnknownPatternError(
-                f"unknown pattern group {group!r}; available groups: {', '.join(sorted(patterns.GROUPS))}"
-            )
-        yield from patterns.GROUPS[group]
-    for name in single:
-        if name not in patterns.NAMES:
-            raise UnknownPatternError(
-                f"unknown pattern {name!r}; available patterns: {', '.join(sorted(patterns.NAMES))}"
-            )
-        yield name
+def _named(group: str) -> Iterable[str]:
+    if group not in patterns.GROUPS:
+        raise UnknownGroupError(
+            f"unknown pattern group {group!r}; available groups: {', '.join(sorted(patterns.GROUPS))}"
+        )
+    return patterns.GROUPS[group]

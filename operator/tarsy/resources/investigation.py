@@ -32,7 +32,6 @@ Phase = Literal[
 ]
 StagePhase = Literal["Pending", "Running", "Completed", "Failed", "TimedOut", "Cancelled", "Skipped"]
 
-Count = base.Count
 Text = Annotated[str, Field(max_length=base.MESSAGE_MAX)]
 Duration = Annotated[str, Field(max_length=32)]
 
@@ -41,7 +40,7 @@ class AlertDataRef(base.Model):
     """Alert data that is too large for an object: it is in the store, for this object alone."""
 
     name: Annotated[str, Field(max_length=63, pattern="^[0-9a-f]+$", description="The reference that ingest gave out.")]
-    size: Annotated[Count, Field(description="Bytes of UTF-8.")]
+    size: Annotated[base.Count, Field(description="Bytes of UTF-8.")]
 
 
 class ChainRef(base.Model):
@@ -109,12 +108,12 @@ class Spec(base.Model):
 class Usage(base.Model):
     """Tokens and calls, counted as the providers report them."""
 
-    input_tokens: Count = 0
-    output_tokens: Count = 0
-    thinking_tokens: Count = 0
-    total_tokens: Count = 0
-    llm_calls: Count = 0
-    tool_calls: Count = 0
+    input_tokens: base.Count = 0
+    output_tokens: base.Count = 0
+    thinking_tokens: base.Count = 0
+    total_tokens: base.Count = 0
+    llm_calls: base.Count = 0
+    tool_calls: base.Count = 0
 
 
 class StageStatus(base.Model):
@@ -125,9 +124,9 @@ class StageStatus(base.Model):
     start_time: datetime | None = None
     completion_time: datetime | None = None
     duration: Duration | None = None
-    iterations: Count = 0
-    tool_calls: Count = 0
-    tokens: Count = 0
+    iterations: base.Count = 0
+    tool_calls: base.Count = 0
+    tokens: base.Count = 0
     message: Text | None = None
 
 
@@ -136,14 +135,14 @@ class ChainReference(base.Model):
 
     name: base.Reference
     namespace: base.Reference
-    generation: Count
+    generation: base.Count
     hash: Annotated[str, Field(max_length=64)] = ""
 
 
 class Status(base.Model):
     """The compact result; everything else is in the transcript."""
 
-    sequence: Annotated[Count, Field(description="Rises with every change of the transcript.")]
+    sequence: Annotated[base.Count, Field(description="Rises with every change of the transcript.")]
     observed_generation: int = -1
     phase: Phase
     conditions: base.Conditions
@@ -160,8 +159,10 @@ class Status(base.Model):
     final_analysis: Annotated[str | None, Field(max_length=8192)] = None
     final_analysis_truncated: bool | None = None
     message: Text | None = None
-    attempts: Count = 0
-    duplicates: Annotated[Count, Field(description="Repeats of this alert that were counted here and not run.")] = 0
+    attempts: base.Count = 0
+    duplicates: Annotated[
+        base.Count, Field(description="Repeats of this alert that were counted here and not run.")
+    ] = 0
     alert_status: Annotated[Literal["firing", "resolved"] | None, Field(description="As its source last said.")] = None
     start_time: datetime | None = None
     completion_time: datetime | None = None

@@ -21,7 +21,7 @@ def for_alert(*, alertname: str, fingerprint: str, starts_at: datetime) -> str:
 
     The start is milliseconds since 1970 in base 36, padded to 8 digits.
     """
-    tail = base36(milliseconds(starts_at)).rjust(8, "0")
+    tail = _base36(milliseconds(starts_at)).rjust(8, "0")
     return f"{slug(alertname, longest=_LABEL_MAX - 18 - len(tail))}-{hex16(fingerprint)}-{tail}"
 
 
@@ -45,7 +45,7 @@ def hex16(fingerprint: str) -> str:
     return hashlib.sha256(fingerprint.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def base36(number: int) -> str:
+def _base36(number: int) -> str:
     """A non-negative integer in lower-case base 36."""
     digits = ""
     while number:
