@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tarsy_dev import children, tools
+from tarsy_dev import loopback, model, tools
 
 pytestmark = pytest.mark.usefixtures("programs")
 
@@ -27,8 +27,9 @@ def test_the_demo_prints_table_stages_and_analysis_and_leaves_nothing_running() 
     assert not (tools.ROOT / ".demo" / "env").exists()
 
 
-def test_the_demo_fails_when_its_model_cannot_be_reached() -> None:
-    (nobody,) = children.free_ports(1)
-    done = demo({"GOOGLE_API_KEY": "any", "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{nobody}"})
+def test_the_demo_fails_when_its_model_refuses_the_key() -> None:
+    refusal = model.HttpError(status=403, message="this key may do nothing")
+    with loopback.background(model.serve(model.answers(refusal))) as running:
+        done = demo({"GOOGLE_API_KEY": "any", "GOOGLE_GEMINI_BASE_URL": running.server.url})
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "google-default gave no answer in 4 attempts" in done.stdout
+    assert "google-default: 403 PERMISSION_DENIED: this key may do nothing" in done.stdout

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Protocol
@@ -16,11 +16,13 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
-from tarsy.config import resolve
+from tarsy.agent import loop
+from tarsy.config import platform, resolve
+from tarsy.llm import model, provider
 from tarsy.resources import base, chain, investigation
 from tarsy.store import database as databases
+from tarsy.store import history, work
 from tarsy.store import journal as journals
-from tarsy.store import work
 from tarsy.transcript import entries, memory, messages, ports, record
 from tarsy.worker import lease
 from tarsy_dev import postgres as launcher
@@ -70,7 +72,7 @@ CALL = entries.ModelCall(
     model="gemini-2.5-flash",
     seconds=1.25,
     usage=messages.Usage(input_tokens=7, output_tokens=5, thinking_tokens=3, total_tokens=15),
-    attempts=(entries.Attempt(error="503 UNAVAILABLE: überlastet"),),
+    attempts=(entries.Attempt(error="503 UNAVAILABLE: überlastet", usage=messages.Usage(input_tokens=7)),),
 )
 CONCLUDE = messages.Message(role="user", text="Conclude now.")
 
@@ -100,8 +102,9 @@ def answered(*said: messages.Message, execution: str = "collect/1") -> entries.A
     return entries.Answered(execution=execution, messages=said, call=CALL)
 
 
-def unanswered(failure: messages.Failure) -> entries.Unanswered:
-    return entries.Unanswered(execution="collect/1", failure=failure, call=replace(CALL, attempts=()))
+def unanswered(failure: messages.Failure, *added: messages.Message) -> entries.Unanswered:
+    call = replace(CALL, attempts=())
+    return entries.Unanswered(execution="collect/1", failure=failure, call=call, messages=added)
 
 
 def ran(*runs: entries.ToolRun) -> entries.ToolsAnswered:
@@ -186,6 +189,23 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         unanswered(REJECTED),
         answered(CONCLUDE, ANSWER),
         entries.ExecutionEnded(execution="collect/1", outcome="Completed", text=ANSWER.text),
+    ),
+    "a conclusion that was asked for in vain at first": (
+        *OPENING,
+        unanswered(TIMEOUT),
+        answered(asks("1.0")),
+        ran(result("1.0")),
+        unanswered(REJECTED, CONCLUDE),
+        unanswered(TIMEOUT),
+        answered(ANSWER),
+        entries.ExecutionEnded(execution="collect/1", outcome="Completed", text=ANSWER.text),
+    ),
+    "a conclusion that was asked for in vain": (
+        *OPENING,
+        answered(asks("0.0")),
+        ran(result("0.0")),
+        unanswered(FATAL, CONCLUDE),
+        entries.ExecutionEnded(execution="collect/1", outcome="Failed", text=FATAL.text),
     ),
     "an answer that only came when its conclusion was asked for": (*OPENING, answered(CONCLUDE, ANSWER)),
     "executions side by side": (
@@ -312,6 +332,61 @@ async def test_a_story_is_the_same_with_a_takeover_before_each_entry(
         assert journal.record == folded(story[:told])
         await journal.commit(entry)
     assert (await opened.open()).record == folded(story)
+
+
+class Poisoner:
+    """Calls a tool by a name and with arguments that Postgres' text cannot hold, and then says so."""
+
+    model = "m"
+
+    async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+        if request.messages[-1].role == "tool":
+            yield provider.Text(f"no {request.messages[-1].text}\x00")
+            yield provider.Finish(None)
+            return
+        for name in ("k8s\x00.\ud83d", TOOLS[1].name):
+            yield provider.Call(name, '{"\\u0000\x00": "\\ud83d\ud83d"}')
+        yield provider.Finish([{"functionCall": {"name": "k8s\x00__\ud83d", "args": {"\x00": "\ud83d"}}}])
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+async def test_whatever_a_model_calls_a_tool_is_kept(opened: Journals) -> None:
+    journal = await opened.open()
+    for entry in OPENING:
+        await journal.commit(entry)
+    ended = await loop.Loop(
+        execution=journal.record.execution("collect/1"),
+        model=model.LimitedModel("google-default", Poisoner(), limits=platform.Limits()),
+        toolbox=memory.DictToolbox({TOOLS[1].name: "web-0"}),
+        journal=journal,
+    ).run()
+    assert ended.text == "no web-0\ufffd"
+    again = await opened.open()
+    assert again.record == journal.record
+    (asked,) = [m for m in again.record.execution("collect/1").log if isinstance(m, messages.Message) and m.calls]
+    assert asked.provider_state
+    assert asked.provider_state.data == [{"functionCall": {"name": "k8s\x00__\ud83d", "args": {"\x00": "\ud83d"}}}]
+
+
+async def test_a_model_call_says_how_many_messages_it_was_sent(database: databases.Database) -> None:
+    """The messages at these positions, and no others, are what the model saw."""
+    journals = PgJournals(database)
+    await journals.admit()
+    journal = await journals.open()
+    for entry in STORIES["a conclusion that was asked for in vain at first"]:
+        await journal.commit(entry)
+    found = await history.read(database, UUID(UID))
+    assert found
+    assert [(call.failure, call.asked_with) for call in found.llm_interactions] == [
+        ("timeout", 2),
+        (None, 2),
+        ("rejected", 5),
+        ("timeout", 5),
+        (None, 5),
+    ]
+    assert [message.text for message in found.messages[4:]] == [CONCLUDE.text, ANSWER.text]
 
 
 async def test_a_journal_whose_lease_is_lost_refuses_to_commit_and_keeps_nothing(opened: Journals) -> None:

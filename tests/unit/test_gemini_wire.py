@@ -142,36 +142,27 @@ async def test_a_signature_outlives_both_alphabets_of_base64(wire: Wire, source:
     assert base64.urlsafe_b64decode(back["thoughtSignature"].replace("+", "-").replace("/", "_")) == signature
 
 
-async def test_state_of_another_provider_is_not_sent_and_results_stay_together(wire: Wire, source: Source) -> None:
+async def test_results_of_one_answer_stay_together_and_an_error_is_one(wire: Wire, source: Source) -> None:
     names = ("k8s.get", "k8s.list")
+    parts = [{"functionCall": {"id": f"g{n}", "name": name.replace(".", "__")}} for n, name in enumerate(names)]
     said = messages.Message(
         role="assistant",
-        text="I look.",
-        thinking="secretly",
-        calls=tuple(messages.ToolCall(id=f"0.{n}", name=name, arguments='{"n": 1}') for n, name in enumerate(names)),
-        provider_state=messages.ProviderState(provider="another", data=[{"text": "x", "thought_signature": "eA=="}]),
+        calls=tuple(messages.ToolCall(id=f"0.{n}", name=name, arguments="{}") for n, name in enumerate(names)),
+        provider_state=messages.ProviderState(provider="google-default", data=parts),
     )
     results = (result("0.0", "k8s.get", text="gone", failed=True), result("0.1", "k8s.list", text="web-0"))
-    so = messages.Message(role="assistant", text="so")
     wire.answers = [[STOP]]
-    await events(source("gemini-2.5-flash"), request(said, *results, so, messages.Message(role="user", text="and?")))
-    assert wire.sent[0]["contents"][1:4] == [
-        {
-            "role": "model",
-            "parts": [
-                {"text": "I look."},
-                {"functionCall": {"id": "0.0", "name": "k8s__get", "args": {"n": 1}}},
-                {"functionCall": {"id": "0.1", "name": "k8s__list", "args": {"n": 1}}},
-            ],
-        },
+    await events(source("gemini-2.5-flash"), request(said, *results, messages.Message(role="user", text="and?")))
+    assert wire.sent[0]["contents"][1:] == [
+        {"role": "model", "parts": parts},
         {
             "role": "user",
             "parts": [
-                {"functionResponse": {"id": "0.0", "name": "k8s__get", "response": {"error": "gone"}}},
-                {"functionResponse": {"id": "0.1", "name": "k8s__list", "response": {"output": "web-0"}}},
+                {"functionResponse": {"id": "g0", "name": "k8s__get", "response": {"error": "gone"}}},
+                {"functionResponse": {"id": "g1", "name": "k8s__list", "response": {"output": "web-0"}}},
             ],
         },
-        {"role": "model", "parts": [{"text": "so"}]},
+        {"role": "user", "parts": [{"text": "and?"}]},
     ]
 
 
@@ -187,13 +178,14 @@ async def test_a_tools_dot_does_not_reach_the_wire_and_comes_back(wire: Wire, so
     assert [function["name"] for function in declared["functionDeclarations"]] == [called, "other__get"]
 
 
-@pytest.mark.parametrize("wire_name", ["k8s__get", "k8s.get", "made.up", "made_up"])
+@pytest.mark.parametrize("wire_name", ["k8s__get", "k8s.get", "made.up", "made_up", "k8s__\x00", "\ud83d"])
 async def test_a_result_carries_the_name_that_the_model_called(wire: Wire, source: Source, wire_name: str) -> None:
     tools = (messages.ToolSpec(name="k8s.get"),)
     part: JSON = {"functionCall": {"name": wire_name, "args": {}}}
     wire.answers = [[{"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]}], [STOP]]
     asked = model.LimitedModel("google-default", source("gemini-2.5-flash"), limits=platform.Limits())
     message = (await asked.ask(request(tools=tools), clear_to_send=leases.clear)).message
+    assert message.calls[0].name == messages.storable(message.calls[0].name)
     said = replace(message, calls=(replace(message.calls[0], id="0.0"),))
     await asked.ask(request(said, result("0.0", said.calls[0].name), tools=tools), clear_to_send=leases.clear)
     _, called, results = wire.sent[1]["contents"]
@@ -250,6 +242,12 @@ def refusal(code: int, *, details: Sequence[JSON] = (), headers: dict[str, str] 
         (refusal(429, details=RETRY_INFO, headers={"Retry-After": "1"}), provider.RetryableError, 1.0),
         (refusal(503, headers={"Retry-After": "Sat, 21 Nov 2026 20:00:00 GMT"}), provider.RetryableError, None),
         (refusal(500), provider.RetryableError, None),
+        (errors.APIError(500, {"error": "overloaded"}, Response([])), provider.RetryableError, None),
+        (errors.APIError(429, {"error": None}, Response([])), provider.RetryableError, None),
+        (errors.APIError(429, {"error": {"details": None}}, Response([])), provider.RetryableError, None),
+        (json.JSONDecodeError("Expecting value", "{", 1), provider.RetryableError, None),
+        ([5], provider.RetryableError, None),
+        ([{"error": "overloaded"}], provider.RetryableError, None),
         (refusal(400), provider.FatalError, None),
         (refusal(403), provider.FatalError, None),
         (ConnectionResetError("reset"), provider.RetryableError, None),
@@ -257,7 +255,7 @@ def refusal(code: int, *, details: Sequence[JSON] = (), headers: dict[str, str] 
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"), provider.RetryableError, None),
         ([STOP, {"error": {"code": 503, "message": "overloaded"}}], provider.RetryableError, None),
         ([{"candidates": [{"content": {"parts": [{"text": 5}]}}]}], provider.RetryableError, None),
-        ([{"promptFeedback": {"blockReason": "SAFETY"}}], provider.RejectedError, None),
+        ([{"promptFeedback": {"blockReason": "SAFETY"}}], provider.FatalError, None),
     ],
     ids=lambda value: None if isinstance(value, float) else str(value)[:40],
 )
@@ -273,6 +271,15 @@ async def test_what_goes_wrong_is_one_of_our_own_errors(
         await events(source("gemini-2.5-flash"), request())
     if isinstance(error.value, provider.RetryableError):
         assert error.value.after == after
+
+
+async def test_parts_that_say_nothing_do_not_go_back(wire: Wire, source: Source) -> None:
+    call = {"functionCall": {"name": "s__look", "args": {}}}
+    parts = [{}, {"text": ""}, {"thought": True}, {"text": "", **call}, call]
+    wire.answers = [[{"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}]]
+    *_, finish = await events(source("gemini-2.5-flash"), request())
+    assert isinstance(finish, provider.Finish)
+    assert [part["functionCall"] for part in finish.state] == [call["functionCall"]] * 2
 
 
 async def test_a_stream_that_is_cut_has_no_finish(wire: Wire, source: Source, chunks: list[JSON]) -> None:

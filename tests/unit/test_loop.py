@@ -299,11 +299,24 @@ async def test_a_conclusion_is_forced_even_where_nothing_was_answered_yet(
     assert not model.requests[-1].tools
 
 
+@pytest.mark.parametrize("limit", [1])
+@pytest.mark.parametrize("script", [(asks("k8s.get"), fails("timeout"), asks("k8s.get"))])
+async def test_what_a_failed_call_was_sent_is_in_the_transcript_and_is_said_once(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    await run(journal, model, toolbox)
+    _, failed, *again = model.requests
+    assert failed.messages[-1] == prompts.CONCLUDE
+    assert [request.messages for request in again] == [failed.messages]
+    assert messages.conversation(log(journal)) == failed.messages
+
+
 @pytest.mark.parametrize("limit", [3])
 @pytest.mark.parametrize(
     ("script", "requests", "text"),
     [
-        ((fails("rejected", "flooded"),) * 9, 5, "no conclusion after 5 model calls: flooded"),
+        ((fails("rejected", "flooded"),) * 9, 3, "3 rejected answers in a row: flooded"),
+        ((fails("rejected"), fails("timeout", "slow")) * 5, 5, "no conclusion after 5 model calls: no"),
         ((fails("timeout", "slow"),) * 9, 2, "two timeouts in a row: slow"),
         ((fails("timeout"), fails("fatal", "the key is invalid")), 2, "the key is invalid"),
     ],

@@ -13,6 +13,7 @@ from tarsy.transcript import entries, messages, ports
 
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
 USAGE = messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
+HALF = messages.Usage(input_tokens=100, output_tokens=7, total_tokens=107)
 WHOLE = (provider.Text("It is "), provider.Usage(USAGE), provider.Text("memory."), provider.Finish(None))
 HANG = "hang"
 
@@ -98,42 +99,64 @@ async def test_the_last_count_of_tokens_is_the_calls() -> None:
 
 
 async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
-    stream = (provider.Text("a\x00\ud83d"), provider.Text("\udca5"), provider.Thinking("\ud800"), provider.Finish(None))
-    answer = await limited(Provider(stream)).ask(REQUEST, clear_to_send=leases.clear)
+    call = provider.Call("k8s\x00.g\ud83d", '{"a\x00": "\ud83d"}')
+    said = (provider.Text("a\x00\ud83d"), provider.Text("\udca5"), provider.Thinking("\ud800"))
+    answer = await limited(Provider((*said, call, provider.Finish(None)))).ask(REQUEST, clear_to_send=leases.clear)
     assert (answer.message.text, answer.message.thinking) == ("a\ufffd\U0001f4a5", "\ufffd")
+    asked = messages.ToolCall(id="", name="k8s\ufffd.g\ufffd", arguments='{"a\ufffd": "\ufffd"}')
+    assert answer.message.calls == (asked,)
 
 
 async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() -> None:
-    source = Provider((provider.RetryableError("429"),), (provider.Text("half"), provider.RetryableError("503")), WHOLE)
+    half = (provider.Text("half"), provider.Usage(HALF), provider.RetryableError("503"))
+    source = Provider((provider.RetryableError("429"),), half, WHOLE)
     answer = await limited(source).ask(REQUEST, clear_to_send=leases.clear)
     assert answer.message.text == "It is memory.", "nothing of a failed attempt may be left in the answer"
-    assert errors(answer.call) == ["429", "503"]
+    assert answer.call.attempts == (entries.Attempt(error="429"), entries.Attempt(error="503", usage=HALF))
+    assert answer.call.usage == USAGE
 
 
-async def test_it_gives_up_after_four_attempts() -> None:
+async def test_an_outage_is_outlasted_however_many_attempts_it_takes() -> None:
+    source = Provider(*[(provider.RetryableError("503"),)] * 1100, WHOLE)
+    answer = await limited(source).ask(REQUEST, clear_to_send=leases.clear)
+    assert (answer.message.text, len(answer.call.attempts)) == ("It is memory.", 1100)
+
+
+async def test_it_gives_up_when_the_iterations_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "FIRST_BACKOFF", 0.01)
     source = Provider((provider.RetryableError("503 overloaded"),))
-    error = await failure(source)
-    assert error.failure == messages.Failure(kind="fatal", text="first gave no answer in 4 attempts: 503 overloaded")
-    assert (source.requests, errors(error.call)) == (4, ["503 overloaded"] * 4)
+    error = await failure(source, iteration="300ms")
+    assert error.failure.kind == "timeout"
+    assert "an iteration has 0.3 s" in error.failure.text
+    assert error.failure.text.endswith(f" (failed attempts: {source.requests}; the last one: 503 overloaded)")
+    assert errors(error.call) == ["503 overloaded"] * source.requests
+    assert 3 <= source.requests <= 7, "waits of 5 ms at least and 10 ms at most, then doubled"
+    assert error.call.seconds < 0.3
 
 
 async def test_attempts_are_further_and_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "FIRST_BACKOFF", 0.02)
-    error = await failure(Provider((provider.RetryableError("503"),)))
-    assert 0.01 + 0.02 + 0.04 - 0.005 <= error.call.seconds < 2
+    source = Provider(*[(provider.RetryableError("503", after=0),)] * 3, WHOLE)
+    answer = await limited(source).ask(REQUEST, clear_to_send=leases.clear)
+    assert 0.01 + 0.02 + 0.04 - 0.005 <= answer.call.seconds < 2
 
 
-async def test_the_provider_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "FIRST_BACKOFF", 100.0)
+async def test_the_provider_says_how_long_to_wait_at_least() -> None:
     answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(
         REQUEST, clear_to_send=leases.clear
     )
     assert 0.045 <= answer.call.seconds < 2
 
 
-async def test_a_provider_that_asks_for_too_much_time_is_given_up_at_once() -> None:
-    error = await failure(Provider((provider.RetryableError("429", after=21),)))
-    assert (error.failure.kind, error.failure.text) == ("fatal", "first gave no answer in 1 attempts: 429")
+async def test_a_provider_that_asks_for_more_time_than_is_left_is_given_up_at_once() -> None:
+    source = Provider((provider.RetryableError("429", after=121),))
+    error = await failure(source)
+    assert error.failure == messages.Failure(
+        kind="timeout",
+        text="first did not answer, and there is no time to ask again in 121 s: an iteration has 120 s "
+        "(failed attempts: 1; the last one: 429)",
+    )
+    assert (source.requests, error.call.seconds < 2) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +171,15 @@ async def test_what_cannot_work_later_is_not_tried_again(raised: provider.Provid
 @pytest.mark.parametrize("kind", [provider.RetryableError, provider.RejectedError, provider.FatalError])
 async def test_an_error_is_kept_as_text_that_the_store_can_hold(kind: type[provider.ProviderError]) -> None:
     """Errors quote what a server sent, whole bodies included."""
-    error = await failure(Provider((kind("a\x00b\ud800 " + "x" * 1_000_000),)))
+    error = await failure(Provider((kind("a\x00b\ud800 " + "x" * 1_000_000),)), iteration="20ms")
     for text in (error.failure.text, *errors(error.call)):
         assert "a\ufffdb\ufffd x" in text
         assert len(text) < 10_000
 
 
-async def test_a_rejected_answer_costs_what_it_cost() -> None:
-    error = await failure(Provider((provider.Usage(USAGE), provider.RejectedError("blocked"))))
+@pytest.mark.parametrize("raised", [provider.RejectedError("flooded"), provider.FatalError("blocked")])
+async def test_a_refused_answer_costs_what_it_cost(raised: provider.ProviderError) -> None:
+    error = await failure(Provider((provider.Usage(USAGE), raised)))
     assert error.call.usage == USAGE
 
 
@@ -192,7 +216,8 @@ async def test_too_many_calls_in_one_answer_are_refused() -> None:
 async def test_what_was_tried_is_kept_when_the_iterations_time_is_over() -> None:
     source = Provider((provider.RetryableError("429"),), (provider.Usage(USAGE), HANG))
     error = await failure(source, iteration="20ms")
-    assert (error.failure.kind, error.failure.text) == ("timeout", "first did not answer within 0.02 s")
+    text = "first did not answer within 0.02 s (failed attempts: 1; the last one: 429)"
+    assert error.failure == messages.Failure(kind="timeout", text=text)
     assert (errors(error.call), error.call.usage) == (["429"], USAGE)
 
 

@@ -110,9 +110,16 @@ def test_a_heartbeat_that_is_not_below_the_lease_is_refused(file: Path) -> None:
     assert "heartbeat" in refused(file)[0]
 
 
-@pytest.mark.parametrize("name", ["my.server", "my server", ""])
+@pytest.mark.parametrize("name", ["_a", "a_b-c_9", "-", "A"])
+def test_a_server_may_be_named_with_single_underscores(file: Path, name: str) -> None:
+    file.write_text(f'mcp_servers: {{"{name}": {{transport: {{type: stdio, command: x}}}}}}')
+    assert name in load.platform_file(file).mcp_servers
+
+
+@pytest.mark.parametrize("name", ["my.server", "my server", "", "my__server", "__a", "a_", "_", "a\\n"])
 def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: str) -> None:
-    """Tools are `server.tool` inside and `server__tool` on the wire, which has letters, digits, `_` and `-`."""
+    """Tools are `server.tool` inside and `server__tool` on the wire, which has letters, digits, `_` and `-`; the first
+    `__` must be where the server's name ends."""
     file.write_text(f'mcp_servers: {{"{name}": {{transport: {{type: stdio, command: x}}}}}}')
     assert "mcp_servers" in refused(file)[0]
 

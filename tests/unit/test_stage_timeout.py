@@ -120,8 +120,8 @@ async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what
         final_analysis="Raise the memory limit.",
     )
     told = second_model.requests[0].messages[1].text
-    assert f"## Stage 'data-collection' failed: {TIMED_OUT}" in told
-    assert f"{handover.START}\nweb-0 restarts\n{handover.END}" in told
+    between = f"{handover.START}\nError: {TIMED_OUT}\n\nBefore it failed it found:\n\nweb-0 restarts\n{handover.END}"
+    assert f"## Stage 'data-collection' failed\n\n{between}" in told
 
 
 async def test_a_takeover_does_not_begin_its_time_anew(

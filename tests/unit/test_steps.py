@@ -12,6 +12,7 @@ SAYS = messages.Message(role="assistant", text="It is out of memory.")
 OPENING = messages.Message(role="user", text="alert")
 TIMEOUT = messages.Failure(kind="timeout", text="nothing within 5 s")
 REJECTED = messages.Failure(kind="rejected", text="an empty answer")
+FLOODED = messages.Failure(kind="rejected", text="a flood")
 FATAL = messages.Failure(kind="fatal", text="the key is invalid")
 
 CASES: dict[str, tuple[messages.Log, steps.Step]] = {
@@ -29,10 +30,18 @@ CASES: dict[str, tuple[messages.Log, steps.Step]] = {
     "a fatal error": ([TIMEOUT, FATAL], steps.GiveUp("the key is invalid")),
     "a fatal error at first": ([FATAL], steps.GiveUp("the key is invalid")),
     "below the limit": ([REJECTED, REJECTED], steps.Ask(final=False)),
-    "at the limit": ([REJECTED] * 3, steps.Ask(final=True)),
+    "rejected answers in a row": (
+        [REJECTED, TIMEOUT, REJECTED, REJECTED, FLOODED],
+        steps.GiveUp("3 rejected answers in a row: a flood"),
+    ),
+    "rejected answers apart": ([REJECTED, REJECTED, ASKS, *RESULTS, REJECTED], steps.Ask(final=True)),
+    "at the limit": ([REJECTED, REJECTED, TIMEOUT], steps.Ask(final=True)),
     "calls at the limit are run first": ([REJECTED, REJECTED, ASKS], steps.Run((FIRST, SECOND))),
-    "one beyond the limit": ([REJECTED] * 4, steps.Ask(final=True)),
-    "two beyond the limit": ([REJECTED] * 5, steps.GiveUp("no conclusion after 5 model calls: an empty answer")),
+    "one beyond the limit": ([REJECTED, TIMEOUT] * 2, steps.Ask(final=True)),
+    "two beyond the limit": (
+        [TIMEOUT, *[REJECTED, TIMEOUT] * 2],
+        steps.GiveUp("no conclusion after 5 model calls: nothing within 5 s"),
+    ),
 }
 
 

@@ -160,10 +160,23 @@ async def test_arguments_that_are_no_json_are_an_error_for_the_model(box: toolbo
     assert output.text.startswith("The arguments of 'k8s.get' cannot be used: ")
 
 
+async def test_arguments_reach_the_server_as_text_that_its_connection_can_carry(box: toolbox.PoolToolbox) -> None:
+    """A lone surrogate cannot be sent, and would end the connection for everybody."""
+    output = await box.call(
+        call("k8s.get", '{"name": "\\ud83d\\udca5 \\ud83d", "\\u0000": 1}'), clear_to_send=leases.clear
+    )
+    assert output.text == "get {'name': '\U0001f4a5 \ufffd', '\ufffd': 1}"
+
+
 async def test_an_answer_that_breaks_the_tools_own_schema_is_an_error_for_the_model(box: toolbox.PoolToolbox) -> None:
     output = await box.call(call("k8s.typed.get"), clear_to_send=leases.clear)
     assert output.failed
     assert "k8s" in output.text
+
+
+async def test_a_tools_name_is_shown_as_text_that_the_store_can_hold(k8s: Connected, box: toolbox.PoolToolbox) -> None:
+    k8s.tools = [tool("a\x00b")]
+    assert box.specs[0].name == "k8s.a\ufffdb"
 
 
 @pytest.mark.parametrize("name", ["k8s.nothing", "nothing.get", "get", "", "k8s", "k8s__get"])

@@ -69,7 +69,7 @@ class Loop:
         try:
             answer = await self.model.ask(request, clear_to_send=self.journal.clear_to_send)
         except ports.ModelError as error:
-            await self._unanswered(error.failure, error.call)
+            await self._unanswered(error.failure, added, error.call)
         else:
             await self._answered(answer, added, final=final)
 
@@ -82,15 +82,18 @@ class Loop:
         if not message.calls and not message.text.strip():
             asked_too_much = "tool calls instead of a conclusion" if answer.message.calls else "an empty answer"
             failure = messages.Failure(kind="rejected", text=f"the model gave {asked_too_much}")
-            await self._unanswered(failure, answer.call)
+            await self._unanswered(failure, added, answer.call)
             return
         turn = len(messages.answers(self.execution.log))
         calls = tuple(replace(call, id=f"{turn}.{index}") for index, call in enumerate(message.calls))
         said = (*added, replace(message, calls=calls))
         await self.journal.commit(entries.Answered(execution=self._id, messages=said, call=answer.call))
 
-    async def _unanswered(self, failure: messages.Failure, call: entries.ModelCall) -> None:
-        await self.journal.commit(entries.Unanswered(execution=self._id, failure=failure, call=call))
+    async def _unanswered(
+        self, failure: messages.Failure, added: tuple[messages.Message, ...], call: entries.ModelCall
+    ) -> None:
+        entry = entries.Unanswered(execution=self._id, messages=added, failure=failure, call=call)
+        await self.journal.commit(entry)
 
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
         reads, writes = self._split(calls)

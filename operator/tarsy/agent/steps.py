@@ -13,6 +13,8 @@ from tarsy.transcript import messages
 BEYOND_LIMIT = 2
 """Calls that a model gets to conclude once its iterations are used up. One that never concludes would otherwise be
 asked for ever."""
+REJECTED_IN_A_ROW = 3
+"""Rejected answers in a row that end it: what is wrong is not one answer's bad luck any more."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def next_step(log: messages.Log, *, limit: int) -> Step:
             return GiveUp(text)
         case [messages.Failure(kind="timeout", text=text), messages.Failure(kind="timeout")]:
             return GiveUp(f"two timeouts in a row: {text}")
+        case [*_, messages.Failure(kind="rejected", text=text)] if _rejected(turns[-REJECTED_IN_A_ROW:]):
+            return GiveUp(f"{REJECTED_IN_A_ROW} rejected answers in a row: {text}")
         case [*_, messages.Message() as answer]:
             done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
             if pending := tuple(call for call in answer.calls if call.id not in done):
@@ -65,3 +69,8 @@ def next_step(log: messages.Log, *, limit: int) -> Step:
         why = f": {last.text}" if isinstance(last, messages.Failure) else ""
         return GiveUp(f"no conclusion after {len(turns)} model calls{why}")
     return Ask(final=len(turns) >= limit)
+
+
+def _rejected(last: list[messages.Message | messages.Failure]) -> bool:
+    rejections = [turn for turn in last if isinstance(turn, messages.Failure) and turn.kind == "rejected"]
+    return len(rejections) == REJECTED_IN_A_ROW

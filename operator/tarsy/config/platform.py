@@ -173,12 +173,17 @@ class Ingest(Part):
     """How long an alert episode is remembered, past the deletion of its investigation."""
 
 
+ServerName = Annotated[str, Field(pattern="^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$")]
+"""A server's name, without `__` in it or `_` at its end: the wire names its tools `server__tool`, and `a.b__c` must not
+be `a__b.c`."""
+
+
 class Platform(Part):
     """The whole file."""
 
     defaults: Defaults = Defaults()
     llm_providers: dict[str, GoogleProvider] = {}
-    mcp_servers: dict[Annotated[str, Field(pattern="^[A-Za-z0-9_-]+$")], MCPServer] = {}
+    mcp_servers: dict[ServerName, MCPServer] = {}
     agents: dict[str, Agent] = {}
     limits: Limits = Limits()
     queue: Queue = Queue()

@@ -1,20 +1,19 @@
 """Gemini through google-genai.
 
 The raw parts of each answer are its provider state: thought signatures only hold when parts go back whole, unchanged
-and in one content. What we have shown and stored beside them (text, calls) is for people and for other providers.
+and in one content. What we have shown and stored beside them (text, calls) is for people.
 
 Source: Gemini API documentation, "Function calling" and "Thought signatures".
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import aiohttp
-import pydantic
 from google import genai
 from google.genai import errors, types
 
@@ -24,6 +23,10 @@ from tarsy.transcript import messages, ports
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _WHOLE = frozenset({types.FinishReason.STOP, types.FinishReason.MAX_TOKENS})
+_SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError)
+"""What the SDK raises where a body is no JSON, or JSON of another shape than it takes for granted."""
+_responses: ContextVar[list[aiohttp.ClientResponse]] = ContextVar("responses")
+"""The HTTP responses of the stream that is asked for: the SDK keeps them to itself."""
 
 
 class Gemini:
@@ -38,7 +41,9 @@ class Gemini:
         self._client = genai.Client(
             api_key=api_key,
             http_options=types.HttpOptions(
-                base_url=settings.base_url, retry_options=types.HttpRetryOptions(attempts=1)
+                base_url=settings.base_url,
+                retry_options=types.HttpRetryOptions(attempts=1),
+                async_client_args={"middlewares": (_responded,)},
             ),
         )
 
@@ -46,9 +51,10 @@ class Gemini:
         """Stream one answer (see `provider.Provider`)."""
         wire_names = {spec.name: spec.name.replace(".", "__", 1) for spec in request.tools}
         names = {wire: name for name, wire in wire_names.items()}
-        chunks: AsyncIterator[types.GenerateContentResponse] | None = None
         parts: list[types.Part] = []
         finish: types.FinishReason | None = None
+        responses: list[aiohttp.ClientResponse] = []
+        _responses.set(responses)
         try:
             chunks = await self._client.aio.models.generate_content_stream(
                 model=self.model,
@@ -64,17 +70,19 @@ class Gemini:
                 if usage := _usage(chunk.usage_metadata):
                     yield usage
                 if chunk.prompt_feedback and chunk.prompt_feedback.block_reason:
-                    raise provider.RejectedError(f"the prompt was blocked: {chunk.prompt_feedback.block_reason.value}")
+                    raise provider.FatalError(f"the prompt was blocked: {chunk.prompt_feedback.block_reason.value}")
                 finish = (candidate and candidate.finish_reason) or finish
         except errors.APIError as error:
             raise _translated(error) from error
-        except (errors.UnknownApiResponseError, pydantic.ValidationError, UnicodeDecodeError) as error:
+        except _SHAPELESS as error:
             raise provider.RetryableError(f"the stream is not the API's: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise provider.RetryableError(f"the connection broke: {error}") from error
         finally:
-            if chunks is not None:
-                await _abandon(chunks)
+            # A stream that is left early ends here, and not when the garbage collector finds the SDK's iterators; a
+            # response that was read to its end has given its connection back before.
+            for response in responses:
+                response.close()
         if finish is not None and finish not in _WHOLE:
             raise provider.RejectedError(f"the model stopped with {finish.value}")
         if finish is not None:
@@ -88,16 +96,10 @@ class Gemini:
         self._client.close()
 
 
-async def _abandon(chunks: AsyncIterator[types.GenerateContentResponse]) -> None:
-    """Close the socket of a stream that is left early.
-
-    Only cancelling a task that is reading from it does so at once; closing the iterator waits for the garbage
-    collector. On a stream that has ended this does nothing.
-    """
-    reading = asyncio.ensure_future(anext(chunks, None))
-    await asyncio.sleep(0)
-    reading.cancel()
-    await asyncio.wait([reading])
+async def _responded(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    response = await handler(request)
+    _responses.get().append(response)
+    return response
 
 
 def _config(
@@ -161,14 +163,11 @@ def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Ite
 
 def _said(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
     state = message.provider_state
-    if state is not None and state.provider == provider:
-        parts: list[dict[str, Any]] = state.data
-        return parts
-    calls = [
-        {"functionCall": {"id": call.id, "name": _wire(call.name), "args": _arguments(call.arguments)}}
-        for call in message.calls
-    ]
-    return [*([{"text": message.text}] if message.text else []), *calls]
+    # An answer that is sent back called tools, so it has a state, and an execution has one provider.
+    assert state is not None  # noqa: S101 - the line above
+    assert state.provider == provider  # noqa: S101 - as above
+    parts: list[dict[str, Any]] = state.data
+    return parts
 
 
 def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,26 +177,17 @@ def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any
     return {"functionResponse": {**named, "response": response}}
 
 
-def _wire(name: str) -> str:
-    return name.replace(".", "__", 1)
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
 def _events(part: types.Part, names: Mapping[str, str]) -> Iterator[provider.StreamEvent]:
     if part.function_call is not None:
         wire = part.function_call.name or ""
-        yield provider.Call(names.get(wire, wire), json.dumps(part.function_call.args or {}))
+        yield provider.Call(names.get(wire, wire), json.dumps(part.function_call.args or {}, ensure_ascii=False))
     elif part.text:
         yield provider.Thinking(part.text) if part.thought else provider.Text(part.text)
 
 
 def _kept(parts: Sequence[types.Part]) -> Iterator[types.Part]:
     """All parts but those that say nothing: an empty text may still carry a signature."""
-    return (part for part in parts if part.text != "" or part.thought_signature)
+    return (part for part in parts if part.text or part.model_dump(exclude={"text", "thought"}, exclude_none=True))
 
 
 def _usage(found: types.GenerateContentResponseUsageMetadata | None) -> provider.Usage | None:
@@ -225,6 +215,7 @@ def _retry_after(error: errors.APIError) -> float | None:
     headers = getattr(error.response, "headers", None) or {}
     if str(after := headers.get("Retry-After", "")).isdecimal():
         return float(after)
-    details = error.details.get("error", {}).get("details", []) if isinstance(error.details, dict) else []
-    delays = [str(detail.get("retryDelay", "")) for detail in details if isinstance(detail, dict)]
+    inner = error.details.get("error") if isinstance(error.details, dict) else None
+    details = inner.get("details") if isinstance(inner, dict) else None
+    delays = [str(detail.get("retryDelay", "")) for detail in details or () if isinstance(detail, dict)]
     return next((float(delay[:-1]) for delay in delays if delay[:-1].replace(".", "", 1).isdecimal()), None)

@@ -1,7 +1,9 @@
 """A provider with its limits and retries: what `transcript.ports.Model` promises.
 
 Retried is what costs nothing twice that was not lost anyway: refusals (429, 5xx) and broken streams, with exponential
-back-off and jitter or after the time that the provider names. Each repeat is an attempt that the transcript shows.
+back-off and jitter, on top of the time that the provider names. It goes on while the iteration has time left, and no
+number of attempts ends it: an outage of a minute should not cost a stage. Each repeat is an attempt that the transcript
+shows.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -17,9 +19,8 @@ from tarsy.config import platform
 from tarsy.llm import provider
 from tarsy.transcript import entries, messages, ports
 
-ATTEMPTS = 4
 FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
-LONGEST_BACKOFF = 20.0  # seconds; a provider that asks for more is given up
+LONGEST_BACKOFF = 20.0  # seconds
 
 
 @dataclass
@@ -42,8 +43,9 @@ class _Answer:
                 self.thinking.append(text)
                 self.size += len(text)
             case provider.Call(name, arguments):
+                name, arguments = messages.storable(name), messages.storable(arguments)
                 self.calls.append(messages.ToolCall(id="", name=name, arguments=arguments))
-                self.size += len(arguments)
+                self.size += len(name) + len(arguments)
             case provider.Usage(usage):
                 self.usage = usage
             case provider.Finish():
@@ -86,9 +88,8 @@ class LimitedModel:
         limit = self._limits.iteration.total_seconds()
         time_left = _TimeLeft(limit)
         attempts: list[entries.Attempt] = []
-        usage = messages.Usage()
 
-        def call() -> entries.ModelCall:
+        def call(usage: messages.Usage) -> entries.ModelCall:
             return entries.ModelCall(
                 provider=self._name,
                 model=self._source.model,
@@ -105,25 +106,27 @@ class LimitedModel:
                     async with time_left.running():
                         await self._receive(request, answer)
             except TimeoutError as error:
-                usage = answer.usage
-                text = f"{self._name} did not answer within {limit:g} s"
-                raise ports.ModelError(text, kind="timeout", call=call()) from error
+                text = f"{self._name} did not answer within {limit:g} s{_tried(attempts)}"
+                raise ports.ModelError(text, kind="timeout", call=call(answer.usage)) from error
             except provider.RetryableError as error:
-                attempts.append(entries.Attempt(error=_told(error)))
-                wait = _backoff(len(attempts)) if error.after is None else error.after
-                if len(attempts) == ATTEMPTS or wait > LONGEST_BACKOFF:
-                    text = f"{self._name} gave no answer in {len(attempts)} attempts: {_told(error)}"
-                    raise ports.ModelError(text, kind="fatal", call=call()) from error
+                attempts.append(entries.Attempt(error=_told(error), usage=answer.usage))
+                wait = (error.after or 0.0) + _backoff(len(attempts))
+                if wait >= time_left.seconds:
+                    no_time = f"no time to ask again in {wait:.3g} s: an iteration has {limit:g} s"
+                    text = f"{self._name} did not answer, and there is {no_time}{_tried(attempts)}"
+                    raise ports.ModelError(text, kind="timeout", call=call(messages.Usage())) from error
                 await asyncio.sleep(wait)
                 time_left.seconds -= wait
             except provider.RejectedError as error:
-                usage = answer.usage
-                raise ports.ModelError(f"{self._name}: {_told(error)}", kind="rejected", call=call()) from error
+                raise ports.ModelError(
+                    f"{self._name}: {_told(error)}", kind="rejected", call=call(answer.usage)
+                ) from error
             except provider.FatalError as error:
-                raise ports.ModelError(f"{self._name}: {_told(error)}", kind="fatal", call=call()) from error
+                raise ports.ModelError(
+                    f"{self._name}: {_told(error)}", kind="fatal", call=call(answer.usage)
+                ) from error
             else:
-                usage = answer.usage
-                return ports.Answer(message=self._message(answer), call=call())
+                return ports.Answer(message=self._message(answer), call=call(answer.usage))
 
     async def _receive(self, request: ports.Request, answer: _Answer) -> None:
         silence = self._limits.first_byte
@@ -163,7 +166,13 @@ def _told(error: provider.ProviderError) -> str:
     return messages.storable(str(error)[:2000])
 
 
+def _tried(attempts: Sequence[entries.Attempt]) -> str:
+    """How often it was tried before, and what came of the last time; "" if it was not."""
+    return f" (failed attempts: {len(attempts)}; the last one: {attempts[-1].error})" if attempts else ""
+
+
 def _backoff(attempt: int) -> float:
     """Seconds before the next attempt: doubled each time, with jitter so that a crowd does not return as one."""
-    longest: float = min(FIRST_BACKOFF * 2 ** (attempt - 1), LONGEST_BACKOFF)
+    doubled = min(attempt - 1, 16)  # more would be a number beyond all floats some day
+    longest: float = min(FIRST_BACKOFF * 2**doubled, LONGEST_BACKOFF)
     return longest * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards nothing

@@ -2,8 +2,8 @@
 
     ProviderError
     ├── RetryableError     the same request may work later (429, 5xx, a cut connection)
-    ├── RejectedError      this answer is none; another may be (malformed call, blocked, flooded)
-    └── FatalError         asking again cannot help (key, model, request)
+    ├── RejectedError      this answer is none; another may be (malformed call, cut by a filter, flooded)
+    └── FatalError         asking again cannot help (key, model, request, blocked prompt)
 
 SDK retries are off, everywhere: there is one retry policy, `llm.model`'s, and the transcript shows it.
 """
@@ -97,11 +97,9 @@ class Unusable:
         self.model = model
         self._why = why
 
-    async def stream(self, request: ports.Request) -> AsyncGenerator[StreamEvent]:
-        """Refuse."""
-        if request.messages:
-            raise FatalError(f"the provider cannot be used: {self._why}")
-        yield Finish(None)
+    def stream(self, request: ports.Request) -> AsyncGenerator[StreamEvent]:  # noqa: ARG002 - `Provider`'s
+        """Refuse, without a stream."""
+        raise FatalError(f"the provider cannot be used: {self._why}")
 
     async def close(self) -> None:
         """Close nothing."""

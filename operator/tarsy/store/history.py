@@ -139,7 +139,7 @@ class ModelCall:
     thinking_tokens: int
     total_tokens: int
     attempts: list[dict[str, Any]]
-    """Requests that failed and were repeated, each with its error."""
+    """Requests that failed before, each with its error and the tokens it had counted, which are not in the above."""
     failure: str | None
     failure_text: str | None
     created_at: datetime

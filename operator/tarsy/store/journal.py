@@ -124,11 +124,9 @@ class PgJournal:
                 return _adding({tables.stages: [{"name": entry.stage, "position": len(self.record.stages)}]})
             case entries.ExecutionStarted():
                 return _adding(_execution_started(entry))
-            case entries.Answered():
+            case entries.Answered() | entries.Unanswered():
                 called = self._model_called(entry)
                 return _adding({tables.llm_interactions: [called], tables.messages: self._added(entry, entry.messages)})
-            case entries.Unanswered():
-                return _adding({tables.llm_interactions: [self._model_called(entry)]})
             case entries.ToolsAnswered():
                 runs = [
                     {
@@ -160,8 +158,8 @@ class PgJournal:
 
     def _model_called(self, entry: entries.Answered | entries.Unanswered) -> dict[str, Any]:
         log = self.record.execution(entry.execution).log
-        added = len(entry.messages) - 1 if isinstance(entry, entries.Answered) else 0
         failure = entry.failure if isinstance(entry, entries.Unanswered) else None
+        added = len(entry.messages) if failure else len(entry.messages) - 1  # the answer itself was not sent
         usage = entry.call.usage
         return {
             **self._keys(entry.execution),
@@ -180,7 +178,7 @@ class PgJournal:
         }
 
     def _added(
-        self, entry: entries.Answered | entries.ToolsAnswered, added: Iterable[messages.Message]
+        self, entry: entries.Answered | entries.Unanswered | entries.ToolsAnswered, added: Iterable[messages.Message]
     ) -> list[dict[str, Any]]:
         start = _count(self.record.execution(entry.execution).log)
         return _message_rows(self._keys(entry.execution), start, added)

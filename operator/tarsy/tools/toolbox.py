@@ -118,7 +118,7 @@ class PoolToolbox:
 def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
     hints = tool.annotations
     return messages.ToolSpec(
-        name=f"{server}.{tool.name}",
+        name=messages.storable(f"{server}.{tool.name}"),
         description=tool.description or tool.title or "",
         parameters=tool.input_schema,
         # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
@@ -130,7 +130,8 @@ def _arguments(text: str) -> dict[str, Any]:
     loaded = json.loads(text or "{}")
     if not isinstance(loaded, dict):
         raise ValueError(f"expected a JSON object, not {type(loaded).__name__}")  # noqa: TRY004 - a value from outside
-    return loaded
+    arguments: dict[str, Any] = messages.storable_json(loaded)  # a lone surrogate would break the shared connection
+    return arguments
 
 
 def _failed(text: str) -> ports.ToolOutput:

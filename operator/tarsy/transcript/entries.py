@@ -44,9 +44,11 @@ class ExecutionStarted:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One request to a provider that failed and was repeated."""
+    """One request to a provider that failed and may be repeated."""
 
     error: str
+    usage: messages.Usage = field(default_factory=messages.Usage)
+    """What the provider had counted until then; no part of the call's own, which is the last request's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class Answered:
 
     execution: str
     messages: tuple[messages.Message, ...]
-    """The answer; before it, what was added to the conversation for this call alone, if anything."""
+    """The answer; before it, what was added to the conversation for this call, if anything."""
     call: ModelCall
 
 
@@ -77,6 +79,9 @@ class Unanswered:
     execution: str
     failure: messages.Failure
     call: ModelCall
+    messages: tuple[messages.Message, ...] = ()
+    """What was added to the conversation for this call, if anything. It was sent, so it stays, and the next call does
+    not add it again."""
 
 
 @dataclass(frozen=True, kw_only=True)

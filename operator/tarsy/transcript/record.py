@@ -73,7 +73,7 @@ class Record:
             case entries.Answered():
                 self.execution(entry.execution).log.extend(entry.messages)
             case entries.Unanswered():
-                self.execution(entry.execution).log.append(entry.failure)
+                self.execution(entry.execution).log.extend((*entry.messages, entry.failure))
             case entries.ToolsAnswered():
                 self.execution(entry.execution).log.extend(run.result for run in entry.runs)
             case entries.ExecutionEnded():

@@ -1,0 +1,94 @@
+"""Our Gemini provider over a real socket: what only a socket can show."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from support import leases
+from tarsy.config import platform
+from tarsy.llm import gemini
+from tarsy.llm import model as models
+from tarsy.transcript import messages, ports
+from tarsy_dev import loopback, model
+
+TASK = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
+SYSTEM = "You are KubernetesAgent, the agent of stage 'analysis' of chain 'pod-crash'."
+REQUEST = ports.Request(
+    tools=(), messages=(messages.Message(role="system", text=SYSTEM), messages.Message(role="user", text=TASK))
+)
+BROKEN = {"candidates": [{"content": {"parts": [{"text": {"no": "text"}}]}}]}
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collector() -> Iterator[None]:
+    """It would close sockets too, at some time."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@contextlib.asynccontextmanager
+async def limited(url: str, **limits: object) -> AsyncIterator[models.LimitedModel]:
+    settings = platform.GoogleProvider(type="google", model="gemini-2.5-flash", base_url=url)
+    source = gemini.Gemini("google-default", settings, api_key="k")
+    try:
+        yield models.LimitedModel("google-default", source, limits=platform.Limits.model_validate(limits))
+    finally:
+        await source.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "limits", "kind"),
+    [
+        (model.Flood(), {"answer": 1024}, "rejected"),
+        (model.Flood(), {"answer": 10**9, "iteration": "200ms"}, "timeout"),
+        (model.Hang(after=2), {"idle": "50ms", "iteration": "51ms"}, "timeout"),
+        (model.Hang(), {"iteration": "50ms"}, "timeout"),
+    ],
+    ids=["a flood over its limit", "a flood over its time", "silence in the middle", "silence"],
+)
+async def test_a_stream_that_is_left_early_closes_its_socket(
+    fault: model.Misbehaviour, limits: dict[str, object], kind: str
+) -> None:
+    async with model.serve(model.answers(fault)) as server, limited(server.url, **limits) as asked:
+        with pytest.raises(ports.ModelError) as error:
+            await asked.ask(REQUEST, clear_to_send=leases.clear)
+        left = time.time()
+        assert error.value.failure.kind == kind
+        request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=5)
+    assert request.end == "client closed"
+    assert request.ended is not None
+    assert request.ended - left < 1
+
+
+async def test_a_stream_that_is_not_the_apis_is_left_at_once() -> None:
+    closed = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ")
+        writer.write(json.dumps(BROKEN).encode() + b"\r\n\r\n")
+        while await reader.read(65536):
+            pass
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    listening = loopback.listen(0)
+    port = listening.getsockname()[1]
+    async with (
+        await asyncio.start_server(serve, sock=listening),
+        limited(f"http://127.0.0.1:{port}", iteration="200ms") as asked,
+    ):
+        with pytest.raises(ports.ModelError) as error:
+            await asked.ask(REQUEST, clear_to_send=leases.clear)
+        (attempt,) = error.value.call.attempts
+        assert "the stream is not the API's" in attempt.error
+        async with asyncio.timeout(5):
+            await closed.wait()
