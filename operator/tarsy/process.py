@@ -1,8 +1,8 @@
 """One operator process: build the parts, start them, supervise them, stop them.
 
 Two groups of tasks: the ground (database hints, leases, tools) and the roles that stand on it (controller, worker,
-api). Roles stop first, so that runs can still give their claims back. If a part ends by itself, the process ends: an
-operator that has silently lost a part is worse than one that restarts.
+api). Roles stop first, so that runs can still give their claims back. If a part ends by itself, in whatever way, the
+process ends: an operator that has silently lost a part is worse than one that restarts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +38,10 @@ log = logging.getLogger(__name__)
 
 class StartError(Exception):
     """The process cannot start as it was told to; the message says why."""
+
+
+class PartEndedError(Exception):
+    """A part of the process has ended, which none may."""
 
 
 Part = Callable[[], Coroutine[Any, Any, None]]
@@ -175,17 +179,34 @@ class _Parts:
         application = app.build(
             taking=taking, database=self.database, readiness=readiness, token=self.process.webhook_token
         )
-        bound = app.bind(self.process.listen_host, self.process.listen_port)
+        host, port = self.process.listen_host, self.process.listen_port
+        try:
+            bound = app.bind(host, port)
+        except OSError as error:
+            raise StartError(f"--listen: {host}:{port}: {error.strerror}") from error
         self.stack.callback(bound.close)
         log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
         self.roles.append(lambda: app.serve(application, bound, readiness=readiness))
 
     async def run(self) -> None:
-        """Run all parts until cancelled; roles stop before the ground they stand on."""
+        """Run all parts until cancelled."""
         listener = notify.Listener(self.process.database_url, self.hints)
-        async with asyncio.TaskGroup() as ground:
-            for part in (listener.run, *self.ground):
-                ground.create_task(part())
-            async with asyncio.TaskGroup() as roles:
-                for part in self.roles:
-                    roles.create_task(part())
+        await supervise(ground=[listener.run, *self.ground], roles=self.roles)
+
+
+async def supervise(*, ground: Iterable[Part], roles: Iterable[Part]) -> None:
+    """Run all parts until cancelled; `roles` stop before the `ground` they stand on.
+
+    A part that ends by itself ends them all: with its error, or with a PartEndedError where it had none.
+    """
+    async with asyncio.TaskGroup() as below:
+        for part in ground:
+            below.create_task(_endless(part))
+        async with asyncio.TaskGroup() as above:
+            for part in roles:
+                above.create_task(_endless(part))
+
+
+async def _endless(part: Part) -> None:
+    await part()
+    raise PartEndedError(f"{getattr(part, '__qualname__', part)} ended by itself")

@@ -114,6 +114,25 @@ async def test_a_database_of_another_cluster_is_left_alone(
     assert await world.ending(uid) == "unknown"
 
 
+async def test_without_our_kinds_duties_wait_and_say_what_is_missing(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(duties, "EVERY_SECONDS", 0.01)
+    uid = world.investigate("web-crash")
+    with monkeypatch.context() as patch:
+        patch.setattr(investigation, "PLURAL", "notinstalled")
+        running = asyncio.create_task(world.duties.run())
+        async with asyncio.timeout(20):
+            while "duties_wait" not in [record.__dict__.get("action") for record in caplog.records]:
+                assert not running.done()
+                await asyncio.sleep(0)
+    assert "the kinds of tarsy.dev/v1alpha1 are not installed: kubectl apply -f crds/" in caplog.text
+    await world.until(uid, None)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
 async def test_a_cancel_by_spec_reaches_the_store_and_the_generation_is_noted(
     world: World, plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:

@@ -212,7 +212,7 @@ async def test_an_api_server_that_is_away_is_said_to_be_down_and_serves_again(
         await between.accept()
         assert await read() is None
         between.blackhole()
-        with pytest.raises(client.ClusterDownError, match="cannot be reached"):
+        with pytest.raises(client.ClusterDownError, match=r"cannot be reached: \w"):
             await read()
         between.heal()
         between.cut()
@@ -226,18 +226,14 @@ async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
     """They may come back, as after a rotated token or a repaired role; a refused object is given up."""
     made = await objects.create_investigation(cluster, manifest(namespace))
     token = plane.kubectl("create", "token", "default", namespace=namespace).strip()
-    for user, given, answer in (("nobody", token, "403"), ("unknown", "rotated", "401")):
+    what = f'cannot create resource "{investigation.PLURAL}"'
+    for user, given, answer in (("nobody", token, f"403: .*{what}"), ("unknown", "rotated", "401: Unauthorized")):
         unable = await client.connect(plane.kubeconfig(namespace=namespace, user=user, token=given))
         with pytest.raises(client.ClusterDownError, match=answer):
             await objects.create_investigation(unable, manifest(namespace))
-        with pytest.raises(client.ClusterDownError, match=answer):
+        with pytest.raises(client.ClusterDownError, match=answer[:3]):
             await apply(unable, made.found.metadata.uid, a_status(1))
         await unable.close()
-
-
-async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    with pytest.raises(client.ConfigError, match="missing"):
-        await client.connect(tmp_path / "missing")
 
 
 async def test_kubectl_shows_tells_and_waits(plane: ControlPlane, cluster: client.Cluster) -> None:

@@ -64,6 +64,24 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "defaults.llm_provider: unknown provider 'x'. Available: a, b, google-default",
         ),
         ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider 'x'. Available: google-default"),
+        ("queue: {lease: 0s}", "queue.lease: must be from 200ms to 1h"),
+        ("queue: {lease: 999999999d}", "queue.lease: must be from 200ms to 1h"),
+        ("queue: {heartbeat: 1ms}", "queue.heartbeat: must be from 100ms to 30m"),
+        ("limits: {iteration: 0s}", "limits.iteration: must be from 1ms to 1d"),
+        ("limits: {tool_call: 25h}", "limits.tool_call: must be from 1ms to 1d"),
+        ("ingest: {dedup_window: 0s}", "ingest.dedup_window: must be from 1s to 365d"),
+        ("ingest: {cooldown: 366d}", "ingest.cooldown: must be from 0s to 365d"),
+        ('ingest: {alert_type_label: ""}', "ingest.alert_type_label: String should have at least 1 character"),
+        ('ingest: {default_alert_type: ""}', "ingest.default_alert_type: String should have at least 1 character"),
+        (
+            'llm_providers: {g: {type: google, model: ""}}',
+            "llm_providers.g.model: String should have at least 1 character",
+        ),
+        ('agents: {"": {}}', "agents..[key]: String should have at least 1 character"),
+        (
+            'mcp_servers: {k: {transport: {type: stdio, command: ""}}}',
+            "mcp_servers.k.transport.stdio.command: String should have at least 1 character",
+        ),
         (
             "agents: {A: {mcp_servers: [x]}}",
             "agents.A.mcp_servers: unknown MCP server 'x'. Available: kubernetes-server",
@@ -73,6 +91,28 @@ def test_the_designs_example_is_read(file: Path) -> None:
 def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: str, problem: str) -> None:
     file.write_text(text)
     assert refused(file) == [problem]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["nope", "not a url", "host:8080", "ftp://host/", "http://", "http://ho st/", "http://h:99999/", "http://[::1/"],
+)
+def test_what_is_no_url_is_refused_with_an_example(file: Path, url: str) -> None:
+    told = "not a URL: write one with http or https, such as http://127.0.0.1:8080/mcp"
+    file.write_text(f'mcp_servers: {{k: {{transport: {{type: http, url: "{url}"}}}}}}')
+    assert refused(file) == [f"mcp_servers.k.transport.http.url: {told}"]
+    file.write_text(f'llm_providers: {{g: {{type: google, model: m, base_url: "{url}"}}}}')
+    assert refused(file) == [f"llm_providers.g.base_url: {told}"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/mcp", "https://host", "http://[::1]:1"])
+def test_a_url_is_kept_as_it_is_written(url: str) -> None:
+    assert platform.HTTPTransport(type="http", url=url).url == url
+
+
+def test_no_cooldown_is_one(file: Path) -> None:
+    file.write_text("ingest: {cooldown: 0s}")
+    assert load.platform_file(file).ingest.cooldown == timedelta(0)
 
 
 def test_all_problems_are_told_at_once_each_with_the_file(file: Path) -> None:
@@ -101,8 +141,8 @@ def test_what_is_no_duration_is_refused_with_an_example(file: Path, value: str) 
     ],
 )
 def test_durations_are_read_in_every_unit(file: Path, value: str, meant: timedelta) -> None:
-    file.write_text(f"limits: {{iteration: {value}}}")
-    assert load.platform_file(file).limits.iteration == meant
+    file.write_text(f"ingest: {{cooldown: {value}}}")
+    assert load.platform_file(file).ingest.cooldown == meant
 
 
 def test_a_heartbeat_that_is_not_below_the_lease_is_refused(file: Path) -> None:

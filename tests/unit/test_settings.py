@@ -49,6 +49,46 @@ def test_a_missing_variable_is_named(missing: str, empty: bool) -> None:
         read(environment=environment)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:p@127.0.0.1:5432/t",
+        "postgres://u@[::1]:5432/t?sslmode=require&application_name=x",
+        "postgresql://u:p%40ss@one:5432,two/t?target_session_attrs=read-write",
+        "postgresql:///t?host=/var/run/postgresql",
+        "postgresql://u:p@/t",
+    ],
+)
+def test_a_database_url_is_what_asyncpg_reads(url: str) -> None:
+    assert settings.database_url({"DATABASE_URL": url}) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "foo",
+        "secret",
+        "mysql://u:secret@h/t",
+        "postgresql+asyncpg://u:secret@h/t",
+        "postgresql://u:secret@s@h/t",
+        "postgresql://u:secret/s@h/t",
+        "postgresql://u:1#secret@h/t",
+        "postgresql://u:secret@[::1/t",
+        "postgresql://u:secret@h:99999/t",
+        "postgresql://u:secret@h:http/t",
+        "postgresql://u:secret@one,,two/t",
+        "postgresql://u:secret@h/t?sslmode",
+    ],
+)
+def test_a_database_url_that_is_none_is_refused_with_an_example_and_not_shown(url: str) -> None:
+    with pytest.raises(load.ConfigError) as error:
+        settings.database_url({"DATABASE_URL": url})
+    assert str(error.value) == (
+        "DATABASE_URL is not the URL of a Postgres database: it should look like "
+        "postgresql://user:password@host:5432/tarsy, special characters in user and password percent-encoded"
+    )
+
+
 def test_without_a_token_only_loopback_is_served() -> None:
     environment = {"DATABASE_URL": "postgresql://u:p@127.0.0.1/t"}
     assert read(environment=environment, insecure_dev=True).webhook_token is None
@@ -86,6 +126,12 @@ def test_a_token_file_without_a_token_is_refused_even_on_loopback(
 def test_without_a_token_it_is_told_how_to_give_one() -> None:
     with pytest.raises(load.ConfigError, match=r"set it or TARSY_WEBHOOK_TOKEN_FILE, or give --insecure-dev"):
         read(environment={"DATABASE_URL": ENVIRONMENT["DATABASE_URL"]})
+
+
+@pytest.mark.parametrize("role", ["worker", "controller"])
+def test_a_role_without_the_api_needs_no_token(role: settings.Role) -> None:
+    environment = {"DATABASE_URL": ENVIRONMENT["DATABASE_URL"], "TARSY_WEBHOOK_TOKEN_FILE": "/not/there"}
+    assert read(environment=environment, role=role).webhook_token is None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ async def running(
 ) -> AsyncIterator[workqueue.WorkQueue[str]]:
     """A queue at work; its end before the test's fails the test."""
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        queue = workqueue.WorkQueue(handle, workers=workers)
+        queue = workqueue.WorkQueue(handle, workers=workers, not_now=(ConnectionError,))
         task = group.create_task(queue.run())
         yield queue
         task.cancel()
@@ -151,6 +151,29 @@ async def test_a_key_that_fails_for_hours_does_not_end_the_queue(monkeypatch: py
     async with running(handle) as queue:
         queue.add("k")
         await done.wait()
+
+
+@pytest.mark.parametrize(("error", "level"), [(TypeError("broken"), "ERROR"), (ConnectionError("away"), "WARNING")])
+async def test_a_defect_is_logged_with_its_traceback_and_what_is_away_in_a_line(
+    caplog: pytest.LogCaptureFixture, error: Exception, level: str
+) -> None:
+    tried = 0
+    done = asyncio.Event()
+
+    async def handle(_: str) -> None:
+        nonlocal tried
+        tried += 1
+        if tried == 2:
+            done.set()
+        else:
+            raise error
+
+    async with running(handle) as queue:
+        queue.add("k")
+        await done.wait()
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage()) == (level, f"k: {error}; again in 0.0 s")
+    assert (level == "ERROR") == ("in handle" in caplog.text)
 
 
 async def test_later_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:

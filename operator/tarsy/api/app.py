@@ -11,7 +11,6 @@ from uuid import UUID
 
 import uvicorn
 from fastapi import Depends, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 
 from tarsy.api import auth, health, intake, investigations, problems
 from tarsy.ingest import plain
@@ -24,8 +23,7 @@ def build(
 ) -> FastAPI:
     """The application; `token` as in `auth.bearer`."""
     app = FastAPI(title="TARSy", version="v1", docs_url=None, redoc_url=None)
-    app.add_exception_handler(problems.Problem, problems.respond)
-    app.add_exception_handler(RequestValidationError, problems.invalid)
+    problems.tell(app)
     protected = [Depends(auth.bearer(token))]
 
     @app.get("/healthz")
@@ -73,7 +71,11 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((host, port))
+    try:
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
     return bound
 
 

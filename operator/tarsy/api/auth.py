@@ -22,6 +22,7 @@ def bearer(token: str | None) -> Callable[[Request], Awaitable[None]]:
             return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), token.encode()):
-            raise problems.Problem(HTTPStatus.UNAUTHORIZED, "give the token as `Authorization: Bearer <token>`")
+            told = "give the token as `Authorization: Bearer <token>`"
+            raise problems.Problem(HTTPStatus.UNAUTHORIZED, told, headers={"WWW-Authenticate": "Bearer"})
 
     return check

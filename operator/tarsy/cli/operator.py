@@ -14,11 +14,15 @@ from tarsy.config import load, settings
 from tarsy.telemetry import logs
 
 
-@click.command(help="Run an operator process. Needs DATABASE_URL and TARSY_WEBHOOK_TOKEN in the environment.")
+@click.command(
+    help="Run an operator process. Needs DATABASE_URL in the environment and, where it serves the API, "
+    "TARSY_WEBHOOK_TOKEN or TARSY_WEBHOOK_TOKEN_FILE."
+)
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="TARSY_CONFIG",
+    show_envvar=True,
     help="The platform file: providers, MCP servers, agents; laid over what is built in.",
 )
 @click.option(
@@ -27,7 +31,13 @@ from tarsy.telemetry import logs
     help="The cluster; by default the one that this runs in, else $KUBECONFIG or ~/.kube/config.",
 )
 @click.option("--listen", default="127.0.0.1:8080", show_default=True, help="HOST:PORT of the API.")
-@click.option("--role", type=click.Choice(get_args(settings.Role)), default="all", show_default=True)
+@click.option(
+    "--role",
+    type=click.Choice(get_args(settings.Role)),
+    default="all",
+    show_default=True,
+    help="What this process does of what an operator does.",
+)
 @click.option("--insecure-dev", is_flag=True, help="Serve without a token, on loopback only.")
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING"]), default="INFO", show_default=True)
 def command(

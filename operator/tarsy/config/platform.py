@@ -7,26 +7,58 @@ unknown ones are refused: a misspelt limit that is silently ignored is worse tha
 from __future__ import annotations
 
 import re
+import urllib.parse
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from tarsy.masking import masker
-from tarsy.resources import chain
+from tarsy.resources import base, chain
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def _duration(value: object) -> object:
+def _time(value: object) -> timedelta:
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", value)):
         return timedelta(**{_UNITS[match[2]]: int(match[1])})
     raise ValueError(f"{value!r} is not a duration: write a number and ms, s, m, h or d, such as 20s")
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-"""A duration as the file writes it: `20s`, `5m`, `7d`."""
+def _within(least: str, most: str) -> AfterValidator:
+    low, high = _time(least), _time(most)
+
+    def check(value: timedelta) -> timedelta:
+        if not low <= value <= high:
+            raise ValueError(f"must be from {least} to {most}")
+        return value
+
+    return AfterValidator(check)
+
+
+Time = Annotated[timedelta, BeforeValidator(_time)]
+"""A time as the file writes it: `20s`, `5m`, `7d`."""
+
+Duration = Annotated[Time, _within("1ms", "1d")]
+"""How long something may take."""
+
+
+def _url(value: str) -> str:
+    try:
+        parsed = urllib.parse.urlsplit(value)
+        good = parsed.scheme in ("http", "https") and parsed.hostname and parsed.port != 0 and value.split() == [value]
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError("not a URL: write one with http or https, such as http://127.0.0.1:8080/mcp")
+    return value
+
+
+URL = Annotated[str, AfterValidator(_url)]
+"""An http or https URL, kept as it is written."""
+
+Word = Annotated[str, Field(min_length=1)]
 
 
 class Part(BaseModel):
@@ -39,13 +71,13 @@ class GoogleProvider(Part):
     """Gemini through google-genai."""
 
     type: Literal["google"]
-    model: str
+    model: Word
     """The model's name, such as gemini-2.5-flash."""
-    api_key_env: str = "GOOGLE_API_KEY"
+    api_key_env: Word = "GOOGLE_API_KEY"
     """The environment variable that holds the key."""
     api_key_file: Path | None = None
     """A file that holds the key, such as a mounted Secret; it goes before `api_key_env`."""
-    base_url: str | None = None
+    base_url: URL | None = None
     """Another server that speaks the protocol; None is the provider's own."""
 
 
@@ -53,7 +85,7 @@ class StdioTransport(Part):
     """A server that TARSY starts itself and speaks to over its standard streams."""
 
     type: Literal["stdio"]
-    command: str
+    command: Word
     args: list[str] = []
     env: dict[str, str] = {}
     """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER, the only variables that are inherited."""
@@ -63,7 +95,7 @@ class HTTPTransport(Part):
     """A server that runs elsewhere, over streamable HTTP."""
 
     type: Literal["http"]
-    url: str
+    url: URL
 
 
 Transport = Annotated[StdioTransport | HTTPTransport, Field(discriminator="type")]
@@ -144,9 +176,9 @@ class Queue(Part):
     """Investigations that one process runs at once."""
     max_running: Annotated[int, Field(ge=0)] = 0
     """Investigations that all processes run at once; 0 is no limit but their slots."""
-    lease: Duration = Field(default="20s", validate_default=True)
+    lease: Annotated[Time, _within("200ms", "1h")] = Field(default="20s", validate_default=True)
     """How long a silent process keeps its investigations."""
-    heartbeat: Duration = Field(default="5s", validate_default=True)
+    heartbeat: Annotated[Time, _within("100ms", "30m")] = Field(default="5s", validate_default=True)
     """How often a process renews its leases; well below `lease`."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     """Investigations that may wait for a worker; more are answered 503, so that their senders keep them."""
@@ -163,13 +195,13 @@ class Queue(Part):
 class Ingest(Part):
     """What becomes of the alerts that webhooks bring."""
 
-    alert_type_label: str = "alert_type"
+    alert_type_label: Word = "alert_type"
     """The label that names an alert's type; alertname where it is missing."""
-    default_alert_type: str | None = None
+    default_alert_type: base.AlertType | None = None
     """The type of alerts that no chain takes; None leaves them alone."""
-    cooldown: Duration = Field(default="5m", validate_default=True)
-    """How long after its end an investigation still stands for new episodes of its alert."""
-    dedup_window: Duration = Field(default="7d", validate_default=True)
+    cooldown: Annotated[Time, _within("0s", "365d")] = Field(default="5m", validate_default=True)
+    """How long after its end an investigation still stands for new episodes of its alert; 0s is not at all."""
+    dedup_window: Annotated[Time, _within("1s", "365d")] = Field(default="7d", validate_default=True)
     """How long an alert episode is remembered, past the deletion of its investigation."""
 
 
@@ -182,9 +214,9 @@ class Platform(Part):
     """The whole file."""
 
     defaults: Defaults = Defaults()
-    llm_providers: dict[str, GoogleProvider] = {}
+    llm_providers: dict[base.Reference, GoogleProvider] = {}
     mcp_servers: dict[ServerName, MCPServer] = {}
-    agents: dict[str, Agent] = {}
+    agents: dict[base.Reference, Agent] = {}
     limits: Limits = Limits()
     queue: Queue = Queue()
     ingest: Ingest = Ingest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ class Settings:
     listen_port: int
     role: Role
     webhook_token: str | None
-    """None only with `--insecure-dev`."""
+    """None only with `--insecure-dev`, and where the API is not served."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -55,13 +56,13 @@ def operator(
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise load.ConfigError(f"--listen: {listen!r} is not HOST:PORT, such as 127.0.0.1:8080")
-    token = _token(environment)
-    if token is None and not insecure_dev:
+    if insecure_dev and host not in ("127.0.0.1", "::1", "localhost"):
+        raise load.ConfigError(f"--insecure-dev serves loopback only, not {host}: give --listen 127.0.0.1:{port}")
+    token = _token(environment) if role in ("all", "api") else None
+    if token is None and role in ("all", "api") and not insecure_dev:
         raise load.ConfigError(
             f"{WEBHOOK_TOKEN} is not set: set it or {WEBHOOK_TOKEN_FILE}, or give --insecure-dev for an open loopback"
         )
-    if insecure_dev and host not in ("127.0.0.1", "::1", "localhost"):
-        raise load.ConfigError(f"--insecure-dev serves loopback only, not {host}: give --listen 127.0.0.1:{port}")
     return Settings(
         database_url=database_url(environment),
         platform_file=config,
@@ -89,7 +90,26 @@ def _token(environment: Mapping[str, str]) -> str | None:
 
 
 def database_url(environment: Mapping[str, str]) -> str:
-    """The database's URL from the environment; a ConfigError says how it should look."""
-    if url := environment.get(DATABASE_URL):
-        return url
-    raise load.ConfigError(f"{DATABASE_URL} is not set: it should look like postgresql://user:password@host:5432/tarsy")
+    """The database's URL from the environment; a ConfigError says how it should look, and never how it does look."""
+    looks = "it should look like postgresql://user:password@host:5432/tarsy"
+    url = environment.get(DATABASE_URL)
+    if not url:
+        raise load.ConfigError(f"{DATABASE_URL} is not set: {looks}")
+    if not _is_postgres(url):
+        encoded = "special characters in user and password percent-encoded"
+        raise load.ConfigError(f"{DATABASE_URL} is not the URL of a Postgres database: {looks}, {encoded}")
+    return url
+
+
+def _is_postgres(url: str) -> bool:
+    """Whether `url` is one that asyncpg can read: it would tell parts of a password as a host or a port."""
+    try:
+        parsed = urllib.parse.urlsplit(url)
+        urllib.parse.parse_qs(parsed.query, strict_parsing=bool(parsed.query))
+        _, _, hosts = parsed.netloc.rpartition("@")
+        servers = [urllib.parse.urlsplit(f"//{host}") for host in hosts.split(",") if hosts]
+        reachable = all(server.hostname and server.port != 0 for server in servers)
+    except ValueError:
+        return False
+    plain = parsed.netloc.count("@") <= 1 and not parsed.fragment
+    return parsed.scheme in ("postgresql", "postgres") and reachable and plain

@@ -29,7 +29,9 @@ class Reconciler:
         self._database = database
         self._judge = judge
         self._owner = owner
-        self._queue = workqueue.WorkQueue(self.reconcile, workers=1)
+        self._queue = workqueue.WorkQueue(
+            self.reconcile, workers=1, not_now=(client.ClusterDownError, databases.StoreDownError)
+        )
 
     async def run(self) -> None:
         """Reconcile until cancelled."""

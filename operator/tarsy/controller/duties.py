@@ -55,7 +55,7 @@ class Duties:
                     if passes % RESYNC_PASSES == 0:
                         await self.resync()
                     passes += 1
-            except (databases.StoreDownError, client.ClusterDownError) as error:
+            except (databases.StoreDownError, client.ClusterDownError, objects.RefusedError) as error:
                 log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
             await asyncio.sleep(EVERY_SECONDS)
 

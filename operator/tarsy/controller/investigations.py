@@ -7,9 +7,9 @@ live, because a watch may be late and a selector may make an object look deleted
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from uuid import UUID
 
 from tarsy.config import check
@@ -21,7 +21,10 @@ from tarsy.store import database as databases
 from tarsy.store import retention, work
 
 CHAIN_GRACE = 10.0
-"""Seconds that an investigation waits for its chain: `kubectl apply -f` may bring both, in any order."""
+"""Seconds that an investigation waits for its chain: `kubectl apply -f` may bring both, in any order.
+
+They begin when its chain is first missed, and anew in another process: its own time is told by another machine's clock.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +52,13 @@ class Reconciler:
         self._database = database
         self._judge = judge
         self._mask = mask
-        self._queue = workqueue.WorkQueue(self.reconcile, workers=workers)
+        self._queue = workqueue.WorkQueue(
+            self.reconcile, workers=workers, not_now=(client.ClusterDownError, databases.StoreDownError)
+        )
         self._reconciled: dict[str, int] = {}
         """uid to the generation that was reconciled: our own status writes come back as events."""
+        self._missed: dict[str, float] = {}
+        """uid to the monotonic time at which its chain was first missed."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -73,6 +80,7 @@ class Reconciler:
             await work.cancel(self._database, UUID(key.uid), why="deleted")
             await retention.gone(self._database, UUID(key.uid))
             self._reconciled.pop(key.uid, None)
+            self._missed.pop(key.uid, None)
             return
         if not await work.admitted(self._database, UUID(key.uid)):
             await work.admit(self._database, found, await self._verdict(found), mask=self._mask)
@@ -80,6 +88,7 @@ class Reconciler:
         if found.spec.cancel:
             await work.cancel(self._database, UUID(key.uid), why="user")
         self._reconciled[key.uid] = found.metadata.generation
+        self._missed.pop(key.uid, None)
 
     async def _verdict(self, found: investigation.AlertInvestigation) -> chains.AgentChain | work.Refusal:
         candidates = await objects.list_chains(self._cluster, namespace=found.metadata.namespace)
@@ -88,11 +97,8 @@ class Reconciler:
                 return self._judge.chain_named(found.spec.chain_ref.name, candidates)
             return self._judge.chain_for(found.spec.alert_type, candidates)
         except check.UnservedError as error:
-            if (left := CHAIN_GRACE - _age(found)) > 0 and not found.spec.cancel:
+            now = time.monotonic()
+            left = self._missed.setdefault(found.metadata.uid, now) + CHAIN_GRACE - now
+            if left > 0 and not found.spec.cancel:
                 raise workqueue.LaterError(min(left, 1.0)) from error
             return work.Refusal(reason=error.problem.reason, message=error.problem.message)
-
-
-def _age(found: investigation.AlertInvestigation) -> float:
-    created = datetime.fromisoformat(found.metadata.creation_timestamp or "1970-01-01T00:00:00Z")
-    return (datetime.now(UTC) - created).total_seconds()

@@ -52,7 +52,9 @@ class Projector:
     def __init__(self, *, cluster: client.Cluster, database: databases.Database) -> None:
         self._cluster = cluster
         self._database = database
-        self._queue = workqueue.WorkQueue(self._project, workers=WRITERS)
+        self._queue = workqueue.WorkQueue(
+            self._project, workers=WRITERS, not_now=(client.ClusterDownError, databases.StoreDownError)
+        )
         self._missed = asyncio.Event()
         self._shown: dict[UUID, _Shown] = {}
         self._paced: deque[float] = deque()

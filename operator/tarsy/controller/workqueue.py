@@ -30,10 +30,16 @@ class LaterError(Exception):
 class WorkQueue(Generic[K]):
     """Keys to be handled, on one loop."""
 
-    def __init__(self, handle: Callable[[K], Awaitable[None]], *, workers: int) -> None:
-        """`handle` is called for each key, by at most `workers` at once; what it raises is logged and tried again."""
+    def __init__(
+        self, handle: Callable[[K], Awaitable[None]], *, workers: int, not_now: tuple[type[Exception], ...]
+    ) -> None:
+        """`handle` is called for each key, by at most `workers` at once; what it raises is logged and tried again.
+
+        `not_now` are the errors that a later try may not have; any other is a defect, logged with its traceback.
+        """
         self._handle = handle
         self._workers = workers
+        self._not_now = not_now
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._waiting: set[K] = set()
         self._handling: set[K] = set()
@@ -82,10 +88,19 @@ class WorkQueue(Generic[K]):
             await self._handle(key)
         except LaterError as later:
             return later.seconds
-        except Exception as error:  # noqa: BLE001 - one key that cannot be handled must not stop the others
+        except Exception as error:  # one key that cannot be handled must not stop the others
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             delay: float = min(FIRST_DELAY * 2.0 ** min(failures - 1, 30), LONGEST_DELAY)
-            log.warning("%s: %s; again in %.1f s", key, error, delay, extra={"action": "requeued"})
+            expected = isinstance(error, self._not_now)
+            log.log(
+                logging.WARNING if expected else logging.ERROR,
+                "%s: %s; again in %.1f s",
+                key,
+                str(error) or type(error).__name__,
+                delay,
+                exc_info=not expected,
+                extra={"action": "requeued"},
+            )
             return delay
         self._failures.pop(key, None)
         return None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import kopf
+import pydantic
+import yaml
 from kubernetes.aio import client as kubernetes
 from kubernetes.aio import config
 
@@ -66,19 +69,66 @@ async def connect(kubeconfig: Path | None) -> Cluster:
     A ConfigError says what is wrong with it.
     """
     configuration = kubernetes.Configuration()
+    inside = kubeconfig is None and (_SERVICE_ACCOUNT / "token").exists()
+    default = os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config"
+    source = str(_SERVICE_ACCOUNT if inside else kubeconfig or default)
     try:
-        namespace = await _load(configuration, kubeconfig)
-    except config.ConfigException as error:
-        raise ConfigError(f"{kubeconfig or 'the default kubeconfig'}: {error}") from error
-    return Cluster(api=kubernetes.ApiClient(configuration), configuration=configuration, namespace=namespace)
+        if inside:
+            config.load_incluster_config(client_configuration=configuration)
+            namespace = (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+        else:
+            namespace = await _load(configuration, source)
+        api = kubernetes.ApiClient(configuration)
+    except (config.ConfigException, OSError, ValueError) as error:  # a bad certificate is one of the last two
+        raise ConfigError(f"{source}: {error}") from error
+    return Cluster(api=api, configuration=configuration, namespace=namespace)
 
 
-async def _load(configuration: kubernetes.Configuration, kubeconfig: Path | None) -> str:
-    """Fill `configuration`; return the namespace."""
-    if kubeconfig is None and (_SERVICE_ACCOUNT / "token").exists():
-        config.load_incluster_config(client_configuration=configuration)
-        return (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
-    path = str(kubeconfig) if kubeconfig else None
-    await config.load_kube_config(config_file=path, client_configuration=configuration)
-    _, current = config.list_kube_config_contexts(config_file=path)
+async def _load(configuration: kubernetes.Configuration, paths: str) -> str:
+    """Fill `configuration` from kubeconfigs, divided as $KUBECONFIG has them; return the namespace."""
+    _check(paths)
+    try:
+        await config.load_kube_config(config_file=paths, client_configuration=configuration)
+    except TypeError as error:  # what the library makes of it
+        raise ConfigError(f"{paths}: the current context has no user, or one that is not among users") from error
+    _, current = config.list_kube_config_contexts(config_file=paths)
     return str(current["context"].get("namespace", "default"))
+
+
+class _Named(pydantic.BaseModel):
+    name: str
+    cluster: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+    user: dict[str, Any] | None = None
+
+
+class _Kubeconfig(pydantic.BaseModel):
+    """The shape that the client library takes for granted; what else is missing it says itself."""
+
+    clusters: list[_Named] | None = None
+    contexts: list[_Named] | None = None
+    users: list[_Named] | None = None
+
+
+def _check(paths: str) -> None:
+    """Raise a ConfigError unless all that is there of `paths` are kubeconfigs, and one is."""
+    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+    found = [file for file in files if file.exists()]
+    if not found:
+        raise ConfigError(f"{paths}: no such file: name a kubeconfig by --kubeconfig or KUBECONFIG")
+    for file in found:
+        _check_file(file)
+
+
+def _check_file(file: Path) -> None:
+    """The ConfigError says what is wrong, and shows nothing of the file: it has secrets."""
+    try:
+        _Kubeconfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ConfigError(f"{file}: not YAML{f', line {mark.line + 1}' if mark else ''}") from error
+    except pydantic.ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"{file}: not a kubeconfig: {told}") from error

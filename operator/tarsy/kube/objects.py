@@ -26,6 +26,7 @@ PING_SECONDS = 2.0
 _JSON_PATCH = "application/json-patch+json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE = 500
+_LISTS = 3  # times that a list is begun, where it is so slow that its pages expire
 
 
 class RefusedError(Exception):
@@ -200,23 +201,38 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
 
 
 async def list_metadata(cluster: client.Cluster, *, namespace: str) -> list[base.ObjectMeta]:
-    """The metadata of all investigations of a namespace, in pages: the objects themselves may be large."""
-    found: list[base.ObjectMeta] = []
+    """The metadata of all investigations of a namespace, in pages: the objects themselves may be large.
+
+    Pages are of one moment, which etcd may forget between two of them (410); then the list is begun anew.
+    Source: Kubernetes documentation, "API Concepts", "Retrieving large results sets in chunks".
+    """
+    begun = 0
+    async with _errors():
+        while True:
+            begun += 1
+            try:
+                return [metadata async for metadata in _all_metadata(cluster, namespace=namespace)]
+            except kubernetes.ApiException as error:
+                if error.status != 410 or begun == _LISTS:
+                    raise
+
+
+async def _all_metadata(cluster: client.Cluster, *, namespace: str) -> AsyncIterator[base.ObjectMeta]:
     following: str | None = None
     while True:
-        async with _errors():
-            page: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
-                **_kind(investigation.PLURAL),
-                namespace=namespace,
-                limit=_PAGE,
-                _continue=following,
-                _headers={"Accept": _METADATA_LIST},
-                _request_timeout=client.REQUEST_SECONDS,
-            )
-        found += [base.ObjectMeta.model_validate(item["metadata"]) for item in page["items"] or ()]
+        page: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
+            **_kind(investigation.PLURAL),
+            namespace=namespace,
+            limit=_PAGE,
+            _continue=following,
+            _headers={"Accept": _METADATA_LIST},
+            _request_timeout=client.REQUEST_SECONDS,
+        )
+        for item in page["items"] or ():
+            yield base.ObjectMeta.model_validate(item["metadata"])
         following = page["metadata"].get("continue") or None
         if following is None:
-            return found
+            return
 
 
 async def are_served(cluster: client.Cluster, plurals: Collection[str]) -> bool:
@@ -296,24 +312,26 @@ async def _errors() -> AsyncIterator[None]:
     try:
         yield
     except kubernetes.ApiException as error:
-        unserved = error.status == 404 and not _said(error)
-        if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429) or unserved:
-            raise client.ClusterDownError(f"the API server answers {error.status} {error.reason}") from error
-        told = _said(error).get("message") or error.reason
-        raise RefusedError(f"the API server answers {error.status}: {told}") from error
+        said = _said(error)
+        if error.status == 404 and not said:  # a path that it does not know, not an object
+            told = f"the kinds of {base.API_VERSION} are not installed: kubectl apply -f crds/"
+            raise client.ClusterDownError(told) from error
+        told = f"the API server answers {error.status}: {said.get('message') or error.reason}"
+        if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429):
+            raise client.ClusterDownError(told) from error
+        raise RefusedError(told) from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        raise client.ClusterDownError(
-            f"the API server cannot be reached: {str(error) or type(error).__name__}"
-        ) from error
+        told = str(error) or type(error).__name__
+        raise client.ClusterDownError(f"the API server cannot be reached: {told}") from error
 
 
 def _said(error: kubernetes.ApiException) -> dict[str, Any]:
-    """The Status that the API server answered with.
+    """The Status that the API server answered with: its own sentence names the verb and the resource.
 
     {} where it was none: a 404 then is about the path and not the object, whose kind is not served, or not yet.
     """
     try:
-        found: dict[str, Any] = json.loads(error.body or "{}")
+        found = json.loads(error.body or "{}")
     except ValueError:
         return {}
-    return found
+    return found if isinstance(found, dict) else {}

@@ -1,11 +1,14 @@
 """The one engine of a process: connections, transactions, migrations and the one error that means "not now".
 
-One asyncio engine serves the main loop; the lease thread has a connection of its own (`work.Heartbeat`).
+One asyncio engine serves the main loop; the lease thread has a connection of its own (`work.Heartbeat`), and so has who
+listens (`notify.Listener`). All are opened by `connect`: the URL is asyncpg's to read. SQLAlchemy reads one by rules of
+its own (`?sslmode=` is an error to it, `?ssl=` to asyncpg), and the two would then differ in what they connect to.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -14,6 +17,8 @@ import alembic.command
 import alembic.config
 import alembic.runtime.migration
 import alembic.script
+import alembic.util
+import asyncpg
 import sqlalchemy
 from sqlalchemy import exc
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
@@ -23,18 +28,38 @@ STATEMENT_SECONDS = 30.0
 """A database that is silent for so long is taken for one that is away."""
 PING_SECONDS = 2.0
 _MIGRATION_LOCK = 0x7461727379  # "tarsy": two processes that migrate at once take turns
-_NOT_NOW = ("08", "25006", "28", "3D", "40", "53", "57P")
-# Connection exceptions, a server that has become a standby, authorization (a password that is being changed), no such
-# database, rollbacks (deadlock, serialization), insufficient resources, operator intervention.
+_NOT_ALLOWED = "42501"  # insufficient privilege
+_NOT_NOW = ("08", "25006", "40", "53", "57P")
+# Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
+# resources, operator intervention.
 # Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
 
 
 class StoreDownError(Exception):
-    """The database cannot be reached, or cannot serve, just now; the same call may work later."""
+    """The database cannot be reached, or does not let us in, or cannot serve, just now; it may work later."""
 
 
 class SchemaError(Exception):
-    """The database's schema is not the one that this program needs."""
+    """The database's schema is not the one that this program needs, or not open to it."""
+
+
+async def connect(
+    url: str, *, timeout: float = CONNECT_SECONDS, command_timeout: float = STATEMENT_SECONDS
+) -> asyncpg.Connection:
+    """Connect to `url` (`postgresql://...`), as asyncpg reads it; the timeouts are seconds.
+
+    Whatever stands against it is a StoreDownError, a wrong password too: one that is wrong at the start ends the
+    process there, and one that is wrong later is being changed. The message never has the password.
+    """
+    try:
+        return await asyncpg.connect(
+            url,
+            timeout=timeout,
+            command_timeout=command_timeout,
+            server_settings={"application_name": "tarsy"},
+        )
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, ValueError) as error:
+        raise StoreDownError(f"cannot connect to the database: {str(error) or type(error).__name__}") from error
 
 
 class Database:
@@ -44,16 +69,12 @@ class Database:
         """Connect lazily to `url` (`postgresql://...`), with at most `pool_size` connections and as many in a rush."""
         self.url = url
         self._engine = sqlalchemy_asyncio.create_async_engine(
-            sqlalchemy.make_url(url).set(drivername="postgresql+asyncpg"),
+            "postgresql+asyncpg://",
+            async_creator=functools.partial(connect, url),
             pool_size=pool_size,
             max_overflow=pool_size,
             pool_pre_ping=False,
             hide_parameters=True,  # they are alerts and transcripts, and errors are logged
-            connect_args={
-                "timeout": CONNECT_SECONDS,
-                "command_timeout": STATEMENT_SECONDS,
-                "server_settings": {"application_name": "tarsy"},
-            },
         )
         self._snapshot = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")  # on the same pool
@@ -113,6 +134,8 @@ async def _errors() -> AsyncIterator[None]:
         state = str(getattr(error.orig, "sqlstate", None) or "")
         if error.connection_invalidated or isinstance(error, exc.InterfaceError) or state.startswith(_NOT_NOW):
             raise StoreDownError(f"the database cannot serve just now: {error.orig}") from error
+        if state == _NOT_ALLOWED:
+            raise SchemaError(f"the database's schema is not open to this user: {error.orig}") from error
         raise
 
 
@@ -125,7 +148,10 @@ def _migrations() -> alembic.config.Config:
 def _upgrade(connection: sqlalchemy.Connection) -> None:
     config = _migrations()
     config.attributes["connection"] = connection
-    alembic.command.upgrade(config, "head")
+    try:
+        alembic.command.upgrade(config, "head")
+    except alembic.util.CommandError as error:  # it is at a revision that is not among ours
+        raise SchemaError(f"the database's schema is of another version of tarsy: {error}") from error
 
 
 def _revision(connection: sqlalchemy.Connection) -> str | None:

@@ -52,12 +52,12 @@ class Listener:
         while True:
             try:
                 await self._listen()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (databases.StoreDownError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 log.warning("not listening: %s", error, extra={"action": "listen_lost"})
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _listen(self) -> None:
-        connection = await asyncpg.connect(self._url, timeout=databases.CONNECT_SECONDS)
+        connection = await databases.connect(self._url)
         try:
             closed = asyncio.Event()
             connection.add_termination_listener(lambda _: closed.set())

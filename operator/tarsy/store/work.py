@@ -464,7 +464,7 @@ class Heartbeat:
         timeout = self._lease.total_seconds() / 2
         try:
             if self._connection is None or self._connection.is_closed():
-                self._connection = await asyncpg.connect(self._url, timeout=timeout, command_timeout=timeout)
+                self._connection = await databases.connect(self._url, timeout=timeout, command_timeout=timeout)
             rows = await self._connection.fetch(
                 """
                 UPDATE work SET lease_until = clock_timestamp() + $2

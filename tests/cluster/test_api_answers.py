@@ -1,0 +1,138 @@
+"""What an API server answers only at its worst, or by a clock that is not ours: here one answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import test_utils, web
+from support import kubeconfigs
+from tarsy.config import check, platform
+from tarsy.controller import duties, investigations
+from tarsy.kube import client, objects
+from tarsy.resources import investigation
+from tarsy.store import database as databases
+from tarsy.store import history
+
+Answer = Callable[[web.Request], tuple[int, dict[str, Any]]]
+
+
+@contextlib.asynccontextmanager
+async def answering(answer: Answer, *, folder: Path) -> AsyncIterator[client.Cluster]:
+    """A client of an API server that gives `answer`: a status and a body."""
+
+    async def handle(request: web.Request) -> web.Response:
+        status, body = answer(request)
+        return web.json_response(body, status=status)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handle)
+    async with test_utils.TestServer(application) as server:
+        cluster = await client.connect(kubeconfigs.write(folder / "kubeconfig", server=str(server.make_url(""))))
+        try:
+            yield cluster
+        finally:
+            await cluster.close()
+
+
+def refusal(code: int, message: str) -> tuple[int, dict[str, Any]]:
+    return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
+
+
+EXPIRED = "The provided continue parameter is too old to display a consistent list result."
+
+
+class Pages:
+    """Lists of two pages, the second of which has expired in the first `expired` lists."""
+
+    def __init__(self, *, expired: int) -> None:
+        self.begun = 0
+        self._expired = expired
+
+    def __call__(self, request: web.Request) -> tuple[int, dict[str, Any]]:
+        second = request.query.get("continue") == "second"
+        self.begun += not second
+        if second and self.begun <= self._expired:
+            return refusal(410, EXPIRED)
+        item = {"metadata": {"name": "two" if second else "one", "uid": "2" if second else "1"}}
+        return 200, {"metadata": {} if second else {"continue": "second"}, "items": [item]}
+
+
+async def test_a_list_whose_pages_have_expired_is_begun_anew(tmp_path: Path) -> None:
+    pages = Pages(expired=2)
+    async with answering(pages, folder=tmp_path) as cluster:
+        found = await objects.list_metadata(cluster, namespace="tarsy")
+    assert ([metadata.name for metadata in found], pages.begun) == (["one", "two"], 3)
+
+
+async def test_a_list_whose_pages_always_expire_is_given_up(tmp_path: Path) -> None:
+    pages = Pages(expired=100)
+    async with answering(pages, folder=tmp_path) as cluster:
+        with pytest.raises(objects.RefusedError, match=f"410: {EXPIRED}"):
+            await objects.list_metadata(cluster, namespace="tarsy")
+    assert pages.begun == 3
+
+
+async def test_a_duty_that_is_refused_is_logged_and_the_duties_go_on(
+    tmp_path: Path, database: databases.Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(duties, "EVERY_SECONDS", 0.0)
+    pages = Pages(expired=100)
+    kube_system = {"metadata": {"name": "kube-system", "uid": "1"}}
+    async with (
+        asyncio.timeout(20),
+        answering(
+            lambda asked: (200, kube_system) if "investig" not in asked.path else pages(asked), folder=tmp_path
+        ) as cluster,
+    ):
+        judge = check.Judge(platform=platform.Platform(), unusable_providers={})
+        reconciler = investigations.Reconciler(cluster=cluster, database=database, judge=judge, mask=str, workers=1)
+        due = duties.Duties(cluster=cluster, database=database, reconciler=reconciler, owner=uuid.UUID(int=1))
+        running = asyncio.create_task(due.run())
+        while sum(EXPIRED in message for message in caplog.messages) < 2:
+            assert not running.done()
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+@pytest.mark.parametrize("code", [401, 403, 429, 500, 503])
+async def test_an_api_server_that_does_not_serve_is_told_in_its_own_words(tmp_path: Path, code: int) -> None:
+    async with answering(lambda _: refusal(code, "etcdserver: no leader"), folder=tmp_path) as cluster:
+        with pytest.raises(client.ClusterDownError, match=f"answers {code}: etcdserver: no leader"):
+            await objects.list_chains(cluster, namespace="tarsy")
+
+
+async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
+    tmp_path: Path, database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is an hour from the future, by our clock."""
+    monkeypatch.setattr(investigations, "CHAIN_GRACE", 0.1)
+    identity = uuid.uuid4()
+    created = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = {
+        "metadata": {"name": "web-crash", "namespace": "tarsy", "uid": str(identity), "creationTimestamp": created},
+        "spec": {"alertType": "X", "alertData": "web-0 restarts"},
+    }
+
+    def answer(request: web.Request) -> tuple[int, dict[str, Any]]:
+        return 200, found if f"/{investigation.PLURAL}/" in request.path else {"metadata": {}, "items": []}
+
+    judge = check.Judge(platform=platform.Platform(), unusable_providers={})
+    async with answering(answer, folder=tmp_path) as cluster, asyncio.timeout(20):
+        reconciler = investigations.Reconciler(cluster=cluster, database=database, judge=judge, mask=str, workers=1)
+        running = asyncio.create_task(reconciler.run())
+        reconciler.add(investigations.Key(namespace="tarsy", name="web-crash", uid=str(identity)))
+        while (ended := await history.summary(database, identity)) is None:
+            pass  # the read itself gives way to the others
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert ended.reason == "ChainNotFound"

@@ -1,0 +1,121 @@
+"""One URL, read by one rule: by the engine, by the heartbeat and by who listens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+import sqlalchemy
+from click.testing import CliRunner
+from tarsy.cli import main
+from tarsy.store import database as databases
+from tarsy.store import notify, work
+from tarsy_dev import loopback
+from tarsy_dev import postgres as launcher
+
+WRONG: list[tuple[Callable[[str], str], str]] = [
+    (lambda url: url.replace("postgres:", "postgres:wrong", 1), 'password authentication failed for user "postgres"'),
+    (lambda url: f"{url}nowhere", 'nowhere" does not exist'),
+    (lambda url: f"{url}?sslmode=require", "rejected SSL upgrade"),
+    (lambda url: f"{url}?sslmode=perhaps", "`sslmode` parameter must be one of"),
+    (lambda url: f"{url}?no_such_setting=1", 'unrecognized configuration parameter "no_such_setting"'),
+]
+NAMES = ["password", "database", "no TLS", "sslmode", "setting"]
+
+
+async def query(url: str) -> None:
+    database = databases.Database(url)
+    try:
+        async with database.begin():
+            pass
+    finally:
+        await database.close()
+
+
+async def beat(url: str) -> None:
+    heartbeat = work.Heartbeat(url, lease=timedelta(seconds=20))
+    try:
+        await heartbeat.beat([])
+    finally:
+        await heartbeat.close()
+
+
+async def listen(url: str) -> None:
+    heard = asyncio.Event()
+    listening = asyncio.create_task(notify.Listener(url, {notify.WORK: lambda _: heard.set()}).run())
+    async with asyncio.timeout(10):
+        await heard.wait()
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+
+
+@pytest.mark.parametrize("use", [query, beat, listen])
+async def test_a_setting_of_the_url_serves_all_who_connect(
+    database: databases.Database, use: Callable[[str], Awaitable[None]]
+) -> None:
+    await use(f"{database.url}?sslmode=prefer")
+
+
+@pytest.mark.parametrize("use", [query, beat])
+@pytest.mark.parametrize(("spoil", "told"), WRONG, ids=NAMES)
+async def test_who_is_not_let_in_is_told_why(
+    database: databases.Database, use: Callable[[str], Awaitable[None]], spoil: Callable[[str], str], told: str
+) -> None:
+    with pytest.raises(databases.StoreDownError, match=told):
+        await use(spoil(database.url))
+
+
+async def test_a_server_that_does_not_answer_is_told_as_such() -> None:
+    with loopback.listen() as silent:
+        heartbeat = work.Heartbeat(
+            f"postgresql://u:p@127.0.0.1:{silent.getsockname()[1]}/t", lease=timedelta(seconds=0.2)
+        )
+        with pytest.raises(databases.StoreDownError, match=r"^cannot connect to the database: TimeoutError$"):
+            await heartbeat.beat([])
+
+
+async def test_a_listener_that_is_not_let_in_says_why_and_tries_again(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.0)
+    listening = asyncio.create_task(notify.Listener(f"{database_url}nowhere", {}).run())
+    with caplog.at_level(logging.WARNING):
+        async with asyncio.timeout(10):
+            while len(caplog.messages) < 2:
+                assert not listening.done()
+                await asyncio.sleep(0)
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+    assert all('nowhere" does not exist' in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(("spoil", "told"), WRONG, ids=NAMES)
+def test_migrate_says_in_a_line_why_it_is_not_let_in(database_url: str, spoil: Callable[[str], str], told: str) -> None:
+    result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": spoil(database_url)})
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert line.startswith("Error: cannot connect to the database: ")
+    assert told in line
+    assert database_url.split("@")[0].rpartition(":")[2] not in line
+
+
+def test_migrate_says_in_a_line_that_it_lacks_the_right(database_url: str, postgres: launcher.Server) -> None:
+    """As a new user of PostgreSQL 15 or newer, who may create nothing in public."""
+    name = database_url.rpartition("/")[2]
+    postgres.execute(f"CREATE ROLE guest_{name} LOGIN PASSWORD 'guest'")
+    guest = f"postgresql://guest_{name}:guest@127.0.0.1:{postgres.port}/{name}"
+    result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": guest})
+    told = "the database's schema is not open to this user: permission denied for schema public"
+    assert (result.exit_code, result.output) == (1, f"Error: {told}\n")
+
+
+async def test_a_schema_of_a_newer_version_is_left_alone(database: databases.Database) -> None:
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(databases.SchemaError, match=r"of another version of tarsy: .*'9999'"):
+        await database.migrate()

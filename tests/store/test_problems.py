@@ -1,0 +1,95 @@
+"""Every error of the API is a problem (RFC 9457), the framework's and our defects too."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from support import kubeconfigs
+from tarsy.api import app, health, intake
+from tarsy.config import check, platform
+from tarsy.kube import client
+from tarsy.store import database as databases
+
+TOKEN = {"Authorization": "Bearer the token"}
+
+
+@pytest.fixture
+async def api(database_url: str, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of the API on a database that lacks all tables: whatever reads them meets a defect."""
+    cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+    database = databases.Database(database_url)
+    taking = intake.Intake(
+        cluster=cluster,
+        database=database,
+        judge=check.Judge(platform=platform.Platform(), unusable_providers={}),
+        settings=platform.Ingest(),
+        max_queued=1,
+        mask=str,
+    )
+    bound = app.bind("127.0.0.1", 0)
+    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
+    application = app.build(taking=taking, database=database, readiness=readiness, token="the token")
+    serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
+        yield session
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    bound.close()
+    await database.close()
+    await cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "detail", "answered"),
+    [
+        ("GET", "/nowhere", {}, 404, "GET /nowhere: Not Found", {}),
+        ("DELETE", "/healthz", {}, 405, "DELETE /healthz: Method Not Allowed", {"Allow": "GET"}),
+        (
+            "POST",
+            "/api/v1/alerts",
+            {"Authorization": "Bearer another"},
+            401,
+            "give the token as `Authorization: Bearer <token>`",
+            {"WWW-Authenticate": "Bearer"},
+        ),
+        ("GET", "/api/v1/investigations/x", TOKEN, 422, "path.identity: Input should be a valid UUID", {}),
+        (
+            "GET",
+            f"/api/v1/investigations/{uuid.UUID(int=1)}",
+            TOKEN,
+            500,
+            "a defect of TARSy; its log has the traceback",
+            {},
+        ),
+    ],
+    ids=["no path", "no method", "wrong token", "bad path", "defect"],
+)
+async def test_an_error_is_a_problem(
+    api: aiohttp.ClientSession,
+    method: str,
+    path: str,
+    headers: dict[str, str],
+    status: int,
+    detail: str,
+    answered: dict[str, str],
+) -> None:
+    async with asyncio.timeout(10), api.request(method, path, headers=headers) as response:
+        assert (response.status, response.content_type) == (status, "application/problem+json")
+        problem = await response.json(content_type=None)
+        assert problem["status"] == status
+        assert problem["detail"].startswith(detail)
+        assert {name: response.headers[name] for name in answered} == answered
+
+
+async def test_a_defect_is_logged_with_its_traceback(
+    api: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with api.get(f"/api/v1/investigations/{uuid.UUID(int=1)}", headers=TOKEN) as response:
+        assert response.status == 500
+    assert 'relation "work" does not exist' in caplog.text
