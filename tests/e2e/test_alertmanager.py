@@ -46,8 +46,12 @@ def configuration(url: str) -> str:
     return json.dumps({"route": route, "receivers": [{"name": "tarsy", "webhook_configs": [webhook]}]})
 
 
-async def post(port: int, *, ends_at: datetime | None = None) -> None:
-    alert: dict[str, Any] = {"labels": {"alertname": "KubePodCrashLooping", "pod": "web-0"}}
+async def post(port: int, *, starts_at: datetime, ends_at: datetime | None = None) -> None:
+    """Post the alert as Prometheus does, with its start: of one without, Alertmanager would make the end the start."""
+    alert: dict[str, Any] = {
+        "labels": {"alertname": "KubePodCrashLooping", "pod": "web-0"},
+        "startsAt": starts_at.isoformat(),
+    }
     if ends_at:
         alert["endsAt"] = ends_at.isoformat()
     async with aiohttp.ClientSession() as session:
@@ -84,12 +88,13 @@ async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is
             timeout=30,
             what="readiness",
         )
-        await post(port)
+        starts_at = datetime.now(UTC) - timedelta(minutes=1)
+        await post(port, starts_at=starts_at)
         await process.logged("outcome=created")
         ((_, found),) = (await operator.finished()).items()
         assert found["spec"]["alertType"] == "KubePodCrashLooping"
         assert found["spec"]["source"]["receiver"] == "tarsy"
-        await post(port, ends_at=datetime.now(UTC) - timedelta(seconds=1))
+        await post(port, starts_at=starts_at, ends_at=datetime.now(UTC) - timedelta(seconds=1))
         await process.logged("outcome=resolved")
         assert len(llm.requests) == 1
     finally:
