@@ -49,7 +49,8 @@ async def test_an_operator_waits_for_its_kinds_and_works_once_they_are_there(
     )
     body = json.dumps({"alert_type": "kubernetes", "data": "web-0 restarts"}).encode()
     status, problem = await process.request("POST", "/api/v1/alerts", body=body)
-    assert (status, problem["detail"]) == (503, "the API server answers 404 Not Found; send it again")
+    told = "the kinds of tarsy.dev/v1alpha1 are not installed: kubectl apply -f crds/; send it again"
+    assert (status, problem["detail"]) == (503, told)
 
     await operator.kubectl("apply", "--server-side", "-f", str(tools.ROOT / "crds"))
     await operator.kubectl("wait", "--for=condition=Established", "-f", str(tools.ROOT / "crds"))
