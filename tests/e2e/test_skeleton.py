@@ -362,6 +362,41 @@ async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.
     assert (await process.request("POST", WEBHOOK, body=later))[0] == 200
 
 
+async def test_only_news_takes_places_in_the_queue_and_of_two_episodes_of_an_alert_the_second_repeats(
+    operator: Operator,
+) -> None:
+    process = await operator.start(role="api", queue={"max_queued": 2})
+    await apply(operator, chain())
+
+    def alert(number: int, *, start: int = 18, alert_type: str = "kubernetes") -> dict[str, Any]:
+        return {
+            "status": "firing",
+            "labels": {"alertname": "Crash", "alert_type": alert_type},
+            "startsAt": f"2026-11-21T20:26:{start}Z",
+            "fingerprint": f"{number:016x}",
+        }
+
+    alerts = [
+        alert(1),
+        *(alert(number, alert_type="nothing") for number in range(10, 15)),
+        alert(1, start=19),
+        alert(2),
+    ]
+    body = json.dumps({"version": "4", "receiver": "hook", "alerts": [*alerts, {"labels": {}}]}).encode()
+    status, receipt = await process.request("POST", WEBHOOK, body=body)
+    assert status == 200
+    assert [one["outcome"] for one in receipt["alerts"]] == [
+        "created",
+        *["ignored"] * 5,
+        "repeated",
+        "created",
+        "ignored",
+    ]
+    assert receipt["alerts"][-1]["reason"].startswith("alerts.8.status: Field required")
+    full = json.dumps({"version": "4", "receiver": "hook", "alerts": [alert(3)]}).encode()
+    assert (await process.request("POST", WEBHOOK, body=full))[0] == 503
+
+
 async def test_bodies_that_are_no_notification_or_too_large_are_refused(operator: Operator) -> None:
     process: Process = await operator.start(role="api")
     assert (await process.request("POST", WEBHOOK, body=b"alert"))[0] == 400

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -81,9 +82,12 @@ class Intake:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         news = _News(notification, intake=self)
         turns = asyncio.Semaphore(AT_ONCE)
+        order = defaultdict[str, asyncio.Lock](asyncio.Lock)  # of one alert's episodes, the second repeats the first
 
         async def take(alert: alertmanager.Alert | alertmanager.Unreadable) -> Outcome:
-            async with turns:
+            if isinstance(alert, alertmanager.Unreadable):
+                return Outcome(alertname=alert.alertname, outcome="ignored", reason=alert.problem)
+            async with order[manifest.fingerprint(alert)], turns:
                 return await self._take(alert, news)
 
         async with _keeping():
@@ -148,9 +152,7 @@ class Intake:
             return await objects.list_chains(self.cluster, namespace=self.cluster.namespace)
         return known
 
-    async def _take(self, alert: alertmanager.Alert | alertmanager.Unreadable, news: _News) -> Outcome:
-        if isinstance(alert, alertmanager.Unreadable):
-            return Outcome(alertname=alert.alertname, outcome="ignored", reason=alert.problem)
+    async def _take(self, alert: alertmanager.Alert, news: _News) -> Outcome:
         alertname = alert.labels.get("alertname", "")
         if alert.status == "resolved":
             return await self._resolve(alert, alertname)
@@ -167,6 +169,7 @@ class Intake:
                 namespace=self.cluster.namespace,
                 mask=self.mask,
             )
+            await news.take_place()
             created = await self._create(draft, verdict)
         except (check.UnservedError, manifest.TooLargeError, objects.RefusedError) as error:
             return Outcome(alertname=alertname, outcome="ignored", reason=str(error))
@@ -235,27 +238,35 @@ class Intake:
 
 
 class _News:
-    """What the alerts of a notification need that are no repeats: chains and room, looked up for the first of them."""
+    """What those alerts of a notification need that are no repeats: chains, and a place in the queue.
+
+    Both are looked up for the first of them: who sends nothing new needs neither.
+    """
 
     def __init__(self, notification: alertmanager.Notification, *, intake: Intake) -> None:
         self.notification = notification
         self._intake = intake
         self._lock = asyncio.Lock()
         self._known: list[chains.AgentChain] | None = None
-        self._room = 0
+        self._room: int | None = None
 
     async def known_chains(self) -> list[chains.AgentChain]:
-        """All chains; takes a place in the queue, and a Problem says that there is none."""
+        """All chains."""
         async with self._lock:
             if self._known is None:
-                self._room = await self._intake.room()
                 firing = [alert for alert in self.notification.readable if alert.status == "firing"]
                 wanted = {manifest.alert_type(alert, self._intake.settings) for alert in firing}
                 self._known = await self._intake.known_chains(wanted)
+            return self._known
+
+    async def take_place(self) -> None:
+        """Take one of the places that were free in the queue; a Problem says that there is none left."""
+        async with self._lock:
+            if self._room is None:
+                self._room = await self._intake.room()
             if self._room == 0:
                 raise _full(self._intake.max_queued)
             self._room -= 1
-            return self._known
 
 
 def _full(max_queued: int) -> problems.Problem:
