@@ -366,9 +366,9 @@ async def test_only_news_takes_places_in_the_queue_and_of_two_episodes_of_an_ale
     operator: Operator,
 ) -> None:
     process = await operator.start(role="api", queue={"max_queued": 2})
-    await apply(operator, chain())
+    await apply(operator, chain("taken"))  # and nobody takes the default type
 
-    def alert(number: int, *, start: int = 18, alert_type: str = "kubernetes") -> dict[str, Any]:
+    def alert(number: int, *, start: int = 18, alert_type: str = "taken") -> dict[str, Any]:
         return {
             "status": "firing",
             "labels": {"alertname": "Crash", "alert_type": alert_type},
@@ -384,7 +384,7 @@ async def test_only_news_takes_places_in_the_queue_and_of_two_episodes_of_an_ale
     ]
     body = json.dumps({"version": "4", "receiver": "hook", "alerts": [*alerts, {"labels": {}}]}).encode()
     status, receipt = await process.request("POST", WEBHOOK, body=body)
-    assert status == 200
+    assert status == 200, receipt
     assert [one["outcome"] for one in receipt["alerts"]] == [
         "created",
         *["ignored"] * 5,
