@@ -127,6 +127,10 @@ async def test_a_duty_is_one_process_s_until_its_lease_has_passed(database: data
     assert await duties.take(database, "controller", owner=OWNER, lease=timedelta(0))
     assert await duties.take(database, "controller", owner=OTHER, lease=LEASE)
     assert not await duties.take(database, "controller", owner=OWNER, lease=LEASE)
+    await duties.give_up(database, "controller", owner=OWNER)
+    assert not await duties.take(database, "controller", owner=OWNER, lease=LEASE), "it was not this one's to give"
+    await duties.give_up(database, "controller", owner=OTHER)
+    assert await duties.take(database, "controller", owner=OWNER, lease=LEASE)
 
 
 async def test_a_database_remembers_its_first_cluster(database: databases.Database) -> None:

@@ -21,6 +21,7 @@ EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
 """Sweep and expiry are done in each pass, the resync in every third: every 15 s."""
 EXPIRED_AT_ONCE = 100
+GIVE_UP_SECONDS = 2.0
 ALARMING_SHARE = 0.2
 HARMLESS_ABSENCES = 5
 """So few may be missing whatever their share."""
@@ -47,17 +48,29 @@ class Duties:
     async def run(self) -> None:
         """Do what is due until cancelled."""
         passes = 0
-        while True:
-            try:
-                if await duties.take(self._database, duties.CONTROLLER, owner=self._owner, lease=duties.LEASE):
-                    await self._sweep()
-                    await self._expire()
-                    if passes % RESYNC_PASSES == 0:
-                        await self.resync()
-                    passes += 1
-            except (databases.StoreDownError, client.ClusterDownError, objects.RefusedError) as error:
-                log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
-            await asyncio.sleep(EVERY_SECONDS)
+        try:
+            while True:
+                try:
+                    if await duties.take(self._database, duties.CONTROLLER, owner=self._owner, lease=duties.LEASE):
+                        await self._sweep()
+                        await self._expire()
+                        if passes % RESYNC_PASSES == 0:
+                            await self.resync()
+                        passes += 1
+                except (databases.StoreDownError, client.ClusterDownError, objects.RefusedError) as error:
+                    log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
+                await asyncio.sleep(EVERY_SECONDS)
+        finally:
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Leave the duties to another replica at once: a new one may have a new platform file."""
+        try:
+            async with asyncio.timeout(GIVE_UP_SECONDS):
+                await duties.give_up(self._database, duties.CONTROLLER, owner=self._owner)
+        except (databases.StoreDownError, TimeoutError) as error:
+            why = str(error) or type(error).__name__
+            log.warning("the duties are not given up, their lease will pass: %s", why, extra={"action": "duties_kept"})
 
     async def _sweep(self) -> None:
         if stranded := await work.sweep(self._database):

@@ -28,6 +28,14 @@ async def take(database: databases.Database, duty: str, *, owner: UUID, lease: t
         return taken.rowcount == 1
 
 
+async def give_up(database: databases.Database, duty: str, *, owner: UUID) -> None:
+    """Let a duty go, if this process has it."""
+    async with database.single() as connection:
+        await connection.execute(
+            text("DELETE FROM duties WHERE name = :duty AND owner = :owner"), {"duty": duty, "owner": owner}
+        )
+
+
 async def remember_cluster(database: databases.Database, uid: str) -> bool:
     """Whether this database belongs to the cluster of that uid; the first one to come is remembered."""
     async with database.begin() as connection:
