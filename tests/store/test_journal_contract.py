@@ -387,6 +387,7 @@ async def test_a_model_call_says_how_many_messages_it_was_sent(database: databas
         (None, 5),
     ]
     assert [message.text for message in found.messages[4:]] == [CONCLUDE.text, ANSWER.text]
+    assert {type(stage.tokens) for stage in found.summary.stages} == {int}, "a Decimal would be served as a string"
 
 
 async def test_a_journal_whose_lease_is_lost_refuses_to_commit_and_keeps_nothing(opened: Journals) -> None:

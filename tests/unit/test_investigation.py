@@ -362,7 +362,7 @@ async def test_an_investigation_that_has_ended_sends_and_writes_nothing(
     assert (len(model.requests), again.facts) == (asked, journal.facts)
 
 
-async def test_tools_that_are_missing_are_told_to_the_agent(
+async def test_tools_that_are_missing_are_told_to_the_agent_and_to_people(
     kit: ports.Kit, journal: memory.MemoryJournal, model: memory.ScriptedModel
 ) -> None:
     class Away:
@@ -376,6 +376,10 @@ async def test_tools_that_are_missing_are_told_to_the_agent(
 
     await investigation.run(kit=replace(kit, toolbox=lambda _: Away()), journal=journal)
     assert "## Not available now\n\n- MCP server 'k8s' is not connected yet" in model.requests[0].messages[0].text
+    ends = [stage.ended for stage in journal.record.stages.values()]
+    assert {(end.outcome, end.message) for end in ends if end} == {
+        ("Completed", "MCP server 'k8s' is not connected yet")
+    }
 
 
 @pytest.mark.parametrize("script", [()])

@@ -47,8 +47,18 @@ def test_the_designs_example_is_read(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("agents: {A: {max_iteration: 3}}", "agents.A.max_iteration: Extra inputs are not permitted"),
-        ("agent: {}", "agent: Extra inputs are not permitted"),
+        (
+            "agents: {A: {max_iteration: 3}}",
+            "agents.A: unknown: max_iteration. Available: mcp_servers, custom_instructions, llm_provider, iteration_strategy, max_iterations",  # noqa: E501
+        ),
+        (
+            "agent: {}",
+            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: m, api_key_env: AIza-a-key-itself}}",
+            "llm_providers.g.api_key_env: not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here",  # noqa: E501
+        ),
         ("agents: {A: {max_iterations: 0}}", "agents.A.max_iterations: Input should be greater than or equal to 1"),
         ("defaults: {iteration_strategy: rect}", "defaults.iteration_strategy: Input should be 'native-thinking'"),
         ("llm_providers: {g: {type: google}}", "llm_providers.g.model: Field required"),
@@ -98,7 +108,7 @@ def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: st
     ["nope", "not a url", "host:8080", "ftp://host/", "http://", "http://ho st/", "http://h:99999/", "http://[::1/"],
 )
 def test_what_is_no_url_is_refused_with_an_example(file: Path, url: str) -> None:
-    told = "not a URL: write one with http or https, such as http://127.0.0.1:8080/mcp"
+    told = "not a URL: write one with http or https, such as http://127.0.0.1:8080"
     file.write_text(f'mcp_servers: {{k: {{transport: {{type: http, url: "{url}"}}}}}}')
     assert refused(file) == [f"mcp_servers.k.transport.http.url: {told}"]
     file.write_text(f'llm_providers: {{g: {{type: google, model: m, base_url: "{url}"}}}}')

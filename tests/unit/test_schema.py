@@ -162,6 +162,7 @@ def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text
         ({"agents": [{"name": "a", "customInstructions": "x" * 16385}]}, "agents.0.customInstructions"),
         ({"stages": [{"name": "a", "agent": "A", "timeoutSeconds": 86401}]}, "stages.0.timeoutSeconds"),
         ({"stages": [{"name": "a", "agent": "A", "tools": {"deny": [""]}}]}, "stages.0.tools.deny.0"),
+        ({"stages": [{"name": "a", "agent": "A", "tools": {"deny": ["pods_log"]}}]}, "stages.0.tools.deny.0"),
     ],
 )
 def test_a_chain_that_the_schema_would_refuse_is_refused_here_too(change: dict[str, Any], place: str) -> None:

@@ -231,6 +231,8 @@ BROKE = stage("look", "Failed", "no model")
 BEGUN = ("Started", "chain pod-crash with 3 stages", STARTED, False)
 FAILED = ("StageFailed", "stage look: no model", STAGE_ENDED, True)
 LOST = ("Failed", "3 stages", ENDED, True)
+BLIND = stage("look", "Completed", "no tools")
+LACKED = ("ToolsUnavailable", "stage look: no tools", STAGE_ENDED, True)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +243,7 @@ LOST = ("Failed", "3 stages", ENDED, True)
         (replace(RUNNING, stages=(BROKE, THINKS)), [BEGUN, FAILED]),
         (end("Failed", replace(BROKE, outcome="TimedOut"), stage("tell", "Skipped", "skipped")), [BEGUN, FAILED, LOST]),
         (end("Completed", LOOKED), [BEGUN, ("Completed", "3 stages", ENDED, False)]),
+        (end("Completed", BLIND), [BEGUN, LACKED, ("Completed", "3 stages", ENDED, False)]),
         (end("CompletedWithErrors", BROKE), [BEGUN, FAILED, ("Completed", "3 stages", ENDED, False)]),
         (end("Failed", BROKE, message="why"), [BEGUN, FAILED, ("Failed", "why", ENDED, True)]),
         (end("Cancelled", message="why"), [BEGUN, ("Cancelled", "why", ENDED, True)]),

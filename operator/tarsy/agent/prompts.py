@@ -6,7 +6,6 @@ The order is the founding documents' (general, MCP servers, agent), so that the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 from tarsy.config import resolve
 from tarsy.transcript import messages, record
@@ -37,18 +36,17 @@ def opening(
     stage: str,
     agent: resolve.ResolvedAgent,
     earlier: str,
-    problems: Sequence[str],
 ) -> tuple[messages.Message, ...]:
     """The first two messages of an execution.
 
-    `earlier` is what earlier stages found, formatted, or ""; `problems` are tools that cannot be used now.
+    `earlier` is what earlier stages found, formatted, or "".
     """
     system = [GENERAL.format(agent=agent.name, stage=stage, chain=subject.chain_name)]
     system += [f"## Instructions for {server}\n\n{text}" for server, text in agent.server_instructions]
     if agent.custom_instructions:
         system.append(f"## Your instructions\n\n{agent.custom_instructions}")
-    if problems:
-        system.append("## Not available now\n\n" + "\n".join(f"- {problem}" for problem in problems))
+    if agent.problems:
+        system.append("## Not available now\n\n" + "\n".join(f"- {problem}" for problem in agent.problems))
     task = [
         "\n".join(
             [

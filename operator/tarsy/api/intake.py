@@ -58,6 +58,8 @@ class Queued(BaseModel):
 
     alert_id: str
     """The object's uid."""
+    investigation: str
+    """namespace/name."""
     status: Literal["queued"] = "queued"
     message: str = "Alert queued for processing"
 
@@ -131,7 +133,8 @@ class Intake:
             raise problems.Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY, "Idempotency-Key: it was used for another alert; give each its own"
             )
-        return Queued(alert_id=created.found.metadata.uid)
+        made = created.found.metadata
+        return Queued(alert_id=made.uid, investigation=self._named(made.name))
 
     async def room(self) -> int:
         """How many more investigations may be queued, at least one; a Problem where there is no room."""
@@ -160,7 +163,8 @@ class Intake:
             return Outcome(alertname=alertname, outcome="repeated", investigation=self._named(repeated.name))
         try:
             known = await news.known_chains()
-            alert_type, verdict = self._verdict(manifest.alert_type(alert, self.settings), known)
+            own_type = manifest.alert_type(alert, self.settings)
+            alert_type, verdict = self._verdict(own_type, known)
             draft = await asyncio.to_thread(
                 manifest.of_alertmanager,
                 alert,
@@ -179,6 +183,7 @@ class Intake:
             alertname=alertname,
             outcome="repeated" if created.existed else "created",
             investigation=self._named(created.found.metadata.name),
+            reason="" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'",
         )
 
     async def _create(self, draft: manifest.Draft, verdict: chains.AgentChain | work.Refusal) -> objects.Created:

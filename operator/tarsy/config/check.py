@@ -75,6 +75,11 @@ class Judge:
             message = (
                 f"No chain found for alert type '{alert_type}'. Available alert types: {', '.join(types) or 'none'}"
             )
+            if rejected := next((chain for chain in candidates if alert_type in chain.spec.alert_types), None):
+                why = judgements[rejected.metadata.uid].problem
+                message += (
+                    f". Chain '{rejected.metadata.name}' has it and is not accepted: {why.message if why else ''}"
+                )
             raise UnservedError(Problem(reason="ChainNotFound", message=message))
         return _ready(taker, judgements)
 

@@ -51,7 +51,7 @@ def _url(value: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise ValueError("not a URL: write one with http or https, such as http://127.0.0.1:8080/mcp")
+        raise ValueError("not a URL: write one with http or https, such as http://127.0.0.1:8080")
     return value
 
 
@@ -61,10 +61,31 @@ URL = Annotated[str, AfterValidator(_url)]
 Word = Annotated[str, Field(min_length=1)]
 
 
+def _variable(value: str) -> str:
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
+        # Never what it is: a key that was written here by mistake would stand in logs and in conditions of chains.
+        raise ValueError(
+            "not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here"
+        )
+    return value
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+"""The name of an environment variable, in capitals: few keys look like that."""
+
+
 class Part(BaseModel):
     """A part of the file: snake case, unknown keys refused, defaults checked like values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: object) -> object:
+        unknown = [str(key) for key in data if key not in cls.model_fields] if isinstance(data, dict) else []
+        if unknown:
+            raise ValueError(f"unknown: {', '.join(unknown)}. Available: {', '.join(cls.model_fields)}")
+        return data
 
 
 class GoogleProvider(Part):
@@ -73,7 +94,7 @@ class GoogleProvider(Part):
     type: Literal["google"]
     model: Word
     """The model's name, such as gemini-2.5-flash."""
-    api_key_env: Word = "GOOGLE_API_KEY"
+    api_key_env: Variable = "GOOGLE_API_KEY"
     """The environment variable that holds the key."""
     api_key_file: Path | None = None
     """A file that holds the key, such as a mounted Secret; it goes before `api_key_env`."""

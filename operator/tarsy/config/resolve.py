@@ -30,6 +30,8 @@ class ResolvedAgent:
     custom_instructions: str
     server_instructions: tuple[tuple[str, str], ...]
     """(server, instructions) of those servers that have any."""
+    problems: tuple[str, ...] = ()
+    """What it lacks, one sentence each: servers that could not be reached when it started."""
 
 
 def agent_for(

@@ -146,6 +146,9 @@ def events_of(found: history.Summary) -> Iterator[objects.Event]:
         if stage.outcome in ("Failed", "TimedOut") and stage.ended_at:
             message = f"stage {stage.name}: {stage.message}"
             yield objects.Event(reason="StageFailed", message=message, at=stage.ended_at, warning=True)
+        elif stage.outcome == "Completed" and stage.message and stage.ended_at:
+            message = f"stage {stage.name}: {stage.message}"
+            yield objects.Event(reason="ToolsUnavailable", message=message, at=stage.ended_at, warning=True)
     if found.ended_at and found.ending:
         reason = "Completed" if found.ending == "CompletedWithErrors" else found.ending
         yield objects.Event(

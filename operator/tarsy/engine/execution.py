@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from tarsy.agent import loop, prompts
 from tarsy.config import resolve
@@ -64,8 +65,9 @@ async def _run_within(work: loop.Loop, *, seconds: float | None) -> entries.Exec
 
 def _start(name: str, stage: chain.Stage, *, kit: ports.Kit, journal: ports.Journal) -> entries.ExecutionStarted:
     subject = journal.record.subject
-    agent = resolve.agent_for(kit.platform, chain_name=subject.chain_name, chain=subject.chain, stage=stage)
-    toolbox = kit.toolbox(agent.servers)
+    resolved = resolve.agent_for(kit.platform, chain_name=subject.chain_name, chain=subject.chain, stage=stage)
+    toolbox = kit.toolbox(resolved.servers)
+    agent = replace(resolved, problems=tuple(toolbox.problems))
     return entries.ExecutionStarted(
         stage=stage.name,
         execution=name,
@@ -76,6 +78,5 @@ def _start(name: str, stage: chain.Stage, *, kit: ports.Kit, journal: ports.Jour
             stage=stage.name,
             agent=agent,
             earlier=handover.earlier_stages(journal.record),
-            problems=toolbox.problems,
         ),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tarsy.config import resolve
 from tarsy.engine import execution
 from tarsy.resources import chain
-from tarsy.transcript import entries, ports
+from tarsy.transcript import entries, ports, record
 
 
 async def run(stage: chain.Stage, *, kit: ports.Kit, journal: ports.Journal) -> entries.StageEnded:
@@ -21,6 +23,7 @@ async def run(stage: chain.Stage, *, kit: ports.Kit, journal: ports.Journal) -> 
         outcome, message = "Failed", str(error)
     else:
         outcome, message = work.outcome, "" if work.outcome == "Completed" else work.text
+        message = "; ".join(filter(None, [message, *_lacks(journal.record.stages[stage.name])]))
     ended = entries.StageEnded(stage=stage.name, outcome=outcome, message=message)
     await journal.commit(ended)
     return ended
@@ -34,6 +37,13 @@ async def skip(stage: chain.Stage, *, after: entries.StageEnded, journal: ports.
     ended = journal.record.stages[stage.name].ended
     assert ended  # noqa: S101 - what was skipped has ended
     return ended
+
+
+def _lacks(so_far: record.Stage) -> Iterable[str]:
+    """What its agents lacked from their start: a stage that could not look at anything must not pass for a good one."""
+    return dict.fromkeys(
+        problem for execution in so_far.executions.values() for problem in execution.started.agent.problems
+    )
 
 
 def failure(end: entries.StageEnded) -> str:

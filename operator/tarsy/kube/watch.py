@@ -114,15 +114,17 @@ class Watcher:
 
     async def _kinds_are_served(self) -> None:
         """Wait for our kinds: kopf looks for them once, when it starts, and would never watch what was not there."""
-        missing = f"the API server does not serve {base.API_VERSION}: apply crds/"
+        told = ""
         while True:
             try:
                 if await objects.are_served(self._cluster, self._callbacks):
                     return
+                why = f"the API server does not serve {base.API_VERSION}: apply crds/"
             except (client.ClusterDownError, objects.RefusedError) as error:
-                log.warning("not watching yet: %s", error, extra={"action": "watch_waits"})
-            else:
-                log.warning("not watching yet: %s", missing, extra={"action": "watch_waits"})
+                why = str(error)
+            if why != told:  # said once, not with each of many attempts
+                log.warning("not watching yet: %s", why, extra={"action": "watch_waits"})
+            told = why
             await asyncio.sleep(RETRY_SECONDS)
 
     def cut_for(self) -> float:

@@ -17,7 +17,9 @@ IterationStrategy = Literal["native-thinking"]
 Iterations = Annotated[int, Field(ge=1, le=100)]
 Servers = Annotated[list[base.Reference], Field(max_length=20)]
 FailurePolicy = Literal["Continue", "Stop"]
-ToolPatterns = Annotated[list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=50)]
+# A tool's name has a dot: what has neither that nor a wildcard, such as a bare `pods_log`, could never match.
+ToolPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"[.*?\[]")]
+ToolPatterns = Annotated[list[ToolPattern], Field(max_length=50)]
 
 
 class Agent(base.Model):

@@ -34,7 +34,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One investigation in numbers, as of `seq`; `now` is the database's time when it was read."""
+    """One investigation in numbers, as of `seq`."""
 
     id: UUID
     seq: int
@@ -193,7 +193,7 @@ _STAGES = text("""
      WHERE call.investigation = stages.investigation AND call.stage = stages.name) AS iterations,
     (SELECT count(*) FROM tool_interactions AS call
      WHERE call.investigation = stages.investigation AND call.stage = stages.name) AS tool_calls,
-    (SELECT coalesce(sum(total_tokens), 0) FROM llm_interactions AS call
+    (SELECT CAST(coalesce(sum(total_tokens), 0) AS bigint) FROM llm_interactions AS call
      WHERE call.investigation = stages.investigation AND call.stage = stages.name) AS tokens
   FROM stages WHERE investigation = :id ORDER BY position
 """)

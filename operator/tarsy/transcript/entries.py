@@ -112,7 +112,7 @@ class ExecutionEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class StageEnded:
-    """A stage is done; `message` says why it failed, or why it was skipped."""
+    """A stage is done; `message` says why it failed or was skipped, and what it lacked."""
 
     stage: str
     outcome: StageOutcome
