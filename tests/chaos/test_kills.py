@@ -13,10 +13,11 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
+from support import manifests
 from tarsy_dev import keys, mcp_server, model
 
 if TYPE_CHECKING:
@@ -27,15 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 LEASE = timedelta(seconds=3)
 KILLS = 40
 STAGES = ("collect", "analysis")
-CHAIN = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AgentChain",
-    "metadata": {"name": "kubernetes"},
-    "spec": {
-        "alertTypes": ["kubernetes"],
-        "stages": [{"name": name, "agent": "KubernetesAgent"} for name in STAGES],
-    },
-}
+CHAIN = manifests.chain(stages=[manifests.stage(name) for name in STAGES])
 FAILPOINTS = (
     "journal.commit.before",
     "journal.commit.after",
@@ -53,21 +46,6 @@ def investigate(turn: model.Turn) -> model.Answer:
     }.get(turn.iteration, [])
     text = "" if calls else f"Findings of {turn.key.stage}."
     return model.Answer(thoughts="Hm.", text=text, calls=model.keyed(turn, calls), delay=0.15)
-
-
-def an_investigation(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "tarsy.dev/v1alpha1",
-        "kind": "AlertInvestigation",
-        "metadata": {"name": name},
-        "spec": {"alertType": "kubernetes", "alertData": f"{name} restarts every minute"},
-    }
-
-
-async def begin(operator: Operator, *names: str) -> None:
-    await operator.kubectl("apply", "-f", "-", manifest=CHAIN)
-    for name in names:
-        await operator.kubectl("create", "-f", "-", manifest=an_investigation(name))
 
 
 async def rows(operator: Operator, query: str) -> list[asyncpg.Record]:
@@ -153,7 +131,7 @@ async def test_an_operator_that_dies_at_a_failpoint_is_followed_by_one_that_goes
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, *, failpoint: str, hit: int
 ) -> None:
     llm.script = investigate
-    await begin(operator, "web-crash")
+    await operator.apply(CHAIN, manifests.investigation())
     first = await operator.start(lease=LEASE, env={"TARSY_FAILPOINTS": f"{failpoint}=exit@{hit}"})
     await first.ended()
     await operator.start(lease=LEASE)
@@ -168,9 +146,9 @@ async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_
     names = [f"crash-{number:02}" for number in range(KILLS)]
     chance = random.Random(20261121)  # noqa: S311 - the same kills each time
     running: list[Process] = [await operator.start(lease=LEASE), await operator.start(lease=LEASE)]
-    await begin(operator)
+    await operator.apply(CHAIN)
     for name in names:
-        await operator.kubectl("create", "-f", "-", manifest=an_investigation(name))
+        await operator.apply(manifests.investigation(name))
         await llm.wait_for(functools.partial(_asked_about, f"{operator.namespace}/{name}"), timeout=30)
         await asyncio.sleep(chance.uniform(0, 1.0))  # not for the test's sake: where in the run the kill falls
         victim = chance.randrange(2)
@@ -185,7 +163,7 @@ async def test_an_operator_that_was_stopped_for_three_leases_writes_and_sends_no
 ) -> None:
     llm.script = investigate
     first = await operator.start(lease=LEASE)
-    await begin(operator, "web-crash")
+    await operator.apply(CHAIN, manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) >= 2, timeout=30)
     first.send(signal.SIGSTOP)
     second = await operator.start(lease=LEASE)

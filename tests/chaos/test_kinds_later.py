@@ -8,25 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import manifests
 from tarsy_dev import controlplane, model, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
-CHAIN = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AgentChain",
-    "metadata": {"name": "kubernetes"},
-    "spec": {"alertTypes": ["kubernetes"], "stages": [{"name": "analysis", "agent": "KubernetesAgent"}]},
-}
-INVESTIGATION = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AlertInvestigation",
-    "metadata": {"name": "web-crash"},
-    "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts every minute"},
-}
 
 
 @pytest.fixture
@@ -54,8 +42,7 @@ async def test_an_operator_waits_for_its_kinds_and_works_once_they_are_there(
 
     await operator.kubectl("apply", "--server-side", "-f", str(tools.ROOT / "crds"))
     await operator.kubectl("wait", "--for=condition=Established", "-f", str(tools.ROOT / "crds"))
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
-    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    await operator.apply(manifests.chain(), manifests.investigation())
     found = await operator.finished("web-crash")
     assert found["web-crash"]["status"]["phase"] == "Completed"
     assert (await process.request("GET", "/readyz", token=""))[0] == 200

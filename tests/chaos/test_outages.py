@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 import uuid
 from collections import Counter
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import manifests
 from tarsy_dev import mcp_server, model, proxy
 from tarsy_dev import postgres as launcher
 
@@ -30,37 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 LEASE = timedelta(seconds=3)
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 STAGES = ("collect", "analysis")
-CHAIN = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AgentChain",
-    "metadata": {"name": "kubernetes"},
-    "spec": {
-        "alertTypes": ["kubernetes"],
-        "stages": [{"name": name, "agent": "KubernetesAgent"} for name in STAGES],
-    },
-}
-
-
-def an_investigation(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "tarsy.dev/v1alpha1",
-        "kind": "AlertInvestigation",
-        "metadata": {"name": name},
-        "spec": {"alertType": "kubernetes", "alertData": f"{name} restarts every minute"},
-    }
-
-
-def notification() -> bytes:
-    alert = {
-        "status": "firing",
-        "labels": {"alertname": "KubePodCrashLooping", "namespace": "shop"},
-        "annotations": {},
-        "startsAt": "2026-11-21T20:26:18.109994018Z",
-        "endsAt": "0001-01-01T00:00:00Z",
-        "generatorURL": "",
-        "fingerprint": "6eb8c03418906421",
-    }
-    return json.dumps({"version": "4", "receiver": "hook", "status": "firing", "alerts": [alert]}).encode()
+CHAIN = manifests.chain(stages=[manifests.stage(name) for name in STAGES])
 
 
 class Held:
@@ -129,7 +99,7 @@ async def reads(process: Process, *missing: str) -> None:
 
 async def alert(process: Process) -> tuple[int, str]:
     """Post the notification; the status, and the problem where it is one."""
-    status, answer = await process.request("POST", WEBHOOK, body=notification())
+    status, answer = await process.request("POST", WEBHOOK, body=manifests.notification())
     return status, answer.get("detail", "")
 
 
@@ -152,10 +122,10 @@ async def test_without_the_api_server_runs_go_on_alerts_are_refused_and_afterwar
     component: str, operator: Operator, plane: ControlPlane, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     llm.script = script = Held()
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.apply(CHAIN)
     process = await operator.start()
     await reads(process)
-    await operator.kubectl("create", "-f", "-", manifest=an_investigation("during"))
+    await operator.apply(manifests.investigation("during"))
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
 
     async with without(plane, component):
@@ -174,7 +144,7 @@ async def test_without_the_api_server_runs_go_on_alerts_are_refused_and_afterwar
 
     await until(taken)
     await reads(process)
-    await operator.kubectl("create", "-f", "-", manifest=an_investigation("after"))
+    await operator.apply(manifests.investigation("after"))
     after = f"{operator.namespace}/after"
     await llm.wait_for(lambda requests: any(one.key.investigation == after for one in requests), timeout=5)
     found = await operator.finished()
@@ -190,12 +160,12 @@ async def test_an_operator_that_starts_without_an_api_server_works_once_there_is
     operator: Operator, plane: ControlPlane, llm: model.Server
 ) -> None:
     llm.script = model.answers("root cause")
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.apply(CHAIN)
     async with without(plane, "kube-apiserver"):
         process = await operator.start()
         await reads(process, "the API server (api, controller)", "the watch (controller)")
     await reads(process)
-    await operator.kubectl("create", "-f", "-", manifest=an_investigation("web-crash"))
+    await operator.apply(manifests.investigation())
     found = await operator.finished("web-crash")
     assert found["web-crash"]["status"]["phase"] == "Completed"
     await process.stop()
@@ -210,10 +180,10 @@ def postgres(tmp_path: Path) -> Iterator[launcher.Server]:
 
 async def begun(operator: Operator, llm: model.Server, **options: Any) -> Process:
     """A process that is ready, with an investigation whose first question waits for its answer."""
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.apply(CHAIN)
     process = await operator.start(**options)
     await reads(process)
-    await operator.kubectl("create", "-f", "-", manifest=an_investigation("web-crash"))
+    await operator.apply(manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
     return process
 

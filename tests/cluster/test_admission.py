@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from support import manifests, queue
 from tarsy.config import check, platform
 from tarsy.controller import investigations, workqueue
 from tarsy.kube import client, watch
-from tarsy.resources import base, investigation
 from tarsy.store import database as databases
-from tarsy.store import history, journal, work
+from tarsy.store import history
 from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
 
@@ -53,44 +52,20 @@ class Kubectl:
 
     def investigate(self, alert_type: str) -> watch.Seen:
         """Make an investigation; what the watch says of it."""
-        manifest = {
-            "apiVersion": base.API_VERSION,
-            "kind": investigation.KIND,
-            "metadata": {"name": "web-crash"},
-            "spec": {"alertType": alert_type, "alertData": "web-0 restarts"},
-        }
+        manifest = manifests.investigation(alertType=alert_type)
         made = json.loads(self("create", "-f", "-", "-o", "json", manifest=manifest))["metadata"]
         return watch.Seen(
             namespace=made["namespace"], name=made["name"], uid=made["uid"], generation=made["generation"]
         )
 
     def chain(self, name: str, *alert_types: str, agent: str = "KubernetesAgent") -> None:
-        spec = {"alertTypes": list(alert_types), "stages": [{"name": "analysis", "agent": agent}]}
-        manifest = {"apiVersion": base.API_VERSION, "kind": "AgentChain", "metadata": {"name": name}, "spec": spec}
+        manifest = manifests.chain(*alert_types, name=name, stages=[manifests.stage("analysis", agent=agent)])
         self("apply", "-f", "-", manifest=manifest)
 
 
 @pytest.fixture
 def kubectl(plane: ControlPlane, namespace: str) -> Kubectl:
     return Kubectl(plane, namespace)
-
-
-async def summary(database: databases.Database, seen: watch.Seen) -> history.Summary:
-    found = await history.summary(database, UUID(seen.uid))
-    assert found is not None
-    return found
-
-
-async def claimed(database: databases.Database) -> journal.PgJournal | None:
-    """The journal of the next that waits, as a worker would open it."""
-
-    async def clear_to_send() -> None:
-        """Of a lease that nobody else wants."""
-
-    claim = await work.claim(database, owner=UUID(int=1), lease=timedelta(seconds=60))
-    if claim is None:
-        return None
-    return await journal.PgJournal.open(database, claim=claim, clear_to_send=clear_to_send)
 
 
 async def test_what_kubectl_made_is_admitted_once_whoever_sees_it(
@@ -103,18 +78,18 @@ async def test_what_kubectl_made_is_admitted_once_whoever_sees_it(
     seen = kubectl.investigate("PodCrash")
     another_replica = reconciler(cluster, database)
     await asyncio.gather(admission.reconcile(key(seen)), another_replica.reconcile(key(seen)))
-    before = await summary(database, seen)
+    before = await queue.summary(database, seen.uid)
     await admission.reconcile(key(seen))
     await reconciler(cluster, database).reconcile(key(seen))
-    assert await summary(database, seen) == before
+    assert await queue.summary(database, seen.uid) == before
     assert (before.state, before.chain_name, before.chain_namespace, before.stage_names) == (
         "queued",
         "pod-crash",
         seen.namespace,
         ("analysis",),
     )
-    assert await claimed(database) is not None
-    assert await claimed(database) is None
+    assert await queue.claim(database) is not None
+    assert await queue.claim(database) is None
 
 
 async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
@@ -126,10 +101,9 @@ async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
     kubectl.chain("pod-crash", "PodCrash", agent="AnotherAgent")
     await admission.reconcile(key(seen))
     kubectl("delete", "chain", "pod-crash")
-    journal = await claimed(database)
-    assert journal is not None
+    journal = await queue.opened(database, await queue.claimed(database))
     assert [stage.agent for stage in journal.record.subject.chain.stages] == ["KubernetesAgent"]
-    assert (await summary(database, seen)).chain_generation == 1
+    assert (await queue.summary(database, seen.uid)).chain_generation == 1
 
 
 async def test_without_a_chain_it_is_refused_after_the_grace_with_the_types_there_are(
@@ -148,10 +122,10 @@ async def test_without_a_chain_it_is_refused_after_the_grace_with_the_types_ther
 
     monkeypatch.setattr(investigations, "CHAIN_GRACE", 0.0)
     await admission.reconcile(key(seen))
-    refused = await summary(database, seen)
+    refused = await queue.summary(database, seen.uid)
     assert (refused.state, refused.ending, refused.reason) == ("ended", "Failed", "ChainNotFound")
     assert refused.message == "No chain found for alert type 'X'. Available alert types: a, b, c"
-    assert await claimed(database) is None
+    assert await queue.claim(database) is None
 
 
 async def test_a_chain_that_comes_within_the_grace_is_found(
@@ -162,7 +136,7 @@ async def test_a_chain_that_comes_within_the_grace_is_found(
         await admission.reconcile(key(seen))
     kubectl.chain("pod-crash", "PodCrash")
     await admission.reconcile(key(seen))
-    assert (await summary(database, seen)).chain_name == "pod-crash"
+    assert (await queue.summary(database, seen.uid)).chain_name == "pod-crash"
 
 
 async def test_an_object_that_is_gone_or_another_one_by_now_is_left_alone(
@@ -177,7 +151,7 @@ async def test_an_object_that_is_gone_or_another_one_by_now_is_left_alone(
     for left_alone in (first, second):
         assert await history.summary(database, UUID(left_alone.uid)) is None
     await admission.reconcile(key(second))
-    assert (await summary(database, second)).name == "web-crash"
+    assert (await queue.summary(database, second.uid)).name == "web-crash"
 
 
 @pytest.fixture
@@ -212,4 +186,4 @@ async def test_while_cluster_or_database_is_away_nothing_is_lost_and_nothing_is_
     await no_database.close()
     assert await history.summary(database, UUID(seen.uid)) is None
     await admission.reconcile(key(seen))
-    assert (await summary(database, seen)).state == "queued"
+    assert (await queue.summary(database, seen.uid)).state == "queued"

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
+from support import manifests
 from tarsy.config import check, platform
 from tarsy.controller import chains, workqueue
 from tarsy.kube import client
-from tarsy.resources import base
 from tarsy.store import database as databases
 from tarsy_dev.controlplane import ControlPlane
 
@@ -33,8 +33,7 @@ def reconciler(
 async def test_two_replicas_that_judge_differently_do_not_correct_each_other(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
-    spec = {"alertTypes": ["kubernetes"], "stages": [{"name": "analysis", "agent": "Only"}]}
-    made = {"apiVersion": base.API_VERSION, "kind": "AgentChain", "metadata": {"name": "pod-crash"}, "spec": spec}
+    made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
     plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
     first = reconciler(cluster, database, owner=1, agents=("Only",))
     second = reconciler(cluster, database, owner=2, agents=())

@@ -7,13 +7,15 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
 
 import pytest
+from support import manifests
 from tarsy.config import check, platform
 from tarsy.controller import duties, investigations
 from tarsy.kube import client
-from tarsy.resources import base, investigation
+from tarsy.resources import investigation
 from tarsy.store import database as databases
 from tarsy.store import duties as leases
 from tarsy.store import history
@@ -37,16 +39,15 @@ class World:
         )
         self.duties = duties.Duties(cluster=cluster, database=database, reconciler=self.reconciler, owner=UUID(int=1))
 
-    def create(self, kind: str, name: str, spec: dict[str, object]) -> str:
+    def create(self, manifest: dict[str, Any]) -> str:
         """Create an object; its uid."""
-        manifest = {"apiVersion": base.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
         made = self._plane.kubectl(
             "create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=self._namespace
         )
         return str(json.loads(made)["metadata"]["uid"])
 
     def investigate(self, name: str) -> str:
-        return self.create(investigation.KIND, name, {"alertType": "kubernetes", "alertData": "web-0 restarts"})
+        return self.create(manifests.investigation(name))
 
     def delete(self, name: str) -> None:
         self._plane.kubectl("delete", "inv", name, namespace=self._namespace)
@@ -65,11 +66,7 @@ class World:
 @pytest.fixture
 async def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> AsyncIterator[World]:
     world = World(plane, cluster, database)
-    world.create(
-        "AgentChain",
-        "pod-crash",
-        {"alertTypes": ["kubernetes"], "stages": [{"name": "analysis", "agent": "KubernetesAgent"}]},
-    )
+    world.create(manifests.chain())
     reconciling = asyncio.create_task(world.reconciler.run())
     yield world
     reconciling.cancel()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import manifests
 from tarsy.kube import client, objects
 from tarsy.resources import base, investigation
 from tarsy_dev import children, proxy
@@ -18,12 +19,8 @@ NOW = datetime(2026, 11, 22, 0, 14, 47, 535061, tzinfo=UTC)
 
 
 def manifest(namespace: str, **spec: str) -> dict[str, Any]:
-    return {
-        "apiVersion": base.API_VERSION,
-        "kind": investigation.KIND,
-        "metadata": {"name": "web-crash", "namespace": namespace},
-        "spec": {"alertType": "kubernetes", "alertData": "wéb-0 restarts <&>\n🚨", **spec},
-    }
+    alert = {"alertData": "wéb-0 restarts <&>\n🚨"}
+    return manifests.investigation(namespace=namespace, **alert | spec)
 
 
 def a_status(sequence: int, *, finished: bool = False) -> investigation.Status:
@@ -153,11 +150,11 @@ async def test_a_status_against_the_schema_is_a_refusal_and_not_taken_for_anothe
 
 async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: client.Cluster) -> None:
     assert await objects.list_chains(cluster, namespace=cluster.namespace) == []
-    spec = {
+    spec: dict[str, Any] = {
         "alertTypes": ["PodCrash"],
-        "stages": [{"name": "analysis", "agent": "KubernetesAgent", "mcpServers": [], "maxIterations": 3}],
+        "stages": [manifests.stage("analysis", mcpServers=[], maxIterations=3)],
     }
-    chain = {"apiVersion": base.API_VERSION, "kind": "AgentChain", "metadata": {"name": "pod-crash"}, "spec": spec}
+    chain = manifests.chain(**spec)
     plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.namespace)
     (found,) = await objects.list_chains(cluster, namespace=cluster.namespace)
     assert found.spec.model_dump(by_alias=True, exclude_none=True) == spec
@@ -168,18 +165,13 @@ async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: clien
 async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
     plane: ControlPlane, cluster: client.Cluster
 ) -> None:
-    stages = [{"name": "analysis", "agent": "KubernetesAgent"}]
-    for kind, spec in (
-        ("AgentChain", {"alertTypes": ["a\x00"], "stages": stages}),
-        (
-            "AlertInvestigation",
-            {"alertType": "a\x00", "alertData": "x", "fingerprint": "\x00", "labels": {"\x00": "y"}},
-        ),
+    for made in (
+        manifests.chain("a\x00"),
+        manifests.investigation(alertType="a\x00", fingerprint="\x00", labels={"\x00": "y"}),
     ):
-        made = {"apiVersion": base.API_VERSION, "kind": kind, "metadata": {"name": "nul"}, "spec": spec}
         plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
     (chain,) = await objects.list_chains(cluster, namespace=cluster.namespace)
-    found = await objects.get_investigation(cluster, namespace=cluster.namespace, name="nul")
+    found = await objects.get_investigation(cluster, namespace=cluster.namespace, name="web-crash")
     assert found is not None
     assert chain.spec.alert_types == [found.spec.alert_type] == ["a\ufffd"]
     assert (found.spec.fingerprint, found.spec.labels) == ("\ufffd", {"\ufffd": "y"})

@@ -5,31 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
+from support import manifests, queue
 from tarsy.config import resolve
 from tarsy.controller import projector
 from tarsy.kube import client, objects
-from tarsy.resources import base, chain, investigation
+from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import history, journal, work
+from tarsy.store import history, work
 from tarsy.transcript import entries, messages
-from tarsy.worker import lease
 from tarsy_dev.controlplane import ControlPlane
 
-LEASE = timedelta(seconds=60)
-CHAIN = chain.AgentChain(
-    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
-    spec=chain.Spec(
-        alert_types=["kubernetes"],
-        stages=[chain.Stage(name=name, agent="KubernetesAgent") for name in ("collect", "analysis")],
-    ),
-)
+CHAIN = queue.chain(stages=[manifests.stage("collect"), manifests.stage("analysis")])
 CALL = entries.ModelCall(
     provider="google-default",
     model="gemini-2.5-flash",
@@ -52,19 +42,8 @@ async def projecting(cluster: client.Cluster, database: databases.Database) -> A
 
 
 async def create(cluster: client.Cluster, name: str = "web-crash") -> investigation.AlertInvestigation:
-    manifest = {
-        "apiVersion": base.API_VERSION,
-        "kind": investigation.KIND,
-        "metadata": {"name": name, "namespace": cluster.namespace},
-        "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts"},
-    }
+    manifest = manifests.investigation(name, namespace=cluster.namespace)
     return (await objects.create_investigation(cluster, manifest)).found
-
-
-async def summary(database: databases.Database, subject: investigation.AlertInvestigation) -> history.Summary:
-    found = await history.summary(database, UUID(subject.metadata.uid))
-    assert found is not None
-    return found
 
 
 async def projected(database: databases.Database) -> None:
@@ -72,13 +51,6 @@ async def projected(database: databases.Database) -> None:
     async with asyncio.timeout(20):
         while await work.unprojected(database, limit=1):
             pass
-
-
-async def claimed(database: databases.Database) -> journal.PgJournal:
-    claim = await work.claim(database, owner=UUID(int=1), lease=LEASE)
-    assert claim is not None
-    held = lease.Lease(claim, certain_until=math.inf)
-    return await journal.PgJournal.open(database, claim=claim, clear_to_send=held.clear_to_send)
 
 
 def shown(plane: ControlPlane, subject: investigation.AlertInvestigation) -> Any:
@@ -161,16 +133,16 @@ async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
             running.hint()
             await projected(database)
             status = await asyncio.to_thread(shown, plane, subject)
-            assert status == on_the_wire(await summary(database, subject))
+            assert status == on_the_wire(await queue.summary(database, subject.metadata.uid))
             return status
 
-        await work.admit(database, subject, CHAIN, mask=str)
+        await queue.admit(database, subject, verdict=CHAIN)
         status = await now()
         assert (status["phase"], status["progress"], status["attempts"]) == ("Queued", "0/2", 0)
         assert [stage["phase"] for stage in status["stages"]] == ["Pending", "Pending"]
         assert conditions(status) == {"Accepted": ("True", "Admitted"), "Reconciling": ("True", "Queued")}
 
-        writing = await claimed(database)
+        writing = await queue.opened(database, await queue.claimed(database))
         first, *middle, last = story()
         await writing.commit(first)
         status = await now()
@@ -205,11 +177,11 @@ async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
-    await work.admit(database, subject, REFUSAL, mask=str)
+    await queue.admit(database, subject, verdict=REFUSAL)
     async with projecting(cluster, database):
         await projected(database)
     status = shown(plane, subject)
-    assert status == on_the_wire(await summary(database, subject))
+    assert status == on_the_wire(await queue.summary(database, subject.metadata.uid))
     assert status["phase"] == "Failed"
     assert status["message"] == REFUSAL.message
     assert conditions(status) == {
@@ -228,8 +200,8 @@ async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
-    await work.admit(database, subject, CHAIN, mask=str)
-    writing = await claimed(database)
+    await queue.admit(database, subject, verdict=CHAIN)
+    writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(story()[0])
     await writing.commit(entries.InvestigationEnded(ending="Failed", reason="AttemptsExhausted", message="given up"))
     async with projecting(cluster, database):
@@ -245,7 +217,7 @@ async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_t
 ) -> None:
     deleted, replaced = await create(cluster, "deleted"), await create(cluster, "replaced")
     for subject in (deleted, replaced):
-        await work.admit(database, subject, CHAIN, mask=str)
+        await queue.admit(database, subject, verdict=CHAIN)
         plane.kubectl("delete", "inv", subject.metadata.name, namespace=cluster.namespace)
     replacement = await create(cluster, "replaced")
     async with projecting(cluster, database):
@@ -257,12 +229,12 @@ async def test_replicas_that_project_at_once_leave_the_newest_status(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
-    await work.admit(database, subject, CHAIN, mask=str)
-    writing = await claimed(database)
+    await queue.admit(database, subject, verdict=CHAIN)
+    writing = await queue.opened(database, await queue.claimed(database))
     async with projecting(cluster, database) as one, projecting(cluster, database) as two:
         for entry in story():
             await writing.commit(entry)
             one.hint()
             two.hint()
         await projected(database)
-    assert shown(plane, subject) == on_the_wire(await summary(database, subject))
+    assert shown(plane, subject) == on_the_wire(await queue.summary(database, subject.metadata.uid))

@@ -16,21 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import manifests
 from tarsy.kube import client, watch
-from tarsy.resources import base, investigation
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
 
 
 def create(plane: ControlPlane, namespace: str, name: str) -> Any:
     """Create an investigation with kubectl; the object as the API server has it."""
-    manifest = {
-        "apiVersion": base.API_VERSION,
-        "kind": investigation.KIND,
-        "metadata": {"name": name},
-        "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts"},
-    }
-    return json.loads(plane.kubectl("create", "-f", "-", "-o", "json", input=json.dumps(manifest), namespace=namespace))
+    manifest = json.dumps(manifests.investigation(name))
+    return json.loads(plane.kubectl("create", "-f", "-", "-o", "json", input=manifest, namespace=namespace))
 
 
 class Seen:

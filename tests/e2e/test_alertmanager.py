@@ -12,22 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from support import operators
+from support import manifests, operators
 from tarsy_dev import children, model
 
 if TYPE_CHECKING:
     from support.operators import Operator
 
 PROGRAM = shutil.which("prometheus-alertmanager")
-CHAIN = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AgentChain",
-    "metadata": {"name": "pod-crash"},
-    "spec": {
-        "alertTypes": ["KubePodCrashLooping"],
-        "stages": [{"name": "analysis", "agent": "KubernetesAgent"}],
-    },
-}
 
 
 def configuration(url: str) -> str:
@@ -66,7 +57,7 @@ async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is
 ) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
-    await operator.kubectl("apply", "-f", "-", manifest=CHAIN)
+    await operator.apply(manifests.chain("KubePodCrashLooping"))
     (tmp_path / "alertmanager.yml").write_text(configuration(process.url))
     (port,) = children.free_ports(1)
     alertmanager = children.start(

@@ -7,34 +7,11 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from support import manifests
 from tarsy_dev import mcp_server, model
 
 if TYPE_CHECKING:
     from support.operators import Operator
-
-
-def chain(name: str = "kubernetes", alert_type: str = "kubernetes", **spec: Any) -> dict[str, Any]:
-    stages = [{"name": name, "agent": "KubernetesAgent"}]
-    return {
-        "apiVersion": "tarsy.dev/v1alpha1",
-        "kind": "AgentChain",
-        "metadata": {"name": name},
-        "spec": {"alertTypes": [alert_type], "stages": stages} | spec,
-    }
-
-
-def investigation(name: str = "web-crash", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "tarsy.dev/v1alpha1",
-        "kind": "AlertInvestigation",
-        "metadata": {"name": name},
-        "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts"} | spec,
-    }
-
-
-async def apply(operator: Operator, *manifests: dict[str, Any]) -> None:
-    for manifest in manifests:
-        await operator.kubectl("apply", "-f", "-", manifest=manifest)
 
 
 async def patch(operator: Operator, name: str, **spec: Any) -> None:
@@ -63,7 +40,7 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
 
     llm.script = script
     process = await operator.start()
-    await apply(operator, chain(), investigation())
+    await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
     await patch(operator, "web-crash", suspend=True)
     await status(operator, "web-crash", lambda found: found["observedGeneration"] == 2)
@@ -83,7 +60,7 @@ async def test_what_is_suspended_in_the_queue_is_never_sent_and_can_be_cancelled
     operator: Operator, llm: model.Server
 ) -> None:
     await operator.start()
-    await apply(operator, chain(), investigation(suspend=True))
+    await operator.apply(manifests.chain(), manifests.investigation(suspend=True))
     await status(operator, "web-crash", lambda found: found.get("phase") == "Suspended")
     await patch(operator, "web-crash", cancel=True)
     ((_, found),) = (await operator.finished()).items()
@@ -94,8 +71,9 @@ async def test_what_is_suspended_in_the_queue_is_never_sent_and_can_be_cancelled
 async def test_a_chain_may_be_chosen_by_name(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     await operator.start()
-    await apply(operator, chain(), chain("special", "something else"))
-    await apply(operator, investigation("by-name", chainRef={"name": "special"}), investigation("by-type"))
+    await operator.apply(manifests.chain(), manifests.chain("something else", name="special"))
+    await operator.apply(manifests.investigation("by-name", chainRef={"name": "special"}))
+    await operator.apply(manifests.investigation("by-type"))
     found = await operator.finished()
     assert {name: one["status"]["chain"]["name"] for name, one in found.items()} == {
         "by-name": "special",
@@ -108,8 +86,10 @@ async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_tra
 ) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
-    await apply(operator, chain(ttlSecondsAfterFinished=0), investigation("kept", ttlSecondsAfterFinished=3600))
-    await apply(operator, investigation("brief"))
+    await operator.apply(manifests.chain(ttlSecondsAfterFinished=0))
+    await operator.apply(
+        manifests.investigation("kept", ttlSecondsAfterFinished=3600), manifests.investigation("brief")
+    )
     uid = json.loads(await operator.kubectl("get", "inv", "brief", "-o", "json"))["metadata"]["uid"]
     await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=30s")
     kept = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
@@ -120,21 +100,12 @@ async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_tra
 
 
 async def test_its_chain_has_a_run_cancelled_when_its_alert_resolves(operator: Operator, llm: model.Server) -> None:
-    def notification(state: str) -> bytes:
-        alert = {
-            "status": state,
-            "labels": {"alertname": "kubernetes"},
-            "startsAt": "2026-11-21T20:26:18.109Z",
-            "fingerprint": "6eb8c03418906421",
-        }
-        return json.dumps({"version": "4", "receiver": "hook", "alerts": [alert]}).encode()
-
     llm.script = lambda _turn: model.Hang()
     process = await operator.start()
-    await apply(operator, chain(onResolved="Cancel"))
-    await process.request("POST", "/api/v1/webhooks/alertmanager", body=notification("firing"))
+    await operator.apply(manifests.chain(onResolved="Cancel"))
+    await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification("firing"))
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
-    await process.request("POST", "/api/v1/webhooks/alertmanager", body=notification("resolved"))
+    await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification("resolved"))
     ((_, found),) = (await operator.finished()).items()
     assert (found["status"]["phase"], found["status"]["alertStatus"]) == ("Cancelled", "resolved")
     (why,) = {one["reason"] for one in found["status"]["conditions"] if one["type"] == "Cancelled"}

@@ -6,6 +6,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from support import manifests
 from tarsy_dev import model
 
 if TYPE_CHECKING:
@@ -13,22 +14,6 @@ if TYPE_CHECKING:
 
 DEADLINE = 2
 MESSAGE = f"not finished within the {DEADLINE} s of activeDeadlineSeconds"
-CHAIN = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AgentChain",
-    "metadata": {"name": "kubernetes"},
-    "spec": {
-        "alertTypes": ["kubernetes"],
-        "activeDeadlineSeconds": DEADLINE,
-        "stages": [{"name": name, "agent": "KubernetesAgent"} for name in ("collect", "analysis")],
-    },
-}
-INVESTIGATION = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AlertInvestigation",
-    "metadata": {"name": "web-crash"},
-    "spec": {"alertType": "kubernetes", "alertData": "web-0 restarts"},
-}
 
 
 def hang_in_the_second_stage(turn: model.Turn) -> model.Reply:
@@ -40,8 +25,8 @@ async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so
 ) -> None:
     llm.script = hang_in_the_second_stage
     process = await operator.start()
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
-    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    stages = [manifests.stage("collect"), manifests.stage("analysis")]
+    await operator.apply(manifests.chain(activeDeadlineSeconds=DEADLINE, stages=stages), manifests.investigation())
     await operator.kubectl("wait", "inv/web-crash", "--for=condition=Failed", "--timeout=20s")
     found = (await operator.finished("web-crash"))["web-crash"]
     status: dict[str, Any] = found["status"]
@@ -65,7 +50,7 @@ async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so
 
     # The process goes on, and nothing more is sent for what has ended.
     llm.script = model.answers("root cause")
-    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION | {"metadata": {"name": "next"}})
+    await operator.apply(manifests.investigation("next"))
     assert (await operator.finished("next"))["next"]["status"]["phase"] == "Completed"
     assert len(llm.requests) == 4
     await process.stop()

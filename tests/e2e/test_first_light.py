@@ -13,27 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
+from support import manifests
 from tarsy_dev import keys, mcp_server, model
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 WEBHOOK = "/api/v1/webhooks/alertmanager"
-CHAIN = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AgentChain",
-    "metadata": {"name": "kubernetes"},
-    "spec": {
-        "alertTypes": ["kubernetes"],
-        "stages": [{"name": name, "agent": "KubernetesAgent"} for name in ("collect", "analysis")],
-    },
-}
-INVESTIGATION = {
-    "apiVersion": "tarsy.dev/v1alpha1",
-    "kind": "AlertInvestigation",
-    "metadata": {"name": "web-crash"},
-    "spec": {"alertType": "kubernetes", "alertData": "pod web-0 in namespace shop restarts every minute"},
-}
+CHAIN = manifests.chain(stages=[manifests.stage("collect"), manifests.stage("analysis")])
 # As Alertmanager sent it.
 NOTIFICATION = r"""
 {
@@ -201,7 +188,7 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, database_url: str
 ) -> None:
     llm.script = recorder = Recorder(investigate)
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.apply(CHAIN)
     process = await operator.start()
 
     status, problem = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode(), token="guessed")
@@ -302,9 +289,9 @@ async def test_a_killed_operators_run_goes_on_in_the_same_conversation(
         return model.Hang() if first else investigate(turn)
 
     llm.script = script
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.apply(CHAIN)
     process = await operator.start(lease=timedelta(seconds=2))
-    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    await operator.apply(manifests.investigation())
     await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=1))
     await process.kill()
     await operator.start(lease=timedelta(seconds=2))
@@ -334,9 +321,9 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
 
     llm.script = investigate
     toolbox.hold = hold
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.apply(CHAIN)
     process = await operator.start(lease=timedelta(seconds=2))
-    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    await operator.apply(manifests.investigation())
     await toolbox.wait_for(lambda _: of_analysis())
     held = of_analysis()[0].key
     await process.kill()
@@ -362,9 +349,9 @@ async def test_a_stopped_operator_gives_its_run_back_and_another_one_finishes_it
         return model.Hang(after=2) if first else investigate(turn)
 
     llm.script = script
-    await operator.kubectl("create", "-f", "-", manifest=CHAIN)
+    await operator.apply(CHAIN)
     process = await operator.start(lease=lease)
-    await operator.kubectl("create", "-f", "-", manifest=INVESTIGATION)
+    await operator.apply(manifests.investigation())
     await llm.wait_for(lambda _: [request for request in llm.of(stage="analysis", iteration=1) if request.pieces == 2])
     await process.stop()
     assert "action=released" in process.log

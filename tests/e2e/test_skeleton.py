@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+from support import manifests
 from tarsy_dev import mcp_server, model
 
 if TYPE_CHECKING:
@@ -17,43 +18,6 @@ if TYPE_CHECKING:
 
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 ALERTS = "/api/v1/alerts"
-
-
-def chain(*alert_types: str, name: str = "kubernetes", **spec: Any) -> dict[str, Any]:
-    stages = [{"name": "analysis", "agent": "KubernetesAgent"}]
-    return {
-        "apiVersion": "tarsy.dev/v1alpha1",
-        "kind": "AgentChain",
-        "metadata": {"name": name},
-        "spec": {"alertTypes": list(alert_types) or ["kubernetes"], "stages": stages} | spec,
-    }
-
-
-def investigation(name: str = "web-crash", *, data: str = "web-0 restarts") -> dict[str, Any]:
-    return {
-        "apiVersion": "tarsy.dev/v1alpha1",
-        "kind": "AlertInvestigation",
-        "metadata": {"name": name},
-        "spec": {"alertType": "kubernetes", "alertData": data},
-    }
-
-
-def notification(status: str = "firing", *, starts_at: str = "2026-11-21T20:26:18.109994018Z") -> bytes:
-    alert = {
-        "status": status,
-        "labels": {"alertname": "KubePodCrashLooping", "namespace": "shop"},
-        "annotations": {"token": "Authorization: Bearer abcdefghijklmnop0123456789"},
-        "startsAt": starts_at,
-        "endsAt": "0001-01-01T00:00:00Z",
-        "generatorURL": "",
-        "fingerprint": "6eb8c03418906421",
-    }
-    return json.dumps({"version": "4", "receiver": "hook", "status": status, "alerts": [alert], "new": {}}).encode()
-
-
-async def apply(operator: Operator, *manifests: dict[str, Any]) -> None:
-    for manifest in manifests:
-        await operator.kubectl("apply", "-f", "-", manifest=manifest)
 
 
 async def objects(operator: Operator) -> dict[str, Any]:
@@ -75,8 +39,9 @@ async def test_one_notification_ten_times_at_once_is_one_run_and_none_after_its_
 ) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
-    await apply(operator, chain())
-    answers = await asyncio.gather(*(process.request("POST", WEBHOOK, body=notification()) for _ in range(10)))
+    await operator.apply(manifests.chain())
+    body = manifests.notification(annotations={"token": "Authorization: Bearer abcdefghijklmnop0123456789"})
+    answers = await asyncio.gather(*(process.request("POST", WEBHOOK, body=body) for _ in range(10)))
     assert {status for status, _ in answers} == {200}
     outcomes = sorted(alert["outcome"] for _, receipt in answers for alert in receipt["alerts"])
     assert outcomes == ["created"] + ["repeated"] * 9
@@ -87,7 +52,7 @@ async def test_one_notification_ten_times_at_once_is_one_run_and_none_after_its_
     assert "abcdefghijklmnop" not in json.dumps(llm.requests[0].body)
 
     await operator.kubectl("delete", "inv", name)
-    _, receipt = await process.request("POST", WEBHOOK, body=notification())
+    _, receipt = await process.request("POST", WEBHOOK, body=body)
     assert [alert["outcome"] for alert in receipt["alerts"]] == ["repeated"]
     assert await objects(operator) == {}
     assert len(llm.requests) == 1
@@ -96,10 +61,10 @@ async def test_one_notification_ten_times_at_once_is_one_run_and_none_after_its_
 async def test_repeats_and_the_resolve_are_shown_on_the_object(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
-    await apply(operator, chain())
-    await process.request("POST", WEBHOOK, body=notification())
-    await process.request("POST", WEBHOOK, body=notification())
-    status, receipt = await process.request("POST", WEBHOOK, body=notification("resolved"))
+    await operator.apply(manifests.chain())
+    await process.request("POST", WEBHOOK, body=manifests.notification())
+    await process.request("POST", WEBHOOK, body=manifests.notification())
+    status, receipt = await process.request("POST", WEBHOOK, body=manifests.notification("resolved"))
     assert (status, receipt["alerts"][0]["outcome"]) == (200, "resolved")
     async with asyncio.timeout(20):
         while True:
@@ -115,7 +80,7 @@ async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
 ) -> None:
     llm.script = lambda _turn: model.Hang()
     process = await operator.start()
-    await apply(operator, chain(), investigation())
+    await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
     (found,) = (await objects(operator)).values()
     if how == "cancel":
@@ -142,10 +107,10 @@ async def test_an_object_made_again_under_its_name_never_shows_the_old_ones_stat
 ) -> None:
     llm.script = lambda turn: model.Hang() if "first" in str(turn.messages) else model.Answer(text="second's")
     await operator.start()
-    await apply(operator, chain(), investigation(data="first"))
+    await operator.apply(manifests.chain(), manifests.investigation(alertData="first"))
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
     await operator.kubectl("delete", "inv", "web-crash")
-    await apply(operator, investigation(data="second"))
+    await operator.apply(manifests.investigation(alertData="second"))
     ((_, found),) = (await operator.finished()).items()
     assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "second's")
 
@@ -159,7 +124,7 @@ async def test_a_model_that_never_stops_is_asked_once_more_without_tools(
 
     llm.script = never_done
     await operator.start()
-    await apply(operator, chain(maxIterations=3), investigation())
+    await operator.apply(manifests.chain(maxIterations=3), manifests.investigation())
     ((_, found),) = (await operator.finished()).items()
     assert found["status"]["finalAnalysis"] == "I give up."
     assert ["tools" in request.body for request in llm.requests] == [True, True, True, False]
@@ -175,9 +140,9 @@ async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: 
 
     llm.script = script
     await operator.start()
-    await apply(operator, chain(), investigation())
+    await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
-    await apply(operator, chain(stages=[{"name": "other", "agent": "KubernetesAgent"}]))
+    await operator.apply(manifests.chain(stages=[manifests.stage("other")]))
     edited.set()
     ((_, found),) = (await operator.finished()).items()
     assert [stage["name"] for stage in found["status"]["stages"]] == ["analysis"]
@@ -189,8 +154,8 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
 ) -> None:
     llm.script = model.answers("root cause")
     await operator.start()
-    broken = chain("broken", name="broken", stages=[{"name": "look", "agent": "Nobody"}])
-    await apply(operator, chain(), chain("kubernetes", "other", name="rival"), broken)
+    broken = manifests.chain("broken", name="broken", stages=[manifests.stage("look", agent="Nobody")])
+    await operator.apply(manifests.chain(), manifests.chain("kubernetes", "other", name="rival"), broken)
     items = json.loads(await operator.kubectl("get", "chains", "-o", "json"))["items"]
     claimants = [item["metadata"] for item in items if item["metadata"]["name"] != "broken"]
     older, younger = sorted(claimants, key=lambda one: (one["creationTimestamp"], one["uid"]))
@@ -209,9 +174,7 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
                 break
     message = "Chain 'broken' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent"
     assert message in await operator.kubectl("describe", "chain", "broken")
-    manifest = investigation()
-    manifest["spec"]["alertType"] = "broken"
-    await apply(operator, manifest)
+    await operator.apply(manifests.investigation(alertType="broken"))
     ((_, found),) = (await operator.finished()).items()
     assert found["status"]["phase"] == "Failed"
     assert message in found["status"]["message"]
@@ -233,9 +196,9 @@ async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the
 
     llm.script = script
     await operator.start()
-    slow = {"name": "slow", "agent": "KubernetesAgent", "timeoutSeconds": 1}
-    stages = [slow, *({"name": name, "agent": "KubernetesAgent"} for name in ("refused", "conclusion"))]
-    await apply(operator, chain(stages=stages), investigation())
+    slow = manifests.stage("slow", timeoutSeconds=1)
+    stages = [slow, manifests.stage("refused"), manifests.stage("conclusion")]
+    await operator.apply(manifests.chain(stages=stages), manifests.investigation())
     ((_, found),) = (await operator.finished()).items()
     status = found["status"]
     assert [stage["phase"] for stage in status["stages"]] == ["TimedOut", "Failed", "Completed"]
@@ -267,9 +230,9 @@ async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where
     llm.script = script
     await operator.start()
     agents = [{"name": "Own", "mcpServers": ["tools"], "customInstructions": "Look at disks first."}]
-    looks = {"name": "look", "agent": "Own", "tools": {"allow": ["tools.*"], "deny": ["*.restart"]}}
-    stages = [looks, {"name": "act", "agent": "KubernetesAgent"}]
-    await apply(operator, chain(agents=agents, stages=stages, failurePolicy="Stop"), investigation())
+    looks = manifests.stage("look", agent="Own", tools={"allow": ["tools.*"], "deny": ["*.restart"]})
+    stages = [looks, manifests.stage("act")]
+    await operator.apply(manifests.chain(agents=agents, stages=stages, failurePolicy="Stop"), manifests.investigation())
     ((_, found),) = (await operator.finished()).items()
     status = found["status"]
     assert (status["phase"], status["progress"]) == ("Failed", "1/2")
@@ -284,7 +247,7 @@ async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where
 async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
-    await apply(operator, chain())
+    await operator.apply(manifests.chain())
 
     async def post(body: Any) -> tuple[int, Any]:
         return await process.request(
@@ -320,7 +283,7 @@ async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Opera
 async def test_an_idempotency_key_is_for_one_alert(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
-    await apply(operator, chain("kubernetes", "other"))
+    await operator.apply(manifests.chain("kubernetes", "other"))
 
     async def post(data: str, alert_type: str = "kubernetes") -> tuple[int, Any]:
         body = json.dumps({"alert_type": alert_type, "data": data}).encode()
@@ -341,7 +304,7 @@ async def test_without_an_api_server_alerts_are_to_be_sent_again(
     operator: Operator, llm: model.Server, unreachable: str
 ) -> None:
     process = await operator.start(role="api", env={"KUBECONFIG": unreachable})
-    status, problem = await process.request("POST", WEBHOOK, body=notification())
+    status, problem = await process.request("POST", WEBHOOK, body=manifests.notification())
     assert status == 503
     assert "the API server cannot be reached" in problem["detail"]
     assert llm.requests == []
@@ -350,12 +313,12 @@ async def test_without_an_api_server_alerts_are_to_be_sent_again(
 async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start(role="api", queue={"max_queued": 1})
-    await apply(operator, chain())
-    assert (await process.request("POST", WEBHOOK, body=notification()))[0] == 200
-    later = notification().replace(b"6eb8c03418906421", b"19da250ce641f6cc")
+    await operator.apply(manifests.chain())
+    assert (await process.request("POST", WEBHOOK, body=manifests.notification()))[0] == 200
+    later = manifests.notification(fingerprint="19da250ce641f6cc")
     status, problem = await process.request("POST", WEBHOOK, body=later)
     assert (status, "queued already" in problem["detail"]) == (503, True)
-    for news in (notification(), notification("resolved")):
+    for news in (manifests.notification(), manifests.notification("resolved")):
         assert (await process.request("POST", WEBHOOK, body=news))[0] == 200, "a repeat and a resolve need no room"
     await operator.start(role="worker")
     await operator.start(role="controller")
@@ -367,7 +330,7 @@ async def test_only_news_takes_places_in_the_queue_and_of_two_episodes_of_an_ale
     operator: Operator,
 ) -> None:
     process = await operator.start(role="api", queue={"max_queued": 2})
-    await apply(operator, chain("taken"))  # and nobody takes the default type
+    await operator.apply(manifests.chain("taken"))  # and nobody takes the default type
 
     def alert(number: int, *, start: int = 18, alert_type: str = "taken") -> dict[str, Any]:
         return {

@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import pytest
-import sqlalchemy
-from tarsy.resources import base, chain, investigation
+from support import queue
+from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import episodes, history, work
+from tarsy.store import episodes, work
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
 WINDOW = timedelta(days=7)
 COOLDOWN = timedelta(minutes=5)
-CHAIN = chain.AgentChain(
-    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
-    spec=chain.Spec(alert_types=["kubernetes"], stages=[chain.Stage(name="analysis", agent="KubernetesAgent")]),
-)
 
 
-def subject(
-    *, starts_at: datetime = START, name: str = "web-crash", reference: str | None = None
-) -> investigation.AlertInvestigation:
-    data = (
-        {"alert_data_ref": investigation.AlertDataRef(name=reference, size=1)} if reference else {"alert_data": "web-0"}
-    )
-    return investigation.AlertInvestigation(
-        metadata=base.ObjectMeta(name=name, namespace="tarsy", uid=str(uuid.uuid4()), generation=1),
-        spec=investigation.Spec(alert_type="kubernetes", fingerprint=FINGERPRINT, starts_at=starts_at, **data),
-    )
+def subject(*, starts_at: datetime = START, **fields: Any) -> investigation.AlertInvestigation:
+    return queue.subject(fingerprint=FINGERPRINT, startsAt=starts_at, **fields)
+
+
+def large(name: str = "web-crash") -> investigation.AlertInvestigation:
+    """One whose alert is kept elsewhere."""
+    return subject(name=name, alertData=None, alertDataRef={"name": "5ef", "size": 1})
 
 
 async def admit(database: databases.Database, *, starts_at: datetime = START) -> UUID:
-    admitted = subject(starts_at=starts_at)
-    assert await work.admit(database, admitted, CHAIN, mask=str)
-    return UUID(admitted.metadata.uid)
+    return await queue.admit(database, subject(starts_at=starts_at))
 
 
 async def repeat(
@@ -66,14 +56,11 @@ async def resolve(
     return await episodes.resolved(database, namespace="tarsy", fingerprint=fingerprint, starts_at=starts_at)
 
 
-async def execute(database: databases.Database, statement: str, **values: timedelta) -> None:
-    async with database.begin() as connection:
-        await connection.execute(sqlalchemy.text(statement), values)
-
-
 async def end(database: databases.Database, *, ago: timedelta = timedelta(0)) -> None:
-    await execute(database, "UPDATE work SET state = 'ended'")
-    await execute(database, "UPDATE investigations SET ended_at = clock_timestamp() - CAST(:ago AS interval)", ago=ago)
+    await queue.execute(database, "UPDATE work SET state = 'ended'")
+    await queue.execute(
+        database, "UPDATE investigations SET ended_at = clock_timestamp() - CAST(:ago AS interval)", ago=ago
+    )
 
 
 async def test_news_is_no_repeat(database: databases.Database) -> None:
@@ -85,8 +72,7 @@ async def test_the_same_episode_is_counted_on_its_investigation(database: databa
     await end(database, ago=timedelta(days=1))
     assert await repeat(database) == identity
     assert await repeat(database) == identity
-    found = await history.summary(database, identity)
-    assert found is not None
+    found = await queue.summary(database, identity)
     assert (found.duplicates, found.alert_status) == (2, "firing")
 
 
@@ -118,7 +104,7 @@ async def test_a_new_episode_is_counted_until_the_cool_down_is_over(
 async def test_an_episode_is_forgotten_after_the_window(database: databases.Database) -> None:
     await admit(database)
     await end(database, ago=timedelta(days=8))
-    await execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
+    await queue.execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
     assert await repeat(database) is None
 
 
@@ -131,8 +117,7 @@ async def test_another_alert_and_another_namespace_are_news(database: databases.
 async def test_repeats_at_once_are_all_counted(database: databases.Database) -> None:
     identity = await admit(database)
     await asyncio.gather(*(repeat(database) for _ in range(10)))
-    found = await history.summary(database, identity)
-    assert found is not None
+    found = await queue.summary(database, identity)
     assert found.duplicates == 10
 
 
@@ -143,8 +128,7 @@ async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database
     known = await resolve(database, starts_at=START + timedelta(days=1))
     assert known is not None
     assert known.investigation == newest
-    found = await history.summary(database, newest)
-    assert found is not None
+    found = await queue.summary(database, newest)
     assert found.alert_status == "resolved"
     assert await work.unprojected(database, limit=10)
     assert await resolve(database, fingerprint="19da250ce641f6cc") is None
@@ -157,8 +141,7 @@ async def test_the_late_word_of_an_old_episode_s_end_leaves_the_next_one_firing(
     known = await resolve(database, starts_at=START + timedelta(hours=1))
     assert known is not None
     assert known.investigation == first
-    found = await history.summary(database, second)
-    assert found is not None
+    found = await queue.summary(database, second)
     assert found.alert_status == "firing"
     assert await resolve(database, starts_at=START - timedelta(hours=1)) is None
 
@@ -167,12 +150,9 @@ async def test_the_late_word_of_an_old_episode_s_end_leaves_the_next_one_firing(
 async def test_its_chain_says_what_becomes_of_an_investigation_whose_alert_resolves(
     database: databases.Database, on_resolved: Literal["Continue", "Cancel"], ending: str | None
 ) -> None:
-    spec = CHAIN.spec.model_copy(update={"on_resolved": on_resolved})
-    one = subject()
-    await work.admit(database, one, CHAIN.model_copy(update={"spec": spec}), mask=str)
+    identity = await queue.admit(database, subject(), verdict=queue.chain(onResolved=on_resolved))
     await resolve(database)
-    found = await history.summary(database, UUID(one.metadata.uid))
-    assert found is not None
+    found = await queue.summary(database, identity)
     assert found.ending == ending
 
 
@@ -180,7 +160,7 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
     database: databases.Database,
 ) -> None:
     await admit(database)
-    await execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
+    await queue.execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
     again = await admit(database)
     await end(database, ago=timedelta(hours=1))
     assert await repeat(database) == again
@@ -189,11 +169,10 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
 async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: databases.Database) -> None:
     await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large" * 1000)
     await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large" * 1000)
-    other, rightful, late = subject(name="other", reference="5ef"), subject(reference="5ef"), subject(reference="5ef")
-    for one in (other, rightful, late):
-        assert await work.admit(database, one, CHAIN, mask=str)
-    found = [await history.summary(database, UUID(one.metadata.uid)) for one in (other, rightful, late)]
-    assert [one and (one.ending, one.reason) for one in found] == [
+    other, rightful, late = large(name="other"), large(), large()
+    identities = [await queue.admit(database, one) for one in (other, rightful, late)]
+    found = [await queue.summary(database, identity) for identity in identities]
+    assert [(one.ending, one.reason) for one in found] == [
         ("Failed", "AlertDataNotFound"),
         (None, ""),
         ("Failed", "AlertDataNotFound"),
@@ -203,7 +182,7 @@ async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: 
 async def test_large_data_that_nobody_used_is_swept_after_an_hour(database: databases.Database) -> None:
     await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large")
     await work.sweep(database)
-    await execute(database, "UPDATE large_alerts SET created_at = clock_timestamp() - interval '61 minutes'")
+    await queue.execute(database, "UPDATE large_alerts SET created_at = clock_timestamp() - interval '61 minutes'")
     await work.sweep(database)
-    assert await work.admit(database, subject(reference="5ef"), CHAIN, mask=str)
+    await queue.admit(database, large())
     assert await work.queued(database) == 0

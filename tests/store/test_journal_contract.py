@@ -10,12 +10,12 @@ import contextlib
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
 
 import pytest
 import sqlalchemy
+from support import queue
 from tarsy.agent import loop
 from tarsy.config import platform, resolve
 from tarsy.llm import model, provider
@@ -283,8 +283,7 @@ class PgJournals:
                 await connection.execute(sqlalchemy.text("UPDATE work SET lease_until = now() - interval '1 s'"))
                 earlier = sqlalchemy.text("UPDATE stages SET started_at = started_at - make_interval(secs => :later)")
                 await connection.execute(earlier, {"later": later})
-        claim = await work.claim(self._database, owner=UUID(int=1), lease=timedelta(seconds=60))
-        assert claim is not None
+        claim = await queue.claimed(self._database)
         self._last = lease.Lease(claim, certain_until=math.inf)
         return await journals.PgJournal.open(self._database, claim=claim, clear_to_send=self._last.clear_to_send)
 

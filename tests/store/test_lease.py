@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
 import sqlalchemy
-from tarsy.resources import base, chain, investigation
+from support import queue
 from tarsy.store import database as databases
 from tarsy.store import work
 from tarsy.transcript import ports
@@ -22,25 +21,13 @@ from tarsy_dev import proxy
 
 LEASE = timedelta(seconds=1)
 HEARTBEAT = timedelta(seconds=0.2)
-OWNER = UUID(int=1)
-CHAIN = chain.AgentChain(
-    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy"),
-    spec=chain.Spec(alert_types=["kubernetes"], stages=[chain.Stage(name="analysis", agent="KubernetesAgent")]),
-)
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[databases.Database]:
+async def database(database: databases.Database) -> databases.Database:
     """A database with one investigation that waits."""
-    database = databases.Database(database_url)
-    await database.migrate()
-    subject = investigation.AlertInvestigation(
-        metadata=base.ObjectMeta(name="web-crash", namespace="tarsy", uid=str(uuid.uuid4())),
-        spec=investigation.Spec(alert_type="kubernetes", alert_data="web-0 restarts"),
-    )
-    await work.admit(database, subject, CHAIN, mask=str)
-    yield database
-    await database.close()
+    await queue.admit(database)
+    return database
 
 
 @contextlib.asynccontextmanager
@@ -57,7 +44,7 @@ async def keeping(url: str) -> AsyncIterator[lease.Keeper]:
 
 async def claimed(database: databases.Database, keeper: lease.Keeper) -> lease.Lease:
     sent = time.monotonic()
-    claim = await work.claim(database, owner=OWNER, lease=LEASE)
+    claim = await work.claim(database, owner=queue.OWNER, lease=LEASE)
     assert claim is not None
     return keeper.hold(claim, sent=sent)
 
@@ -71,8 +58,7 @@ async def seconds_left(database: databases.Database) -> float:
 
 async def take_over(database: databases.Database) -> None:
     """Let another worker have it, whatever the lease says."""
-    async with database.begin() as connection:
-        await connection.execute(sqlalchemy.text("UPDATE work SET token = gen_random_uuid()"))
+    await queue.execute(database, "UPDATE work SET token = gen_random_uuid()")
 
 
 async def doubting(held: lease.Lease) -> asyncio.Task[None]:
@@ -92,13 +78,13 @@ async def test_a_lease_is_kept_for_as_long_as_it_is_held(database: databases.Dat
         while time.monotonic() < until:
             await held.clear_to_send()
             assert await seconds_left(database) > 0
-            assert await work.claim(database, owner=OWNER, lease=LEASE) is None
+            assert await work.claim(database, owner=queue.OWNER, lease=LEASE) is None
 
 
 async def test_a_lease_that_is_dropped_is_kept_no_longer(database: databases.Database) -> None:
     async with asyncio.timeout(20), keeping(database.url) as keeper:
         keeper.drop(await claimed(database, keeper))
-        while (second := await work.claim(database, owner=OWNER, lease=LEASE)) is None:
+        while (second := await work.claim(database, owner=queue.OWNER, lease=LEASE)) is None:
             assert await seconds_left(database) < LEASE.total_seconds()
     assert second.attempts == 2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -12,30 +11,17 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+from support import queue
 from tarsy.config import platform
-from tarsy.resources import base, chain, investigation
 from tarsy.store import database as databases
-from tarsy.store import episodes, history, work
+from tarsy.store import episodes, work
 from tarsy.transcript import memory, ports
 from tarsy.worker import claimer, lease, run
 
-OWNER = UUID(int=1)
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, tzinfo=UTC)
 WINDOW = timedelta(days=7)
-CHAIN = chain.AgentChain(
-    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
-    spec=chain.Spec(alert_types=["kubernetes"], stages=[chain.Stage(name="analysis", agent="KubernetesAgent")]),
-)
-SUBJECT = investigation.AlertInvestigation(
-    metadata=base.ObjectMeta(name="web-crash", namespace="tarsy", uid=str(uuid.uuid4()), generation=1),
-    spec=investigation.Spec(
-        alert_type="kubernetes",
-        alert_data="web-0",
-        fingerprint=FINGERPRINT,
-        starts_at=START,
-    ),
-)
+SUBJECT = queue.subject(fingerprint=FINGERPRINT, startsAt=START)
 IDENTITY = UUID(SUBJECT.metadata.uid)
 
 
@@ -77,7 +63,7 @@ async def cancel(database: databases.Database) -> object:
 async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
     database: databases.Database, write: Callable[[databases.Database], Awaitable[object]]
 ) -> None:
-    await work.admit(database, SUBJECT, CHAIN, mask=str)
+    await queue.admit(database, SUBJECT)
     async with holding(database, "work") as connection:
         writing = asyncio.ensure_future(write(database))
         await waiting(database)
@@ -86,22 +72,21 @@ async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
 
 
 async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(database: databases.Database) -> None:
-    await work.admit(database, SUBJECT, CHAIN, mask=str)
-    queue = platform.Queue()
-    keeper = lease.Keeper(database.url, lease=queue.lease, heartbeat=queue.heartbeat)
+    await queue.admit(database, SUBJECT)
+    settings = platform.Queue()
+    keeper = lease.Keeper(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
     kit = ports.Kit(
         platform=platform.Platform(),
         model=lambda _: memory.ScriptedModel(),
         toolbox=lambda _: memory.DictToolbox({}),
     )
     supervisor = run.Supervisor(database=database, kit=kit, keeper=keeper, max_attempts=5)
-    claims = claimer.Claimer(supervisor, database=database, keeper=keeper, owner=OWNER, queue=queue)
+    claims = claimer.Claimer(supervisor, database=database, keeper=keeper, owner=queue.OWNER, queue=settings)
     async with holding(database, "investigations"):
         claiming = asyncio.create_task(claims.run())
         await waiting(database)
         claiming.cancel()
     with pytest.raises(asyncio.CancelledError):
         await claiming
-    found = await history.summary(database, IDENTITY)
-    assert found is not None
+    found = await queue.summary(database, IDENTITY)
     assert (found.state, found.attempts) == ("queued", 0)

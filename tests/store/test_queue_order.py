@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
-import sqlalchemy
-from tarsy.resources import base, chain, investigation
+from support import queue
+from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import history, work
-
-LEASE = timedelta(seconds=60)
-OWNER = UUID(int=1)
-CHAIN = chain.AgentChain(
-    metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
-    spec=chain.Spec(alert_types=["kubernetes"], stages=[chain.Stage(name="analysis", agent="KubernetesAgent")]),
-)
-
-
-def subject(**spec: bool | int | None) -> investigation.AlertInvestigation:
-    return investigation.AlertInvestigation(
-        metadata=base.ObjectMeta(name="web-crash", namespace="tarsy", uid=str(uuid.uuid4()), generation=1),
-        spec=investigation.Spec.model_validate({"alertType": "kubernetes", "alertData": "web-0", **spec}),
-    )
+from tarsy.store import work
 
 
 def edited(before: investigation.AlertInvestigation, **spec: bool | int | None) -> investigation.AlertInvestigation:
@@ -34,37 +19,16 @@ def edited(before: investigation.AlertInvestigation, **spec: bool | int | None) 
     return before.model_copy(update={"metadata": metadata, "spec": before.spec.model_copy(update=spec)})
 
 
-async def admit(database: databases.Database, **spec: bool | int | None) -> investigation.AlertInvestigation:
-    admitted = subject(**spec)
-    assert await work.admit(database, admitted, CHAIN, mask=str)
+async def admit(database: databases.Database, **spec: Any) -> investigation.AlertInvestigation:
+    admitted = queue.subject(**spec)
+    await queue.admit(database, admitted)
     return admitted
-
-
-async def claim(database: databases.Database, *, max_running: int = 0) -> work.Claim | None:
-    return await work.claim(database, owner=OWNER, lease=LEASE, max_running=max_running)
-
-
-async def claimed(database: databases.Database) -> work.Claim:
-    found = await claim(database)
-    assert found is not None
-    return found
-
-
-async def summary(database: databases.Database, of: investigation.AlertInvestigation) -> history.Summary:
-    found = await history.summary(database, UUID(of.metadata.uid))
-    assert found is not None
-    return found
-
-
-async def execute(database: databases.Database, statement: str) -> None:
-    async with database.begin() as connection:
-        await connection.execute(sqlalchemy.text(statement))
 
 
 async def test_the_highest_priority_is_claimed_first_and_of_equals_the_oldest(database: databases.Database) -> None:
     priorities = (None, -5, 7, 7)
     admitted = [await admit(database, priority=priority) for priority in priorities]
-    order = [(await claimed(database)).investigation for _ in admitted]
+    order = [(await queue.claimed(database)).investigation for _ in admitted]
     assert order == [UUID(admitted[index].metadata.uid) for index in (2, 3, 0, 1)]
 
 
@@ -73,10 +37,10 @@ async def test_no_more_run_at_once_than_may_and_a_takeover_counts_as_the_run_it_
 ) -> None:
     for _ in range(4):
         await admit(database)
-    claims = await asyncio.gather(*(claim(database, max_running=2) for _ in range(4)))
+    claims = await asyncio.gather(*(queue.claim(database, max_running=2) for _ in range(4)))
     assert sum(found is not None for found in claims) == 2
-    await execute(database, "UPDATE work SET lease_until = clock_timestamp() WHERE state = 'running'")
-    again = [await claim(database, max_running=2) for _ in range(3)]
+    await queue.let_leases_pass(database)
+    again = [await queue.claim(database, max_running=2) for _ in range(3)]
     assert [found and found.attempts for found in again] == [2, 2, None]
 
 
@@ -84,19 +48,19 @@ async def test_what_is_suspended_from_the_start_is_not_claimed_before_it_may_go_
     database: databases.Database,
 ) -> None:
     one = await admit(database, suspend=True)
-    assert await claim(database) is None
+    assert await queue.claim(database) is None
     assert await work.queued(database) == 0
     await work.observe(database, edited(one, suspend=False))
-    assert (await claimed(database)).investigation == UUID(one.metadata.uid)
+    assert (await queue.claimed(database)).investigation == UUID(one.metadata.uid)
 
 
 async def test_a_running_one_is_told_by_the_heartbeat_and_waits_once_it_is_given_back(
     database: databases.Database,
 ) -> None:
     one = await admit(database)
-    held = await claimed(database)
+    held = await queue.claimed(database)
     await work.observe(database, edited(one, suspend=True))
-    heartbeat = work.Heartbeat(database.url, lease=LEASE)
+    heartbeat = work.Heartbeat(database.url, lease=queue.LEASE)
     assert await heartbeat.beat([held.token]) == {held.token: "suspend"}
     await work.cancel(database, UUID(one.metadata.uid), why="user")
     assert await heartbeat.beat([held.token]) == {held.token: "user"}, "cancel wins"
@@ -105,50 +69,50 @@ async def test_a_running_one_is_told_by_the_heartbeat_and_waits_once_it_is_given
 
 async def test_the_deadline_s_clock_stands_still_while_it_is_suspended(database: databases.Database) -> None:
     one = await admit(database)
-    held = await claimed(database)
-    await execute(database, "UPDATE investigations SET started_at = clock_timestamp() - interval '100 s'")
+    held = await queue.claimed(database)
+    await queue.execute(database, "UPDATE investigations SET started_at = clock_timestamp() - interval '100 s'")
     suspended = edited(one, suspend=True)
     await work.observe(database, suspended)
     await work.release(database, held)
-    assert (await summary(database, one)).suspend
-    await execute(database, "UPDATE work SET suspended_at = suspended_at - interval '90 s'")
-    assert await claim(database) is None
+    assert (await queue.summary(database, one.metadata.uid)).suspend
+    await queue.execute(database, "UPDATE work SET suspended_at = suspended_at - interval '90 s'")
+    assert await queue.claim(database) is None
     await work.observe(database, edited(suspended, suspend=False))
-    resumed = await claimed(database)
+    resumed = await queue.claimed(database)
     assert resumed.age == pytest.approx(10, abs=5)
     assert resumed.attempts == 1, "to be suspended is no attempt"
 
 
 async def test_the_time_before_the_first_claim_is_not_taken_off_the_deadline(database: databases.Database) -> None:
     one = await admit(database, suspend=True)
-    await execute(database, "UPDATE work SET suspended_at = clock_timestamp() - interval '1 h'")
+    await queue.execute(database, "UPDATE work SET suspended_at = clock_timestamp() - interval '1 h'")
     await work.observe(database, edited(one, suspend=False))
-    assert (await claimed(database)).age == pytest.approx(0, abs=5)
+    assert (await queue.claimed(database)).age == pytest.approx(0, abs=5)
 
 
 async def test_the_sweep_suspends_what_its_dead_worker_should_have(database: databases.Database) -> None:
     one = await admit(database)
-    await claimed(database)
+    await queue.claimed(database)
     await work.observe(database, edited(one, suspend=True))
-    await execute(database, "UPDATE work SET lease_until = clock_timestamp()")
-    assert await claim(database) is None
-    assert (await summary(database, one)).state == "running"
+    await queue.let_leases_pass(database)
+    assert await queue.claim(database) is None
+    assert (await queue.summary(database, one.metadata.uid)).state == "running"
     await work.sweep(database)
-    assert (await summary(database, one)).state == "queued"
+    assert (await queue.summary(database, one.metadata.uid)).state == "queued"
 
 
 async def test_a_suspended_one_can_be_cancelled(database: databases.Database) -> None:
     one = await admit(database, suspend=True)
     assert await work.cancel(database, UUID(one.metadata.uid), why="user")
-    assert (await summary(database, one)).ending == "Cancelled"
+    assert (await queue.summary(database, one.metadata.uid)).ending == "Cancelled"
 
 
 async def test_a_generation_is_noted_once_and_never_an_older_one(database: databases.Database) -> None:
     one = await admit(database)
-    before = await summary(database, one)
+    before = await queue.summary(database, one.metadata.uid)
     second = edited(one, suspend=True)
     await work.observe(database, edited(second, suspend=False))
     await work.observe(database, second)
-    after = await summary(database, one)
+    after = await queue.summary(database, one.metadata.uid)
     assert (after.generation, after.suspend) == (3, False)
     assert after.seq == before.seq + 1

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from uuid import UUID
 
 import pytest
-import sqlalchemy
-from tarsy.resources import base, chain, investigation
+from support import queue
 from tarsy.store import database as databases
 from tarsy.store import retention, work
 
@@ -16,24 +14,16 @@ WEEK = 7 * 24 * 3600
 
 async def ended(database: databases.Database, *, ago: int, own: int | None = None, chains: int | None = None) -> UUID:
     """An investigation that ended `ago` seconds ago, and its status shows it; with TTLs of its own and its chain's."""
-    subject = investigation.AlertInvestigation(
-        metadata=base.ObjectMeta(name="web-crash", namespace="tarsy", uid=str(uuid.uuid4()), generation=1),
-        spec=investigation.Spec(alert_type="kubernetes", alert_data="web-0", ttl_seconds_after_finished=own),
+    identity = await queue.admit(
+        database,
+        queue.subject(ttlSecondsAfterFinished=own),
+        verdict=queue.chain(ttlSecondsAfterFinished=chains),
     )
-    stages = [chain.Stage(name="analysis", agent="KubernetesAgent")]
-    of = chain.AgentChain(
-        metadata=base.ObjectMeta(name="pod-crash", namespace="tarsy", generation=3),
-        spec=chain.Spec(alert_types=["kubernetes"], stages=stages, ttl_seconds_after_finished=chains),
-    )
-    await work.admit(database, subject, of, mask=str)
-    await work.cancel(database, UUID(subject.metadata.uid), why="user")
-    async with database.begin() as connection:
-        await connection.execute(
-            sqlalchemy.text("UPDATE investigations SET ended_at = clock_timestamp() - make_interval(secs => :ago)"),
-            {"ago": ago},
-        )
-        await connection.execute(sqlalchemy.text("UPDATE work SET projected_seq = seq"))
-    return UUID(subject.metadata.uid)
+    await work.cancel(database, identity, why="user")
+    over = "UPDATE investigations SET ended_at = clock_timestamp() - make_interval(secs => :ago)"
+    await queue.execute(database, over, ago=ago)
+    await queue.execute(database, "UPDATE work SET projected_seq = seq")
+    return identity
 
 
 async def expired(database: databases.Database) -> list[UUID]:
@@ -55,8 +45,7 @@ async def test_its_own_time_to_live_counts_else_its_chain_s_else_a_week(
 
 async def test_nothing_expires_whose_status_does_not_show_its_end_yet(database: databases.Database) -> None:
     identity = await ended(database, ago=61, own=60)
-    async with database.begin() as connection:
-        await connection.execute(sqlalchemy.text("UPDATE work SET seq = seq + 1"))
+    await queue.execute(database, "UPDATE work SET seq = seq + 1")
     assert await expired(database) == []
     await work.projected(database, identity, seq=1000)
     assert await expired(database) == [identity]

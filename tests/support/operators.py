@@ -146,10 +146,14 @@ class Operator:
         """What all of them have logged so far."""
         return "".join(child.log.read_text() for child in self._children)
 
-    async def kubectl(self, *args: str, manifest: dict[str, Any] | None = None) -> str:
+    async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
         """Run kubectl in the operator's namespace."""
-        text = json.dumps(manifest) if manifest else None
-        return await asyncio.to_thread(self._plane.kubectl, *args, input=text, namespace=self.namespace)
+        return await asyncio.to_thread(self._plane.kubectl, *args, input=input, namespace=self.namespace)
+
+    async def apply(self, *manifests: dict[str, Any]) -> None:
+        """Apply these manifests, one after the other."""
+        for manifest in manifests:
+            await self.kubectl("apply", "-f", "-", input=json.dumps(manifest))
 
     async def finished(self, *names: str, within: timedelta = timedelta(seconds=20)) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""
