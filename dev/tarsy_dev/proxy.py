@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -69,7 +71,7 @@ class Proxy:
     _losses: list[_Loss] = field(default_factory=list)
     _passing: asyncio.Event = field(default_factory=asyncio.Event)
     _changes: changes.Changes = field(default_factory=changes.Changes)
-    _listener: asyncio.Server | None = None
+    _listening: socket.socket | None = None
 
     @property
     def open_connections(self) -> int:
@@ -86,16 +88,18 @@ class Proxy:
 
     def refuse(self) -> None:
         """Refuse new connections; open ones go on."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
 
-    async def accept(self) -> None:
+    def accept(self) -> None:
         """Accept connections, on the same port as before."""
-        if self._listener is None:
-            listening = loopback.listen(self.port)
-            self.port = listening.getsockname()[1]
-            self._listener = await asyncio.start_server(self._accepted, sock=listening)
+        if self._listening is None:
+            self._listening = loopback.listen(self.port)
+            self._listening.settimeout(0)
+            self.port = self._listening.getsockname()[1]
+            asyncio.get_running_loop().add_reader(self._listening, self._accept, self._listening)
 
     def cut(self) -> int:
         """Close all connections that are open now, whatever is under way; how many they were."""
@@ -121,19 +125,26 @@ class Proxy:
         self.cut()
         await asyncio.gather(*self._open, return_exceptions=True)
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(_Connection(reader=reader, writer=writer)))
+    def _accept(self, listening: socket.socket) -> None:
+        # By hand: asyncio's own server, closed while it accepts a connection, forgets it unclosed.
+        try:
+            client, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        task = asyncio.create_task(self._serve(client))
         self._open.add(task)
         self.connections += 1
-        task.add_done_callback(self._ended)
+        task.add_done_callback(functools.partial(self._ended, client))
         self._changes.happened()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        client.close()  # where the task was cancelled before it began
         self._open.discard(task)
         self._changes.happened()
 
-    async def _serve(self, connection: _Connection) -> None:
-        client = connection.writer
+    async def _serve(self, accepted: socket.socket) -> None:
+        client_reader, client = await asyncio.open_connection(sock=accepted)
+        connection = _Connection(reader=client_reader, writer=client)
         try:
             await self._passing.wait()
             reader, server = await asyncio.open_connection(*self.upstream)
@@ -198,7 +209,7 @@ async def serve(host: str, port: int) -> AsyncIterator[Proxy]:
     """Forward a free port of 127.0.0.1 to `host` and `port`."""
     proxy = Proxy(upstream=(host, port))
     proxy.heal()
-    await proxy.accept()
+    proxy.accept()
     try:
         yield proxy
     finally:

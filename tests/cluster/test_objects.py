@@ -201,7 +201,7 @@ async def test_an_api_server_that_is_away_is_said_to_be_down_and_serves_again(
         for away in (read, lambda: objects.create_investigation(far, manifest(namespace))):
             with pytest.raises(client.ClusterDownError, match="cannot be reached"):
                 await away()
-        await between.accept()
+        between.accept()
         assert await read() is None
         between.blackhole()
         with pytest.raises(client.ClusterDownError, match=r"cannot be reached: \w"):

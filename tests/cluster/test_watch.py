@@ -128,7 +128,7 @@ async def test_a_watch_that_was_cut_says_so_and_sees_what_came_meanwhile(
             await seen.open(now=False)
             assert 0 < seen.watcher.cut_for() < 20
             during = await asyncio.to_thread(create, plane, namespace, "during")
-            await between.accept()
+            between.accept()
             await seen.of(during["metadata"]["uid"])
             await seen.open(now=True)
         await cluster.close()

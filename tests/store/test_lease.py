@@ -129,7 +129,7 @@ async def test_nothing_is_sent_while_the_database_is_away_and_all_goes_on_when_i
             between.cut()
         asking = await doubting(held)
         between.heal()
-        await between.accept()
+        between.accept()
         await asking
         assert await seconds_left(database) > 0
 

@@ -242,7 +242,7 @@ async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeov
         await between.wait_for(lambda: between.lost_replies == 1)
         await queue.let_leases_pass(database)
         second = await queue.claimed(database)
-        await between.accept()
+        between.accept()
         with pytest.raises(ports.LeaseLostError):
             await writing
     assert second.commits == 1
@@ -260,7 +260,7 @@ async def test_a_database_that_went_away_is_said_to_be_down_and_serves_again(
         for _ in range(2):
             with pytest.raises(databases.StoreDownError):
                 await work.unprojected(far, limit=1)
-        await between.accept()
+        between.accept()
         assert await work.unprojected(far, limit=1) == []
 
 

@@ -109,7 +109,7 @@ async def test_refused_connections_are_accepted_again_on_the_same_port() -> None
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", p.port)
         assert await before.ask(b"two\n") == b"echo two\n"
-        await p.accept()
+        p.accept()
         async with connected(p) as after:
             assert await after.ask(b"three\n") == b"echo three\n"
 
