@@ -116,10 +116,13 @@ async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() ->
     assert answer.call.usage == USAGE
 
 
-async def test_an_outage_is_outlasted_however_many_attempts_it_takes() -> None:
-    source = Provider(*[(provider.RetryableError("503"),)] * 1100, WHOLE)
+async def test_an_outage_is_outlasted_for_eight_attempts_and_no_more() -> None:
+    source = Provider(*[(provider.RetryableError("503"),)] * 7, WHOLE)
     answer = await limited(source).ask(REQUEST, clear_to_send=leases.clear)
-    assert (answer.message.text, len(answer.call.attempts)) == ("It is memory.", 1100)
+    assert (answer.message.text, len(answer.call.attempts)) == ("It is memory.", 7)
+    error = await failure(Provider((provider.RetryableError("503 overloaded"),)))
+    assert (error.failure.kind, len(error.call.attempts)) == ("fatal", 8)
+    assert error.failure.text == "first gave no answer in 8 attempts; the last one: 503 overloaded"
 
 
 async def test_it_gives_up_when_the_iterations_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

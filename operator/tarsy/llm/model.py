@@ -1,9 +1,8 @@
 """A provider with its limits and retries: what `transcript.ports.Model` promises.
 
 Retried is what costs nothing twice that was not lost anyway: refusals (429, 5xx) and broken streams, with exponential
-back-off and jitter, on top of the time that the provider names. It goes on while the iteration has time left, and no
-number of attempts ends it: an outage of a minute should not cost a stage. Each repeat is an attempt that the transcript
-shows.
+back-off and jitter, on top of the time that the provider names, for so many attempts that an outage of half a minute
+does not cost a stage, and within the iteration's time. Each repeat is an attempt that the transcript shows.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from tarsy.config import platform
 from tarsy.llm import provider
 from tarsy.transcript import entries, messages, ports
 
+ATTEMPTS = 8
 FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
 LONGEST_BACKOFF = 20.0  # seconds
 
@@ -110,6 +110,9 @@ class LimitedModel:
                 raise ports.ModelError(text, kind="timeout", call=call(answer.usage)) from error
             except provider.RetryableError as error:
                 attempts.append(entries.Attempt(error=_told(error), usage=answer.usage))
+                if len(attempts) == ATTEMPTS:
+                    text = f"{self._name} gave no answer in {ATTEMPTS} attempts; the last one: {_told(error)}"
+                    raise ports.ModelError(text, kind="fatal", call=call(messages.Usage())) from error
                 wait = (error.after or 0.0) + _backoff(len(attempts))
                 if wait >= time_left.seconds:
                     no_time = f"no time to ask again in {wait:.3g} s: an iteration has {limit:g} s"
@@ -173,6 +176,5 @@ def _tried(attempts: Sequence[entries.Attempt]) -> str:
 
 def _backoff(attempt: int) -> float:
     """Seconds before the next attempt: doubled each time, with jitter so that a crowd does not return as one."""
-    doubled = min(attempt - 1, 16)  # more would be a number beyond all floats some day
-    longest: float = min(FIRST_BACKOFF * 2**doubled, LONGEST_BACKOFF)
+    longest: float = min(FIRST_BACKOFF * 2 ** (attempt - 1), LONGEST_BACKOFF)
     return longest * (0.5 + random.random() / 2)  # noqa: S311 - spreads load, guards nothing
