@@ -132,16 +132,18 @@ class _Parts:
         models = await asyncio.to_thread(registry.build, self.platform, environment=os.environ)
         self.stack.push_async_callback(models.close)
         tools = pools.Pool(self.platform)
-        keeper = lease.Keeper(self.process.database_url, lease=queue.lease, heartbeat=queue.heartbeat)
+        lease_manager = lease.LeaseManager(self.process.database_url, lease=queue.lease, heartbeat=queue.heartbeat)
         supervisor = run.Supervisor(
             database=self.database,
-            kit=ports.Kit(platform=self.platform, model=models.__getitem__, toolbox=tools.toolbox),
-            keeper=keeper,
+            runtime=ports.Runtime(platform=self.platform, model=models.__getitem__, toolbox=tools.toolbox),
+            lease_manager=lease_manager,
             max_attempts=queue.max_attempts,
         )
-        claims = claimer.Claimer(supervisor, database=self.database, keeper=keeper, owner=self.owner, queue=queue)
-        self.hints |= {notify.WORK: claims.hint, notify.CANCEL: keeper.hint}
-        self.ground += [tools.run, keeper.run]
+        claims = claimer.Claimer(
+            supervisor, database=self.database, lease_manager=lease_manager, owner=self.owner, queue=queue
+        )
+        self.hints |= {notify.WORK: claims.hint, notify.CANCEL: lease_manager.hint}
+        self.ground += [tools.run, lease_manager.run]
 
         async def work() -> None:
             await tools.settled()

@@ -56,7 +56,7 @@ TOOLS = (
             "required": ["name"],
             "additionalProperties": False,
         },
-        repeatable=True,
+        idempotent=True,
     ),
 )
 STATE = messages.ProviderState(
@@ -285,7 +285,7 @@ class PgJournals:
                 await connection.execute(earlier, {"later": later})
         claim = await queue.claimed(self._database)
         self._last = lease.Lease(claim, certain_until=math.inf)
-        return await journals.PgJournal.open(self._database, claim=claim, clear_to_send=self._last.clear_to_send)
+        return await journals.PgJournal.open(self._database, claim=claim, ensure_lease=self._last.ensure_lease)
 
 
 @pytest.fixture(scope="module")
@@ -398,9 +398,9 @@ async def test_a_journal_whose_lease_is_lost_refuses_to_commit_and_keeps_nothing
     with pytest.raises(ports.LeaseLostError):
         await late.commit(answered(ANSWER))
     with pytest.raises(ports.LeaseLostError):
-        await late.clear_to_send()
+        await late.ensure_lease()
     assert late.record == folded(OPENING)
-    await journal.clear_to_send()
+    await journal.ensure_lease()
     await journal.commit(ran(result("0.0")))
     assert (await opened.open()).record == folded((*OPENING, answered(asks("0.0")), ran(result("0.0"))))
 

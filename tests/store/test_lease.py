@@ -31,22 +31,22 @@ async def database(database: databases.Database) -> databases.Database:
 
 
 @contextlib.asynccontextmanager
-async def keeping(url: str) -> AsyncIterator[lease.Keeper]:
-    keeper = lease.Keeper(url, lease=LEASE, heartbeat=HEARTBEAT)
-    task = asyncio.create_task(keeper.run())
+async def keeping(url: str) -> AsyncIterator[lease.LeaseManager]:
+    lease_manager = lease.LeaseManager(url, lease=LEASE, heartbeat=HEARTBEAT)
+    task = asyncio.create_task(lease_manager.run())
     try:
-        yield keeper
+        yield lease_manager
     finally:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
 
-async def claimed(database: databases.Database, keeper: lease.Keeper) -> lease.Lease:
+async def claimed(database: databases.Database, lease_manager: lease.LeaseManager) -> lease.Lease:
     sent = time.monotonic()
     claim = await work.claim(database, owner=queue.OWNER, lease=LEASE)
     assert claim is not None
-    return keeper.hold(claim, sent=sent)
+    return lease_manager.hold(claim, sent=sent)
 
 
 async def seconds_left(database: databases.Database) -> float:
@@ -62,9 +62,9 @@ async def take_over(database: databases.Database) -> None:
 
 
 async def doubting(held: lease.Lease) -> asyncio.Task[None]:
-    """Wait until the lease is in doubt; a `clear_to_send` that waits for certainty."""
+    """Wait until the lease is in doubt; a `ensure_lease` that waits for certainty."""
     while True:
-        asking = asyncio.create_task(held.clear_to_send())
+        asking = asyncio.create_task(held.ensure_lease())
         done, _ = await asyncio.wait([asking], timeout=0.05)
         if not done:
             return asking
@@ -72,56 +72,56 @@ async def doubting(held: lease.Lease) -> asyncio.Task[None]:
 
 
 async def test_a_lease_is_kept_for_as_long_as_it_is_held(database: databases.Database) -> None:
-    async with asyncio.timeout(20), keeping(database.url) as keeper:
-        held = await claimed(database, keeper)
+    async with asyncio.timeout(20), keeping(database.url) as lease_manager:
+        held = await claimed(database, lease_manager)
         until = time.monotonic() + 2 * LEASE.total_seconds()
         while time.monotonic() < until:
-            await held.clear_to_send()
+            await held.ensure_lease()
             assert await seconds_left(database) > 0
             assert await work.claim(database, owner=queue.OWNER, lease=LEASE) is None
 
 
 async def test_a_lease_that_is_dropped_is_kept_no_longer(database: databases.Database) -> None:
-    async with asyncio.timeout(20), keeping(database.url) as keeper:
-        keeper.drop(await claimed(database, keeper))
+    async with asyncio.timeout(20), keeping(database.url) as lease_manager:
+        lease_manager.drop(await claimed(database, lease_manager))
         while (second := await work.claim(database, owner=queue.OWNER, lease=LEASE)) is None:
             assert await seconds_left(database) < LEASE.total_seconds()
     assert second.attempts == 2
 
 
 async def test_a_lease_that_another_claim_took_is_lost(database: databases.Database) -> None:
-    async with asyncio.timeout(20), keeping(database.url) as keeper:
-        held = await claimed(database, keeper)
+    async with asyncio.timeout(20), keeping(database.url) as lease_manager:
+        held = await claimed(database, lease_manager)
         told = asyncio.Event()
         held.on_stop(told.set)
-        await held.clear_to_send()
+        await held.ensure_lease()
         assert not told.is_set()
         await take_over(database)
         await told.wait()
         with pytest.raises(ports.LeaseLostError):
-            await held.clear_to_send()
+            await held.ensure_lease()
         told.clear()
         held.on_stop(told.set)
         assert told.is_set()
 
 
 @contextlib.asynccontextmanager
-async def behind_proxy(url: str) -> AsyncIterator[tuple[lease.Keeper, proxy.Proxy]]:
-    """A keeper whose way to the database can be cut."""
+async def behind_proxy(url: str) -> AsyncIterator[tuple[lease.LeaseManager, proxy.Proxy]]:
+    """A lease_manager whose way to the database can be cut."""
     parts = sqlalchemy.make_url(url)
     async with proxy.serve("127.0.0.1", parts.port or 0) as between:
         far = parts.set(port=between.port).render_as_string(hide_password=False)
-        async with keeping(far) as keeper:
-            yield keeper, between
+        async with keeping(far) as lease_manager:
+            yield lease_manager, between
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "refused"])
 async def test_nothing_is_sent_while_the_database_is_away_and_all_goes_on_when_it_is_back(
     database: databases.Database, silent: bool
 ) -> None:
-    async with asyncio.timeout(20), behind_proxy(database.url) as (keeper, between):
-        held = await claimed(database, keeper)
-        await held.clear_to_send()
+    async with asyncio.timeout(20), behind_proxy(database.url) as (lease_manager, between):
+        held = await claimed(database, lease_manager)
+        await held.ensure_lease()
         if silent:
             between.blackhole()
         else:
@@ -137,12 +137,12 @@ async def test_nothing_is_sent_while_the_database_is_away_and_all_goes_on_when_i
 async def test_a_worker_that_was_cut_off_is_in_doubt_before_another_one_can_have_its_lease(
     database: databases.Database,
 ) -> None:
-    async with asyncio.timeout(20), behind_proxy(database.url) as (keeper, between):
-        held = await claimed(database, keeper)
+    async with asyncio.timeout(20), behind_proxy(database.url) as (lease_manager, between):
+        held = await claimed(database, lease_manager)
         between.blackhole()
         while await work.claim(database, owner=UUID(int=2), lease=LEASE) is None:
             assert await seconds_left(database) < LEASE.total_seconds()
-        asking = asyncio.create_task(held.clear_to_send())
+        asking = asyncio.create_task(held.ensure_lease())
         await asyncio.wait([asking], timeout=0.2)
         assert not asking.done()
         between.heal()
@@ -153,30 +153,30 @@ async def test_a_worker_that_was_cut_off_is_in_doubt_before_another_one_can_have
 async def test_a_run_whose_own_process_claims_its_investigation_again_is_told_that_its_lease_is_lost(
     database: databases.Database,
 ) -> None:
-    async with asyncio.timeout(20), behind_proxy(database.url) as (keeper, between):
-        first = await claimed(database, keeper)
+    async with asyncio.timeout(20), behind_proxy(database.url) as (lease_manager, between):
+        first = await claimed(database, lease_manager)
         told = asyncio.Event()
         first.on_stop(told.set)
         between.blackhole()
         asking = await doubting(first)
         while await seconds_left(database) > 0:
             assert not asking.done()
-        second = await claimed(database, keeper)
+        second = await claimed(database, lease_manager)
         between.heal()
         await told.wait()
         with pytest.raises(ports.LeaseLostError):
             await asking
-        keeper.drop(first)
-        await second.clear_to_send()
+        lease_manager.drop(first)
+        await second.ensure_lease()
 
 
 async def test_a_main_loop_that_is_blocked_keeps_its_leases(
     database: databases.Database, postgres: launcher.Server
 ) -> None:
-    async with asyncio.timeout(30), keeping(database.url) as keeper:
-        held = await claimed(database, keeper)
+    async with asyncio.timeout(30), keeping(database.url) as lease_manager:
+        held = await claimed(database, lease_manager)
         name = str(sqlalchemy.make_url(database.url).database)
         until = time.monotonic() + 2 * LEASE.total_seconds()
         while time.monotonic() < until:  # blocks the loop: nothing is awaited here
             assert postgres.execute("SELECT lease_until > clock_timestamp() FROM work", database=name) == "t"
-        await held.clear_to_send()
+        await held.ensure_lease()

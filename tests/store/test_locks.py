@@ -74,14 +74,16 @@ async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
 async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(database: databases.Database) -> None:
     await queue.admit(database, SUBJECT)
     settings = platform.Queue()
-    keeper = lease.Keeper(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
-    kit = ports.Kit(
+    lease_manager = lease.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
+    runtime = ports.Runtime(
         platform=platform.Platform(),
         model=lambda _: memory.ScriptedModel(),
         toolbox=lambda _: memory.DictToolbox({}),
     )
-    supervisor = run.Supervisor(database=database, kit=kit, keeper=keeper, max_attempts=5)
-    claims = claimer.Claimer(supervisor, database=database, keeper=keeper, owner=queue.OWNER, queue=settings)
+    supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
+    claims = claimer.Claimer(
+        supervisor, database=database, lease_manager=lease_manager, owner=queue.OWNER, queue=settings
+    )
     async with holding(database, "investigations"):
         claiming = asyncio.create_task(claims.run())
         await waiting(database)

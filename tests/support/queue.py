@@ -60,7 +60,7 @@ async def claimed(database: databases.Database) -> work.Claim:
 
 async def opened(database: databases.Database, claim: work.Claim) -> journal.PgJournal:
     """The journal of a claim, as a worker opens it that knows of nothing wrong with its lease."""
-    return await journal.PgJournal.open(database, claim=claim, clear_to_send=leases.clear)
+    return await journal.PgJournal.open(database, claim=claim, ensure_lease=leases.clear)
 
 
 async def summary(database: databases.Database, identity: UUID | str) -> history.Summary:

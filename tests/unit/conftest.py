@@ -1,4 +1,4 @@
-"""The vocabulary of the unit tests: one alert, its journal, model, tools and kit, all from `transcript.memory`.
+"""The vocabulary of the unit tests: one alert, its journal, model, tools and runtime, all from `transcript.memory`.
 
 `script`, `limit` and `crash` are made to be replaced, by a test's parameters or by a module's own fixture.
 """
@@ -116,9 +116,9 @@ def model(script: Script) -> Iterator[memory.ScriptedModel]:
 
 
 @pytest.fixture
-def kit(platform: platforms.Platform, model: memory.ScriptedModel, toolbox: memory.DictToolbox) -> ports.Kit:
+def runtime(platform: platforms.Platform, model: memory.ScriptedModel, toolbox: memory.DictToolbox) -> ports.Runtime:
     """What the engine works with."""
-    return ports.Kit(platform=platform, model=lambda _: model, toolbox=lambda _: toolbox)
+    return ports.Runtime(platform=platform, model=lambda _: model, toolbox=lambda _: toolbox)
 
 
 class _Doomed:
@@ -136,8 +136,8 @@ class _Doomed:
     async def settle(self) -> None:
         await self._kept.settle()
 
-    async def clear_to_send(self) -> None:
-        await self._kept.clear_to_send()
+    async def ensure_lease(self) -> None:
+        await self._kept.ensure_lease()
 
     async def commit(self, entry: entries.Entry) -> None:
         self._commits += 1

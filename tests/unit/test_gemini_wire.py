@@ -110,7 +110,7 @@ async def test_an_answer_goes_back_byte_for_byte_as_it_was_recorded(
     )
     asked = model.LimitedModel("google-default", source("gemini-3-pro"), limits=platform.Limits())
     wire.answers = [chunks, [STOP]]
-    answer = await asked.ask(ports.Request(tools=tools, messages=opening), clear_to_send=leases.clear)
+    answer = await asked.ask(ports.Request(tools=tools, messages=opening), ensure_lease=leases.clear)
     assert (answer.message.thinking, answer.message.text) == ("**Looking at the pod**\n", "I will check the pod.")
     assert answer.call.usage == messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
     stored = json.loads(json.dumps(answer.message.provider_state and answer.message.provider_state.data))
@@ -120,7 +120,7 @@ async def test_an_answer_goes_back_byte_for_byte_as_it_was_recorded(
         provider_state=messages.ProviderState(provider="google-default", data=stored),
     )
     results = (result("0.0", "pods_get"), result("0.1", "events_list"))
-    await asked.ask(ports.Request(tools=tools, messages=(*opening, said, *results)), clear_to_send=leases.clear)
+    await asked.ask(ports.Request(tools=tools, messages=(*opening, said, *results)), ensure_lease=leases.clear)
     for sent, body in zip(wire.sent, recorded, strict=True):
         for part in ("contents", "systemInstruction", "tools"):
             assert json.dumps(sent[part], sort_keys=True) == json.dumps(body[part], sort_keys=True)
@@ -184,10 +184,10 @@ async def test_a_result_carries_the_name_that_the_model_called(wire: Wire, sourc
     part: JSON = {"functionCall": {"name": wire_name, "args": {}}}
     wire.answers = [[{"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]}], [STOP]]
     asked = model.LimitedModel("google-default", source("gemini-2.5-flash"), limits=platform.Limits())
-    message = (await asked.ask(request(tools=tools), clear_to_send=leases.clear)).message
+    message = (await asked.ask(request(tools=tools), ensure_lease=leases.clear)).message
     assert message.calls[0].name == messages.storable(message.calls[0].name)
     said = replace(message, calls=(replace(message.calls[0], id="0.0"),))
-    await asked.ask(request(said, result("0.0", said.calls[0].name), tools=tools), clear_to_send=leases.clear)
+    await asked.ask(request(said, result("0.0", said.calls[0].name), tools=tools), ensure_lease=leases.clear)
     _, called, results = wire.sent[1]["contents"]
     assert called["parts"][0]["functionCall"]["name"] == wire_name
     assert results["parts"][0]["functionResponse"]["name"] == wire_name

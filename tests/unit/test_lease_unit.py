@@ -1,4 +1,4 @@
-"""One claim as its run sees it. The keeper's thread is tested on a real database."""
+"""One claim as its run sees it. The lease_manager's thread is tested on a real database."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def waits(lease: leases.Lease) -> bool:
     """Whether a run would have to wait now; a LeaseLostError passes."""
     try:
         async with asyncio.timeout(0):
-            await lease.clear_to_send()
+            await lease.ensure_lease()
     except TimeoutError:
         return True
     return False
@@ -79,7 +79,7 @@ async def test_a_certain_lease_is_clear_and_one_in_doubt_waits_cancelled_or_not(
 
 async def test_a_renewal_ends_the_doubt_unless_it_is_as_old() -> None:
     lease = make(certain=False)
-    waiting = asyncio.create_task(lease.clear_to_send())
+    waiting = asyncio.create_task(lease.ensure_lease())
     await asyncio.sleep(0)
     lease.renew(NEVER)
     assert await waits(lease)
@@ -91,11 +91,11 @@ async def test_a_renewal_ends_the_doubt_unless_it_is_as_old() -> None:
 
 async def test_a_lost_lease_is_never_clear_again_whatever_is_renewed() -> None:
     lease = make(certain=False)
-    waiting = asyncio.create_task(lease.clear_to_send())
+    waiting = asyncio.create_task(lease.ensure_lease())
     await asyncio.sleep(0)
     lease.stop("lost")
     with pytest.raises(ports.LeaseLostError):
         await asyncio.wait_for(waiting, 5)
     lease.renew(time.monotonic() + 3600)
     with pytest.raises(ports.LeaseLostError, match="investigation 00000000-0000-0000-0000-000000000001 is lost"):
-        await lease.clear_to_send()
+        await lease.ensure_lease()

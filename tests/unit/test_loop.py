@@ -83,8 +83,8 @@ class Interrupted:
         self._model = model
         self._others = list(others)
 
-    async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
-        answer = await self._model.ask(request, clear_to_send=clear_to_send)
+    async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
+        answer = await self._model.ask(request, ensure_lease=ensure_lease)
         return replace(answer, message=self._others.pop(0)) if self._others else answer
 
 
@@ -96,7 +96,7 @@ class HangingModel:
         self.requests = 0
         self.closed = 0
 
-    async def ask(self, _: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:  # noqa: ARG002
+    async def ask(self, _: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:  # noqa: ARG002
         self.requests += 1
         self.asked.set()
         try:
@@ -136,13 +136,13 @@ async def test_reads_of_one_answer_run_side_by_side(
     class Meeting(memory.DictToolbox):
         """Its reads wait for each other; its write is alone."""
 
-        async def call(self, call: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:
+        async def call(self, call: messages.ToolCall, *, ensure_lease: ports.EnsureLease) -> ports.ToolOutput:
             running.append(call.name)
             if len(journal.facts) == 4:
                 await both.wait()
             else:
                 assert running == [call.name]
-            output = await super().call(call, clear_to_send=clear_to_send)
+            output = await super().call(call, ensure_lease=ensure_lease)
             running.remove(call.name)
             return output
 
@@ -201,7 +201,7 @@ async def test_a_write_that_fails_is_an_answer_and_not_a_doubt(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     class Refusing(memory.DictToolbox):
-        async def call(self, _: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:  # noqa: ARG002
+        async def call(self, _: messages.ToolCall, *, ensure_lease: ports.EnsureLease) -> ports.ToolOutput:  # noqa: ARG002
             return ports.ToolOutput(text="forbidden", failed=True)
 
     await run(journal, memory.ScriptedModel(asks("k8s.restart")), Refusing(toolbox.answers, writing=["k8s.restart"]))
@@ -347,8 +347,8 @@ async def test_nothing_is_sent_once_the_lease_is_lost(
     class Fenced(memory.ScriptedModel):
         """Its answer comes when another worker already has the investigation."""
 
-        async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
-            answer = await super().ask(request, clear_to_send=clear_to_send)
+        async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
+            answer = await super().ask(request, ensure_lease=ensure_lease)
             journal.lose_lease()
             return answer
 

@@ -28,10 +28,10 @@ class HangingModel(memory.ScriptedModel):
         self.may_close.set()
         self.closed = False
 
-    async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
+    async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
         self.left -= 1
         if self.left >= 0:
-            return await super().ask(request, clear_to_send=clear_to_send)
+            return await super().ask(request, ensure_lease=ensure_lease)
         self.requests.append(request)
         try:
             await asyncio.Event().wait()
@@ -96,8 +96,8 @@ def second_model() -> memory.ScriptedModel:
 
 
 @pytest.fixture
-def kit(kit: ports.Kit, hanging: HangingModel, second_model: memory.ScriptedModel) -> ports.Kit:
-    return replace(kit, model={"first": hanging, "second": second_model}.__getitem__)
+def runtime(runtime: ports.Runtime, hanging: HangingModel, second_model: memory.ScriptedModel) -> ports.Runtime:
+    return replace(runtime, model={"first": hanging, "second": second_model}.__getitem__)
 
 
 def ends(journal: memory.MemoryJournal) -> list[tuple[str, str]]:
@@ -106,9 +106,9 @@ def ends(journal: memory.MemoryJournal) -> list[tuple[str, str]]:
 
 
 async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what_it_had_found(
-    kit: ports.Kit, journal: memory.MemoryJournal, hanging: HangingModel, second_model: memory.ScriptedModel
+    runtime: ports.Runtime, journal: memory.MemoryJournal, hanging: HangingModel, second_model: memory.ScriptedModel
 ) -> None:
-    await investigation.run(kit=kit, journal=journal)
+    await investigation.run(runtime=runtime, journal=journal)
     assert hanging.closed
     assert journal.record.stages["data-collection"].ended == entries.StageEnded(
         stage="data-collection", outcome="TimedOut", message=TIMED_OUT
@@ -125,10 +125,10 @@ async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what
 
 
 async def test_a_takeover_does_not_begin_its_time_anew(
-    kit: ports.Kit, journal: memory.MemoryJournal, hanging: HangingModel, toolbox: memory.DictToolbox
+    runtime: ports.Runtime, journal: memory.MemoryJournal, hanging: HangingModel, toolbox: memory.DictToolbox
 ) -> None:
     hanging.may_close.clear()
-    first = asyncio.create_task(investigation.run(kit=kit, journal=journal))
+    first = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
     await hanging.closing.wait()
     first.cancel()  # before it could write that the time was over
     with pytest.raises(asyncio.CancelledError):
@@ -136,16 +136,16 @@ async def test_a_takeover_does_not_begin_its_time_anew(
     second = journal.taken_over()
     aged(second, by=10)
     sent = len(hanging.requests), len(toolbox.called)
-    await investigation.run(kit=kit, journal=second)
+    await investigation.run(runtime=runtime, journal=second)
     assert (len(hanging.requests), len(toolbox.called)) == sent, "a stage past its time sends nothing"
     assert ends(second) == [("data-collection", "TimedOut"), ("analysis", "Completed")]
 
 
 async def test_a_cancel_that_comes_while_the_time_ends_the_call_is_not_swallowed(
-    kit: ports.Kit, journal: memory.MemoryJournal, hanging: HangingModel
+    runtime: ports.Runtime, journal: memory.MemoryJournal, hanging: HangingModel
 ) -> None:
     hanging.may_close.clear()
-    running = asyncio.create_task(investigation.run(kit=kit, journal=journal))
+    running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
     await hanging.closing.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -155,30 +155,30 @@ async def test_a_cancel_that_comes_while_the_time_ends_the_call_is_not_swallowed
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["by its time", "by a cancel, and taken over past its time"])
 async def test_an_analysis_counts_whose_commit_was_interrupted(
-    kit: ports.Kit, journal: memory.MemoryJournal, subject: record.Subject, cancelled: bool
+    runtime: ports.Runtime, journal: memory.MemoryJournal, subject: record.Subject, cancelled: bool
 ) -> None:
     slow = SlowJournal(subject, *journal.facts)
     aged(slow, by=59.7)
-    kit = replace(kit, model=lambda _: memory.ScriptedModel(FOUND))
+    runtime = replace(runtime, model=lambda _: memory.ScriptedModel(FOUND))
     if cancelled:
-        running = asyncio.create_task(investigation.run(kit=kit, journal=slow))
+        running = asyncio.create_task(investigation.run(runtime=runtime, journal=slow))
         await slow.begun.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         await slow.settle()
         aged(slow, by=3600)
-    await investigation.run(kit=kit, journal=slow)
+    await investigation.run(runtime=runtime, journal=slow)
     assert ends(slow) == [("data-collection", "Completed"), ("analysis", "Completed")]
     assert handover.analysis(slow.record.stages["data-collection"]) == FOUND.text
 
 
 async def test_calls_of_an_answer_whose_commit_was_interrupted_are_not_made(
-    kit: ports.Kit, journal: memory.MemoryJournal, subject: record.Subject, toolbox: memory.DictToolbox
+    runtime: ports.Runtime, journal: memory.MemoryJournal, subject: record.Subject, toolbox: memory.DictToolbox
 ) -> None:
     slow = SlowJournal(subject, *journal.facts)
     aged(slow, by=59.7)
-    await investigation.run(kit=kit, journal=slow)
+    await investigation.run(runtime=runtime, journal=slow)
     assert ends(slow)[0] == ("data-collection", "TimedOut")
     assert slow.record.execution("data-collection/1").log[-1] == replace(
         LOOKS, calls=(replace(LOOKS.calls[0], id="0.0"),)
@@ -186,23 +186,23 @@ async def test_calls_of_an_answer_whose_commit_was_interrupted_are_not_made(
     assert toolbox.called == []
 
 
-async def test_a_timeout_of_other_origin_is_not_the_stages(kit: ports.Kit, subject: record.Subject) -> None:
+async def test_a_timeout_of_other_origin_is_not_the_stages(runtime: ports.Runtime, subject: record.Subject) -> None:
     class Broken(memory.MemoryJournal):
-        async def clear_to_send(self) -> None:
+        async def ensure_lease(self) -> None:
             raise TimeoutError("of other origin")
 
         async def commit(self, entry: entries.Entry) -> None:
             self._keep(entry)
 
     with pytest.raises(TimeoutError, match="of other origin"):
-        await investigation.run(kit=kit, journal=Broken(subject))
+        await investigation.run(runtime=runtime, journal=Broken(subject))
 
 
-async def test_a_stage_without_a_limit_is_never_too_old(kit: ports.Kit, journal: memory.MemoryJournal) -> None:
+async def test_a_stage_without_a_limit_is_never_too_old(runtime: ports.Runtime, journal: memory.MemoryJournal) -> None:
     unlimited = chain.Stage(name="data-collection", agent="KubernetesAgent", llm_provider="second")
     spec = journal.record.subject.chain
     without = spec.model_copy(update={"stages": [unlimited, spec.stages[1]]})
     journal = memory.MemoryJournal(replace(journal.record.subject, chain=without), *journal.facts)
     aged(journal, by=1e6)
-    await investigation.run(kit=kit, journal=journal)
+    await investigation.run(runtime=runtime, journal=journal)
     assert ends(journal) == [("data-collection", "Completed"), ("analysis", "Completed")]

@@ -67,7 +67,7 @@ class Loop:
         )
         failpoints.hit("model.ask.before")
         try:
-            answer = await self.model.ask(request, clear_to_send=self.journal.clear_to_send)
+            answer = await self.model.ask(request, ensure_lease=self.journal.ensure_lease)
         except ports.ModelError as error:
             await self._unanswered(error.failure, added, error.call)
         else:
@@ -123,7 +123,7 @@ class Loop:
         started = time.monotonic()
         pinned = [spec.name for spec in self.execution.started.tools]
         if call.name in pinned:
-            output = await self.toolbox.call(call, clear_to_send=self.journal.clear_to_send)
+            output = await self.toolbox.call(call, ensure_lease=self.journal.ensure_lease)
         else:
             known = ", ".join(pinned) or "none"
             output = ports.ToolOutput(text=f"There is no tool '{call.name}'. Available tools: {known}", failed=True)
@@ -138,7 +138,7 @@ class Loop:
 
     def _split(self, calls: Sequence[messages.ToolCall]) -> tuple[list[messages.ToolCall], list[messages.ToolCall]]:
         """Those that may be repeated, and those that may not (an unknown tool is called by nobody)."""
-        writing = {spec.name for spec in self.execution.started.tools if not spec.repeatable}
+        writing = {spec.name for spec in self.execution.started.tools if not spec.idempotent}
         return [c for c in calls if c.name not in writing], [c for c in calls if c.name in writing]
 
     @property

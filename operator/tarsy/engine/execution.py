@@ -16,7 +16,7 @@ async def run(
     stage: chain.Stage,
     *,
     number: int,
-    kit: ports.Kit,
+    runtime: ports.Runtime,
     journal: ports.Journal,
 ) -> entries.ExecutionEnded:
     """Run, or go on with, execution `number` of `stage`, as long as the stage's timeoutSeconds let it.
@@ -26,15 +26,15 @@ async def run(
     name = f"{stage.name}/{number}"
     so_far = journal.record.stages[stage.name]
     if name not in so_far.executions:
-        await journal.commit(_start(name, stage, kit=kit, journal=journal))
+        await journal.commit(_start(name, stage, runtime=runtime, journal=journal))
     execution = so_far.executions[name]
     if execution.ended:
         return execution.ended
     agent = execution.started.agent
     work = loop.Loop(
         execution=execution,
-        model=kit.model(agent.provider),
-        toolbox=kit.toolbox(agent.servers),
+        model=runtime.model(agent.provider),
+        toolbox=runtime.toolbox(agent.servers),
         journal=journal,
     )
     left = None if stage.timeout_seconds is None else stage.timeout_seconds - so_far.age()
@@ -63,10 +63,12 @@ async def _run_within(work: loop.Loop, *, seconds: float | None) -> entries.Exec
     return work.ended()
 
 
-def _start(name: str, stage: chain.Stage, *, kit: ports.Kit, journal: ports.Journal) -> entries.ExecutionStarted:
+def _start(
+    name: str, stage: chain.Stage, *, runtime: ports.Runtime, journal: ports.Journal
+) -> entries.ExecutionStarted:
     subject = journal.record.subject
-    resolved = resolve.agent_for(kit.platform, chain_name=subject.chain_name, chain=subject.chain, stage=stage)
-    toolbox = kit.toolbox(resolved.servers)
+    resolved = resolve.agent_for(runtime.platform, chain_name=subject.chain_name, chain=subject.chain, stage=stage)
+    toolbox = runtime.toolbox(resolved.servers)
     agent = replace(resolved, problems=tuple(toolbox.problems))
     return entries.ExecutionStarted(
         stage=stage.name,

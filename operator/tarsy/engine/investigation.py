@@ -8,7 +8,7 @@ from tarsy.engine import handover, stage
 from tarsy.transcript import entries, ports, record
 
 
-async def run(*, kit: ports.Kit, journal: ports.Journal) -> None:
+async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
     """Run, or go on with, the journal's investigation until it has ended.
 
     A failed stage is recorded and the next one runs, because it may find what the failed one could not; unless the
@@ -23,7 +23,7 @@ async def run(*, kit: ports.Kit, journal: ports.Journal) -> None:
         if failed and chain.failure_policy == "Stop":
             ends.append(await stage.skip(step, after=failed[0], journal=journal))
         else:
-            ends.append(await stage.run(step, kit=kit, journal=journal))
+            ends.append(await stage.run(step, runtime=runtime, journal=journal))
     await journal.commit(ending(ends, so_far=journal.record))
 
 

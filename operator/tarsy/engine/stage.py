@@ -10,7 +10,7 @@ from tarsy.resources import chain
 from tarsy.transcript import entries, ports, record
 
 
-async def run(stage: chain.Stage, *, kit: ports.Kit, journal: ports.Journal) -> entries.StageEnded:
+async def run(stage: chain.Stage, *, runtime: ports.Runtime, journal: ports.Journal) -> entries.StageEnded:
     """Run, or go on with, `stage`, and return how it ended."""
     if stage.name not in journal.record.stages:
         await journal.commit(entries.StageStarted(stage=stage.name))
@@ -18,7 +18,7 @@ async def run(stage: chain.Stage, *, kit: ports.Kit, journal: ports.Journal) -> 
         return ended
     outcome: entries.Outcome
     try:
-        work = await execution.run(stage, number=1, kit=kit, journal=journal)
+        work = await execution.run(stage, number=1, runtime=runtime, journal=journal)
     except resolve.UnresolvedError as error:
         outcome, message = "Failed", str(error)
     else:

@@ -79,7 +79,7 @@ class LimitedModel:
         self._limits = limits
         self._slots = asyncio.Semaphore(limits.provider_calls)
 
-    async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
+    async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
         """Ask, and ask again where that may help; a ModelError says why there is no answer.
 
         The iteration's limit counts from the first request on: waiting for a slot or for the lease is nobody's silence.
@@ -102,7 +102,7 @@ class LimitedModel:
             answer = _Answer()
             try:
                 async with self._slots:
-                    await clear_to_send()
+                    await ensure_lease()
                     async with time_left.running():
                         await self._receive(request, answer)
             except TimeoutError as error:

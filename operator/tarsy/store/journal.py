@@ -48,20 +48,20 @@ class PgJournal:
         *,
         claim: work.Claim,
         so_far: record.Record,
-        clear_to_send: Callable[[], Awaitable[None]],
+        ensure_lease: Callable[[], Awaitable[None]],
     ) -> None:
         self.record = so_far
         self._database = database
         self._claim = claim
         self._commits = claim.commits
         self._unsettled: entries.Entry | None = None
-        self._clear_to_send = clear_to_send
+        self._ensure_lease = ensure_lease
 
     @classmethod
     async def open(
-        cls, database: databases.Database, *, claim: work.Claim, clear_to_send: Callable[[], Awaitable[None]]
+        cls, database: databases.Database, *, claim: work.Claim, ensure_lease: Callable[[], Awaitable[None]]
     ) -> PgJournal:
-        """Read what was committed under earlier claims; `clear_to_send` is the lease's (see `ports.Journal`).
+        """Read what was committed under earlier claims; `ensure_lease` is the lease's (see `ports.Journal`).
 
         While the database is down, keep trying: a claim is not given up for a moment's silence.
         """
@@ -73,11 +73,11 @@ class PgJournal:
                 log.warning("a record cannot be read yet: %s", error, extra=extra)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                return cls(database, claim=claim, so_far=so_far, clear_to_send=clear_to_send)
+                return cls(database, claim=claim, so_far=so_far, ensure_lease=ensure_lease)
 
-    async def clear_to_send(self) -> None:
+    async def ensure_lease(self) -> None:
         """Wait while the lease is in doubt; LeaseLostError when it is gone."""
-        await self._clear_to_send()
+        await self._ensure_lease()
 
     async def commit(self, entry: entries.Entry) -> None:
         """Keep `entry`. While the database is down, keep trying: what has been paid for is not thrown away."""

@@ -41,7 +41,7 @@ class Refusal:
 Cancellation = Literal["user", "deleted", "resolved"]
 """Why an investigation is to be stopped for good: `spec.cancel`, its object is gone, its alert resolved."""
 
-Wish = Cancellation | Literal["suspend"]
+StopRequest = Cancellation | Literal["suspend"]
 """What is wanted of a running investigation: that it stops for good, or after its next commit."""
 
 
@@ -459,7 +459,7 @@ class Heartbeat:
         self._lease = lease
         self._connection: asyncpg.Connection | None = None
 
-    async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, Wish | None]:
+    async def beat(self, tokens: Collection[UUID]) -> Mapping[UUID, StopRequest | None]:
         """Renew these claims; return those that hold, by token, with what is wanted. StoreDownError: who knows."""
         timeout = self._lease.total_seconds() / 2
         try:
@@ -469,7 +469,7 @@ class Heartbeat:
                 """
                 UPDATE work SET lease_until = clock_timestamp() + $2
                 WHERE token = ANY($1)
-                RETURNING token, coalesce(cancel, CASE WHEN suspend THEN 'suspend' END) AS wish
+                RETURNING token, coalesce(cancel, CASE WHEN suspend THEN 'suspend' END) AS request
                 """,
                 list(tokens),
                 self._lease,
@@ -477,7 +477,7 @@ class Heartbeat:
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             await self.close()
             raise databases.StoreDownError(f"no heartbeat: {str(error) or type(error).__name__}") from error
-        return {row["token"]: row["wish"] for row in rows}
+        return {row["token"]: row["request"] for row in rows}
 
     async def close(self) -> None:
         """Drop the connection; the next beat opens another."""

@@ -67,7 +67,7 @@ class PoolToolbox:
             f"MCP server '{server.name}' {server.problem}" for server in self._servers.values() if server.problem
         )
 
-    async def call(self, call: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:
+    async def call(self, call: messages.ToolCall, *, ensure_lease: ports.EnsureLease) -> ports.ToolOutput:
         """Call a tool within the time that a call may take; as much time is given to its server to be there."""
         seconds = self._limits.tool_call.total_seconds()
         server_name, _, tool = call.name.partition(".")
@@ -85,7 +85,7 @@ class PoolToolbox:
                     client = await server.client()
             except TimeoutError:
                 return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
-            await clear_to_send()
+            await ensure_lease()
             try:
                 async with asyncio.timeout(seconds):
                     output = await self._send(server, client, tool, arguments)
@@ -122,7 +122,7 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
         description=tool.description or tool.title or "",
         parameters=tool.input_schema,
         # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
-        repeatable=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
+        idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
     )
 
 

@@ -19,13 +19,13 @@ class MemoryJournal:
 
     async def commit(self, entry: entries.Entry) -> None:
         """Keep `entry`."""
-        await self.clear_to_send()
+        await self.ensure_lease()
         self._keep(entry)
 
     async def settle(self) -> None:
         """Nothing to do: a commit to memory is never under way."""
 
-    async def clear_to_send(self) -> None:
+    async def ensure_lease(self) -> None:
         """Raise once the lease is lost."""
         if self._lost:
             raise ports.LeaseLostError(self.record.subject.id)
@@ -70,9 +70,9 @@ class ScriptedModel:
             else:
                 self._failures.setdefault(len(self._answers), []).append(item)
 
-    async def ask(self, request: ports.Request, *, clear_to_send: ports.ClearToSend) -> ports.Answer:
+    async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
         """Answer, or fail, as the script says for this turn."""
-        await clear_to_send()
+        await ensure_lease()
         self.requests.append(request)
         turn = sum(message.role == "assistant" for message in request.messages)
         if failures := self._failures.get(turn):
@@ -87,13 +87,13 @@ class DictToolbox:
 
     def __init__(self, answers: Mapping[str, str], *, writing: Collection[str] = ()) -> None:
         self.answers = answers
-        self.specs = tuple(messages.ToolSpec(name=name, repeatable=name not in writing) for name in answers)
+        self.specs = tuple(messages.ToolSpec(name=name, idempotent=name not in writing) for name in answers)
         self.problems = ()
         self.called: list[messages.ToolCall] = []
 
-    async def call(self, call: messages.ToolCall, *, clear_to_send: ports.ClearToSend) -> ports.ToolOutput:
+    async def call(self, call: messages.ToolCall, *, ensure_lease: ports.EnsureLease) -> ports.ToolOutput:
         """Answer by the tool's name; an unknown tool is an error."""
-        await clear_to_send()
+        await ensure_lease()
         self.called.append(call)
         if call.name not in self.answers:
             return ports.ToolOutput(text=f"unknown tool {call.name!r}", failed=True)

@@ -74,7 +74,7 @@ class ToolSpec:
     description: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     """JSON Schema of the arguments."""
-    repeatable: bool = False
+    idempotent: bool = False
     """Read-only or idempotent: a call in flight at a crash may be sent once more."""
 
 

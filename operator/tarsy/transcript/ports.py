@@ -1,6 +1,6 @@
 """All that engine and agent know of the world: models, tools and the journal. No SDK, no database, no cluster.
 
-`process` builds the real ones into a `Kit`; `transcript.memory` has fakes that pass the same contract tests.
+`process` builds the real ones into a `Runtime`; `transcript.memory` has fakes that pass the same contract tests.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Answer:
     call: entries.ModelCall
 
 
-ClearToSend = Callable[[], Awaitable[None]]
-"""See `Journal.clear_to_send`. Whoever sends awaits it last before each sending, behind whatever he had to wait for."""
+EnsureLease = Callable[[], Awaitable[None]]
+"""See `Journal.ensure_lease`. Whoever sends awaits it last before each sending, behind whatever he had to wait for."""
 
 
 class Model(Protocol):
     """One provider with its limits and retries inside."""
 
-    async def ask(self, request: Request, *, clear_to_send: ClearToSend) -> Answer:
+    async def ask(self, request: Request, *, ensure_lease: EnsureLease) -> Answer:
         """Ask once; a ModelError says why there is no answer. Cancelling the task closes the socket."""
         ...
 
@@ -78,7 +78,7 @@ class Toolbox(Protocol):
         """What is missing, one sentence each: servers that cannot be reached."""
         ...
 
-    async def call(self, call: messages.ToolCall, *, clear_to_send: ClearToSend) -> ToolOutput:
+    async def call(self, call: messages.ToolCall, *, ensure_lease: EnsureLease) -> ToolOutput:
         """Call a tool. It answers, it does not raise: what goes wrong is the output's text."""
         ...
 
@@ -99,13 +99,13 @@ class Journal(Protocol):
         """Bring a commit to its end that was cancelled under way: afterwards the record holds it."""
         ...
 
-    async def clear_to_send(self) -> None:
+    async def ensure_lease(self) -> None:
         """Return while the lease is certain, wait while it is in doubt; LeaseLostError when it is gone."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kit:
+class Runtime:
     """What the engine works with."""
 
     platform: platform.Platform

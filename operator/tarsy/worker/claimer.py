@@ -27,13 +27,13 @@ class Claimer:
         supervisor: run.Supervisor,
         *,
         database: databases.Database,
-        keeper: leases.Keeper,
+        lease_manager: leases.LeaseManager,
         owner: UUID,
         queue: platform.Queue,
     ) -> None:
         self._supervisor = supervisor
         self._database = database
-        self._keeper = keeper
+        self._lease_manager = lease_manager
         self._owner = owner
         self._queue = queue
         self._hinted = asyncio.Event()
@@ -68,7 +68,7 @@ class Claimer:
                             await self._supervisor.give_back(claim)
                 raise
             if claim is not None:
-                return self._keeper.hold(claim, sent=sent)
+                return self._lease_manager.hold(claim, sent=sent)
             try:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._hinted.wait()

@@ -31,7 +31,7 @@ TICK_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-StopReason = work.Wish | Literal["lost", "deadline"]
+StopReason = work.StopRequest | Literal["lost", "deadline"]
 """Why a run is stopped: what is wanted of it, or its lease is lost, or its time is over."""
 
 
@@ -50,7 +50,7 @@ class Lease:
         if claim.cancel:
             self.stop(claim.cancel)
 
-    async def clear_to_send(self) -> None:
+    async def ensure_lease(self) -> None:
         """Return while the lease is certain; wait while it is in doubt; LeaseLostError once it is gone.
 
         A run that is to be suspended is stopped here: after a commit, before the next call.
@@ -85,7 +85,7 @@ class Lease:
             self._on_stop()
 
 
-class Keeper:
+class LeaseManager:
     """All leases of this process."""
 
     def __init__(self, url: str, *, lease: timedelta, heartbeat: timedelta) -> None:
@@ -159,7 +159,7 @@ class Keeper:
         finally:
             await self._heartbeat.close()
 
-    def _learn(self, held: Mapping[UUID, UUID], found: Mapping[UUID, work.Wish | None], sent: float) -> None:
+    def _learn(self, held: Mapping[UUID, UUID], found: Mapping[UUID, work.StopRequest | None], sent: float) -> None:
         """Tell the leases what a heartbeat found; only those that it asked about, in their claim of that moment."""
         for identity, token in held.items():
             lease = self._leases.get(identity)
@@ -169,10 +169,10 @@ class Keeper:
                 lease.stop("lost")
                 continue
             lease.renew(sent + self._certain)
-            wish = found[token]
-            lease.suspend = wish == "suspend"
-            if wish is not None and wish != "suspend":
-                lease.stop(wish)
+            request = found[token]
+            lease.suspend = request == "suspend"
+            if request is not None and request != "suspend":
+                lease.stop(request)
 
     def _on_main(self, call: Callable[[], object]) -> None:
         self._main.call_soon_threadsafe(call, context=Context())

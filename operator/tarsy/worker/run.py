@@ -38,8 +38,8 @@ class Supervisor:
     """Runs claims of one process."""
 
     database: databases.Database
-    kit: ports.Kit
-    keeper: leases.Keeper
+    runtime: ports.Runtime
+    lease_manager: leases.LeaseManager
     max_attempts: int
 
     async def run(self, held: leases.Lease) -> None:
@@ -57,10 +57,10 @@ class Supervisor:
         except Exception:  # the supervisor of a run: one that breaks must not break the others
             log.exception("broke", extra={"action": "run_broke", **where})
         finally:
-            self.keeper.drop(held)
+            self.lease_manager.drop(held)
 
     async def _supervised(self, held: leases.Lease) -> None:
-        journal = await journals.PgJournal.open(self.database, claim=held.claim, clear_to_send=held.clear_to_send)
+        journal = await journals.PgJournal.open(self.database, claim=held.claim, ensure_lease=held.ensure_lease)
         if held.claim.fruitless > self.max_attempts and not held.stopped:
             message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
             await _end(journal, "Failed", reason="AttemptsExhausted", message=message)
@@ -76,7 +76,7 @@ class Supervisor:
         """Run until the investigation has ended, or is suspended."""
         seconds = journal.record.subject.chain.active_deadline_seconds or DEFAULT_DEADLINE
         deadline = asyncio.get_running_loop().call_later(seconds - held.claim.age, held.stop, "deadline")
-        working = asyncio.create_task(investigation.run(kit=self.kit, journal=journal))
+        working = asyncio.create_task(investigation.run(runtime=self.runtime, journal=journal))
         held.on_stop(working.cancel)
         try:
             await working
