@@ -8,6 +8,7 @@ process ends: an operator that has silently lost a part is worse than one that r
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import signal
@@ -94,8 +95,8 @@ async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
         unusable = registry.unusable(loaded, environment=os.environ)
         for name, why in unusable.items():
             log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
-        judge = check.Judge(platform=loaded, unusable_providers=unusable)
-        parts = _Parts(process=process, platform=loaded, judge=judge, database=database, stack=stack)
+        index = functools.partial(check.ChainIndex, platform=loaded, unusable_providers=unusable)
+        parts = _Parts(process=process, platform=loaded, index=index, database=database, stack=stack)
         with _start_errors():
             await database.check_schema()
             if process.serves("worker"):
@@ -116,7 +117,7 @@ class _Parts:
 
     process: settings.Settings
     platform: platform.Platform
-    judge: check.Judge
+    index: check.Indexer
     database: databases.Database
     stack: AsyncExitStack
     ground: list[Part] = field(default_factory=list)
@@ -154,9 +155,9 @@ class _Parts:
     def controller(self, cluster: client.Cluster) -> None:
         """Admit what appears in the cluster, and show there what the store knows."""
         reconciler = investigations.Reconciler(
-            cluster=cluster, database=self.database, judge=self.judge, mask=ALERT_MASKER.text, workers=RECONCILERS
+            cluster=cluster, database=self.database, index=self.index, mask=ALERT_MASKER.text, workers=RECONCILERS
         )
-        judged = chains.Reconciler(cluster=cluster, database=self.database, judge=self.judge, owner=self.owner)
+        judged = chains.Reconciler(cluster=cluster, database=self.database, index=self.index, owner=self.owner)
         self.watcher = watch.Watcher(
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=judged.seen
         )
@@ -170,7 +171,7 @@ class _Parts:
         taking = intake.Intake(
             cluster=cluster,
             database=self.database,
-            judge=self.judge,
+            index=self.index,
             settings=self.platform.ingest,
             max_queued=self.platform.queue.max_queued,
             mask=ALERT_MASKER.text,

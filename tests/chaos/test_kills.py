@@ -11,9 +11,9 @@ import functools
 import random
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
@@ -29,6 +29,17 @@ LEASE = timedelta(seconds=3)
 KILLS = 40
 STAGES = ("collect", "analysis")
 CHAIN = manifests.chain(stages=[manifests.stage(name) for name in STAGES])
+AGENTS = {"collect": ["KubernetesAgent"], "analysis": ["KubernetesAgent"]}
+SIDE_BY_SIDE = manifests.chain(
+    stages=[
+        {"name": "collect", "agent": "KubernetesAgent", "replicas": 3},
+        {"name": "analysis", "agents": [{"name": "KubernetesAgent"}, {"name": "KubernetesAgent"}]},
+    ]
+)
+AGENTS_SIDE_BY_SIDE = {
+    "collect": ["KubernetesAgent-1", "KubernetesAgent-2", "KubernetesAgent-3"],
+    "analysis": ["KubernetesAgent-1", "KubernetesAgent-2"],
+}
 FAILPOINTS = (
     "journal.commit.before",
     "journal.commit.after",
@@ -57,53 +68,68 @@ async def rows(operator: Operator, query: str) -> list[asyncpg.Record]:
         await connection.close()
 
 
-async def check(operator: Operator, llm: model.Server, toolbox: mcp_server.Server, *, names: Sequence[str]) -> None:
+async def check(
+    operator: Operator,
+    llm: model.Server,
+    toolbox: mcp_server.Server,
+    *,
+    names: Sequence[str],
+    agents: Mapping[str, Sequence[str]] = AGENTS,
+) -> None:
     """Hold the logs of model and tools against what was committed."""
     namespace = operator.namespace
     outcomes = await rows(
-        operator, "SELECT name, ending, attempts FROM investigations JOIN work ON id = investigation ORDER BY name"
+        operator,
+        "SELECT name, ending, attempts FROM investigations JOIN work ON investigation = id "
+        "JOIN runs ON runs.investigation = id ORDER BY name",
     )
     assert [(row["name"], row["ending"]) for row in outcomes] == [(name, "Completed") for name in sorted(names)]
     takeovers = {f"{namespace}/{row['name']}": row["attempts"] - 1 for row in outcomes}
+    executions = [(stage, agent) for stage, named in agents.items() for agent in named]
 
     answered = {
-        (f"{namespace}/{row['name']}", row["stage"], row["position"]): row["committed"].timestamp()
+        (f"{namespace}/{row['name']}", row["stage"], row["agent"], row["turn"]): row["committed"].timestamp()
         for row in await rows(
             operator,
-            "SELECT name, stage, position, created_at AS committed FROM llm_interactions "
-            "JOIN investigations ON id = investigation WHERE failure IS NULL",
+            "SELECT known.name, call.stage, agent.name AS agent, turn, created_at AS committed "
+            "FROM llm_interactions AS call JOIN investigations AS known ON known.id = call.investigation "
+            "JOIN executions AS agent ON agent.investigation = call.investigation AND agent.id = call.execution "
+            "WHERE failure IS NULL",
         )
     }
-    assert len(answered) == len(names) * len(STAGES) * 3
-    asked: Counter[tuple[str, str, int]] = Counter()
+    assert set(answered) == {
+        (f"{namespace}/{name}", *execution, turn) for name in names for execution in executions for turn in range(3)
+    }
+    asked: Counter[tuple[str, str, str, int]] = Counter()
     for request in llm.requests:
-        which = (request.key.investigation, request.key.stage, request.iteration)
+        which = (*request.key, request.iteration)
         asked[which] += 1
         assert request.arrived <= answered[which] + CLOCKS, f"{which} was asked again after its answer was committed"
     assert set(asked) == set(answered)
-    for investigation, count in takeovers.items():
-        again = sum(times - 1 for which, times in asked.items() if which[0] == investigation)
-        assert again <= count, f"{investigation} has a call in flight at most once for each of its {count} takeovers"
+    again: Counter[tuple[str, str, str]] = Counter()
+    for which, times in asked.items():
+        again[which[:3]] += times - 1
+    for execution, times in again.items():
+        assert times <= takeovers[execution[0]], f"{execution} has one call in flight at most for each takeover"
 
     called = {
         str(
             keys.CallKey(
                 investigation=f"{namespace}/{row['name']}",
                 stage=row["stage"],
-                agent="KubernetesAgent",
+                agent=row["agent"],
                 iteration=int(row["call_id"].split(".")[0]),
                 call=int(row["call_id"].split(".")[1]),
             )
         ): row
         for row in await rows(
             operator,
-            "SELECT name, tool.stage, tool.call_id, tool.created_at AS committed, in_doubt "
-            "FROM tool_interactions AS tool JOIN investigations ON id = tool.investigation "
-            "JOIN messages ON messages.investigation = tool.investigation AND messages.execution = tool.execution "
-            "AND messages.tool_call_id = tool.call_id",
+            "SELECT known.name, call.stage, agent.name AS agent, call_id, created_at AS committed, in_doubt "
+            "FROM mcp_interactions AS call JOIN investigations AS known ON known.id = call.investigation "
+            "JOIN executions AS agent ON agent.investigation = call.investigation AND agent.id = call.execution",
         )
     }
-    assert len(called) == len(names) * len(STAGES) * 3
+    assert len(called) == len(names) * len(executions) * 3
     made: Counter[str] = Counter()
     for entry in toolbox.calls:
         made[entry.key] += 1
@@ -122,7 +148,7 @@ def _asked_about(investigation: str, requests: Sequence[model.Request]) -> bool:
 
 
 CLOCKS = 0.001
-"""Seconds: `created_at` is the start of a transaction, by the same machine's clock."""
+"""Seconds: `created_at` is in the middle of a transaction, by the same machine's clock."""
 
 
 @pytest.mark.parametrize("hit", [1, 2, 3, 5])
@@ -139,14 +165,23 @@ async def test_an_operator_that_dies_at_a_failpoint_is_followed_by_one_that_goes
     await check(operator, llm, toolbox, names=["web-crash"])
 
 
+@pytest.mark.parametrize(
+    ("chain", "agents"),
+    [pytest.param(CHAIN, AGENTS, id="one agent"), pytest.param(SIDE_BY_SIDE, AGENTS_SIDE_BY_SIDE, id="side by side")],
+)
 async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_committed(
-    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+    operator: Operator,
+    llm: model.Server,
+    toolbox: mcp_server.Server,
+    *,
+    chain: dict[str, Any],
+    agents: Mapping[str, Sequence[str]],
 ) -> None:
     llm.script = investigate
     names = [f"crash-{number:02}" for number in range(KILLS)]
     chance = random.Random(20261121)  # noqa: S311 - the same kills each time
     running: list[Process] = [await operator.start(lease=LEASE), await operator.start(lease=LEASE)]
-    await operator.apply(CHAIN)
+    await operator.apply(chain)
     for name in names:
         await operator.apply(manifests.investigation(name))
         await llm.wait_for(functools.partial(_asked_about, f"{operator.namespace}/{name}"), timeout=30)
@@ -155,7 +190,7 @@ async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_
         await running[victim].kill()
         running[victim] = await operator.start(lease=LEASE)
     await operator.finished(*names, within=timedelta(seconds=120))
-    await check(operator, llm, toolbox, names=names)
+    await check(operator, llm, toolbox, names=names, agents=agents)
 
 
 async def test_an_operator_that_was_stopped_for_three_leases_writes_and_sends_nothing_when_it_wakes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from tarsy_dev.controlplane import ControlPlane
 def reconciler(cluster: client.Cluster, database: databases.Database) -> investigations.Reconciler:
     agents = {"KubernetesAgent": platform.Agent(), "AnotherAgent": platform.Agent()}
     provider = platform.GoogleProvider(type="google", model="gemini-2.5-flash")
-    judge = check.Judge(
+    index = functools.partial(
+        check.ChainIndex,
         platform=platform.Platform(
             defaults=platform.Defaults(llm_provider="only"), llm_providers={"only": provider}, agents=agents
         ),
         unusable_providers={},
     )
-    return investigations.Reconciler(cluster=cluster, database=database, judge=judge, mask=str, workers=1)
+    return investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
 
 
 def key(seen: watch.Seen) -> investigations.Key:
@@ -102,7 +104,7 @@ async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
     await admission.reconcile(key(seen))
     kubectl("delete", "chain", "pod-crash")
     journal = await queue.opened(database, await queue.claimed(database))
-    assert [stage.agent for stage in journal.record.subject.chain.stages] == ["KubernetesAgent"]
+    assert [stage.agent for stage in journal.record.snapshot.chain.stages] == ["KubernetesAgent"]
     assert (await queue.summary(database, seen.uid)).chain_generation == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -91,8 +92,8 @@ async def test_a_duty_that_is_refused_is_logged_and_the_duties_go_on(
             lambda asked: (200, kube_system) if "investig" not in asked.path else pages(asked), folder=tmp_path
         ) as cluster,
     ):
-        judge = check.Judge(platform=platform.Platform(), unusable_providers={})
-        reconciler = investigations.Reconciler(cluster=cluster, database=database, judge=judge, mask=str, workers=1)
+        index = functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={})
+        reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
         due = duties.Duties(cluster=cluster, database=database, reconciler=reconciler, owner=uuid.UUID(int=1))
         running = asyncio.create_task(due.run())
         while sum(EXPIRED in message for message in caplog.messages) < 2:
@@ -125,9 +126,9 @@ async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
     def answer(request: web.Request) -> tuple[int, dict[str, Any]]:
         return 200, found if f"/{investigation.PLURAL}/" in request.path else {"metadata": {}, "items": []}
 
-    judge = check.Judge(platform=platform.Platform(), unusable_providers={})
+    index = functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={})
     async with answering(answer, folder=tmp_path) as cluster, asyncio.timeout(20):
-        reconciler = investigations.Reconciler(cluster=cluster, database=database, judge=judge, mask=str, workers=1)
+        reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
         running = asyncio.create_task(reconciler.run())
         reconciler.add(investigations.Key(namespace="tarsy", name="web-crash", uid=str(identity)))
         while (ended := await history.summary(database, identity)) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 from uuid import UUID
@@ -26,11 +27,11 @@ def reconciler(
         llm_providers=PROVIDERS,
         agents={name: platform.Agent() for name in agents},
     )
-    judge = check.Judge(platform=known, unusable_providers={})
-    return chains.Reconciler(cluster=cluster, database=database, judge=judge, owner=UUID(int=owner))
+    index = functools.partial(check.ChainIndex, platform=known, unusable_providers={})
+    return chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=owner))
 
 
-async def test_two_replicas_that_judge_differently_do_not_correct_each_other(
+async def test_two_replicas_that_see_it_differently_do_not_correct_each_other(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
@@ -51,6 +52,6 @@ async def test_two_replicas_that_judge_differently_do_not_correct_each_other(
     assert ready() == ("True", version)
 
     async with database.begin() as connection:
-        await connection.execute(sqlalchemy.text("UPDATE duties SET until = clock_timestamp()"))
+        await connection.execute(sqlalchemy.text("UPDATE leaders SET until = clock_timestamp()"))
     await second.reconcile(cluster.namespace)
-    assert ready()[0] == "False", "whoever has the duties now says what it sees"
+    assert ready()[0] == "False", "whoever leads now says what it sees"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -11,19 +12,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support import manifests
-from tarsy.config import check, platform
+from support import manifests, queue
+from tarsy.config import check
 from tarsy.controller import duties, investigations
 from tarsy.kube import client
 from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import duties as leases
-from tarsy.store import history
+from tarsy.store import history, leader
 from tarsy_dev.controlplane import ControlPlane
-
-AGENTS = {"KubernetesAgent": platform.Agent()}
-PROVIDERS = {"only": platform.GoogleProvider(type="google", model="gemini-2.5-flash")}
-PLATFORM = platform.Platform(defaults=platform.Defaults(llm_provider="only"), llm_providers=PROVIDERS, agents=AGENTS)
 
 
 class World:
@@ -33,9 +29,9 @@ class World:
         self._plane = plane
         self._namespace = cluster.namespace
         self._database = database
-        judge = check.Judge(platform=PLATFORM, unusable_providers={})
+        index = functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
         self.reconciler = investigations.Reconciler(
-            cluster=cluster, database=database, judge=judge, mask=str, workers=2
+            cluster=cluster, database=database, index=index, mask=str, workers=2
         )
         self.duties = duties.Duties(cluster=cluster, database=database, reconciler=self.reconciler, owner=UUID(int=1))
 
@@ -103,7 +99,7 @@ async def test_when_much_is_missing_at_once_nothing_is_cancelled_and_the_alarm_i
 async def test_a_database_of_another_cluster_is_left_alone(
     world: World, database: databases.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await leases.remember_cluster(database, "another cluster's uid")
+    await leader.remember_cluster(database, "another cluster's uid")
     uid = world.investigate("here")
     with caplog.at_level(logging.CRITICAL):
         await world.duties.resync()

@@ -162,6 +162,43 @@ async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: clien
     assert found.metadata.creation_timestamp
 
 
+EITHER = "give either agent"
+REPLICAS = "replicas goes with agent"
+
+
+@pytest.mark.parametrize(
+    ("stage", "complaint"),
+    [
+        pytest.param({}, EITHER, id="no agent at all"),
+        pytest.param({"agent": "A", "agents": [{"name": "B"}]}, EITHER, id="agent and agents"),
+        pytest.param({"agents": [{"name": "B"}], "replicas": 2}, REPLICAS, id="agents and replicas"),
+        pytest.param({"agents": []}, "agents", id="an empty list"),
+        pytest.param({"agents": [{"name": "B"}] * 11}, "agents", id="eleven agents"),
+        pytest.param({"agent": "A", "replicas": 11}, "replicas", id="eleven replicas"),
+        pytest.param({"agent": "A", "replicas": 0}, "replicas", id="no replica"),
+        pytest.param({"agent": "A", "successPolicy": "most"}, "successPolicy", id="an unknown policy"),
+    ],
+)
+async def test_a_stage_has_one_agent_or_several_and_never_two_ways_of_saying_so(
+    plane: ControlPlane, cluster: client.Cluster, stage: dict[str, Any], complaint: str
+) -> None:
+    refused = manifests.chain(stages=[{"name": "analysis"} | stage])
+    with pytest.raises(KubectlError, match=complaint):
+        plane.kubectl("create", "-f", "-", input=json.dumps(refused), namespace=cluster.namespace)
+
+
+async def test_the_largest_chain_is_within_the_api_servers_budget(plane: ControlPlane, cluster: client.Cluster) -> None:
+    """Rules are priced by the largest object that they may meet."""
+    stages = [
+        {"name": f"stage-{number}", "agents": [{"name": f"Agent{n}", "mcpServers": ["s"] * 20} for n in range(10)]}
+        for number in range(20)
+    ]
+    chain = manifests.chain(stages=stages)
+    plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.namespace)
+    (found,) = await objects.list_chains(cluster, namespace=cluster.namespace)
+    assert sum(len(stage.members) for stage in found.spec.stages) == 200
+
+
 async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
     plane: ControlPlane, cluster: client.Cluster
 ) -> None:

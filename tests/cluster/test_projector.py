@@ -9,24 +9,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support import manifests, queue
-from tarsy.config import resolve
+from support import manifests, queue, stories
 from tarsy.controller import projector
 from tarsy.kube import client, objects
 from tarsy.resources import investigation
 from tarsy.store import database as databases
 from tarsy.store import history, work
-from tarsy.transcript import entries, messages
+from tarsy.transcript import admission, entries
 from tarsy_dev.controlplane import ControlPlane
 
 CHAIN = queue.chain(stages=[manifests.stage("collect"), manifests.stage("analysis")])
-CALL = entries.ModelCall(
-    provider="google-default",
-    model="gemini-2.5-flash",
-    seconds=1.0,
-    usage=messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=3, total_tokens=123),
+REFUSAL = admission.Refusal(
+    reason="ChainNotFound", message="No chain found for alert type 'x'. Available alert types: none"
 )
-REFUSAL = work.Refusal(reason="ChainNotFound", message="No chain found for alert type 'x'. Available alert types: none")
 
 
 @contextlib.asynccontextmanager
@@ -49,7 +44,7 @@ async def create(cluster: client.Cluster, name: str = "web-crash") -> investigat
 async def projected(database: databases.Database) -> None:
     """Wait until the cluster shows what the store knows."""
     async with asyncio.timeout(20):
-        while await work.unprojected(database, limit=1):
+        while await work.stale(database, limit=1):
             pass
 
 
@@ -68,54 +63,32 @@ def conditions(status: Any) -> dict[str, tuple[str, str]]:
 
 
 def run_of(stage: str, *said: entries.Entry, outcome: entries.Outcome = "Completed") -> list[entries.Entry]:
-    """A stage from its start to its end, around what its agent did."""
-    agent = resolve.ResolvedAgent(
-        name="KubernetesAgent",
-        provider="google-default",
-        strategy="native-thinking",
-        max_iterations=20,
-        servers=(),
-        custom_instructions="",
-        server_instructions=(),
-    )
-    opening = (messages.Message(role="system", text="s"), messages.Message(role="user", text="alert"))
-    execution = f"{stage}/1"
+    """A stage from its start to its end, around what its agent, called as the stage, did."""
+    why = "no answer" if outcome == "Failed" else ""
     return [
-        entries.StageStarted(stage=stage),
-        entries.ExecutionStarted(stage=stage, execution=execution, agent=agent, tools=(), messages=opening),
+        stories.stage_started(stage),
+        stories.started(stage, stage=stage),
         *said,
-        entries.ExecutionEnded(
-            execution=execution, outcome=outcome, text="no answer" if outcome == "Failed" else "done"
-        ),
-        entries.StageEnded(stage=stage, outcome=outcome, message="no answer" if outcome == "Failed" else ""),
+        stories.ended(stage, outcome, why),
+        stories.stage_ended(stage, outcome, why),
     ]
 
 
 def story() -> list[entries.Entry]:
     """An investigation with calls, results, a failed stage and a long analysis."""
-    call = messages.ToolCall(id="0.0", name="k.pods_list", arguments="{}")
-    result = messages.Message(role="tool", text="[]", call_id="0.0", tool_name=call.name)
-    asked = messages.Message(role="assistant", calls=(call,))
-    fatal = messages.Failure(kind="fatal", text="no answer")
+    asked = stories.asks("k8s.pods_list", execution="collect")
     return [
         *run_of(
             "collect",
-            entries.Answered(execution="collect/1", messages=(asked,), call=CALL),
-            entries.ToolsAnswered(
-                execution="collect/1", runs=(entries.ToolRun(call=call, result=result, seconds=0.1),)
-            ),
-            entries.Unanswered(execution="collect/1", failure=fatal, call=CALL),
+            asked,
+            stories.ran(asked),
+            stories.unanswered(execution="collect", turn=1),
             outcome="Failed",
         ),
-        *run_of(
-            "analysis",
-            entries.Answered(
-                execution="analysis/1", messages=(messages.Message(role="assistant", text="done"),), call=CALL
-            ),
-        ),
-        entries.InvestigationEnded(
-            ending="CompletedWithErrors",
-            reason="StagesFailed",
+        *run_of("analysis", stories.answers(execution="analysis")),
+        stories.run_ended(
+            "CompletedWithErrors",
+            "StagesFailed",
             message="stage 'collect' failed: " + "ü" * 2000,
             final_analysis="🧯" * 9000,
         ),
@@ -136,7 +109,7 @@ async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
             assert status == on_the_wire(await queue.summary(database, subject.metadata.uid))
             return status
 
-        await queue.admit(database, subject, verdict=CHAIN)
+        await queue.admit(database, subject, chain=CHAIN)
         status = await now()
         assert (status["phase"], status["progress"], status["attempts"]) == ("Queued", "0/2", 0)
         assert [stage["phase"] for stage in status["stages"]] == ["Pending", "Pending"]
@@ -177,7 +150,7 @@ async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
-    await queue.admit(database, subject, verdict=REFUSAL)
+    await queue.admit(database, subject, chain=REFUSAL)
     async with projecting(cluster, database):
         await projected(database)
     status = shown(plane, subject)
@@ -200,16 +173,39 @@ async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
-    await queue.admit(database, subject, verdict=CHAIN)
+    await queue.admit(database, subject, chain=CHAIN)
     writing = await queue.opened(database, await queue.claimed(database))
-    await writing.commit(story()[0])
-    await writing.commit(entries.InvestigationEnded(ending="Failed", reason="AttemptsExhausted", message="given up"))
+    await writing.commit(stories.stage_started("collect"))
+    await writing.commit(
+        *writing.record.endings(entries.INVESTIGATION, "Failed", message="given up"),
+        stories.run_ended("Failed", "AttemptsExhausted", message="given up"),
+    )
     async with projecting(cluster, database):
         await projected(database)
     status = shown(plane, subject)
-    assert status["phase"] == "Failed"
+    assert (status["phase"], status["progress"]) == ("Failed", "0/2")
     assert "currentStage" not in status
     assert "Running" not in [stage["phase"] for stage in status["stages"]]
+
+
+async def test_one_whose_log_cannot_be_read_is_shown_to_wait_for_a_program_that_can(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    subject = await create(cluster)
+    await queue.admit(database, subject, chain=CHAIN)
+    claim = await queue.claimed(database)
+    await (await queue.opened(database, claim)).commit(story()[0])
+    unreadable = "entry 1 (kind 'StageStarted', version 2) cannot be read"
+    await work.release(database, claim, unreadable=unreadable, build=queue.BUILD)
+    async with projecting(cluster, database):
+        await projected(database)
+    status = shown(plane, subject)
+    assert status == on_the_wire(await queue.summary(database, subject.metadata.uid))
+    assert (status["phase"], status["message"]) == (
+        "Suspended",
+        f"waits for a version of TARSy that can read its log: {unreadable}",
+    )
+    assert conditions(status)["Reconciling"] == ("True", "Suspended")
 
 
 async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_tried_for_ever(
@@ -217,7 +213,7 @@ async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_t
 ) -> None:
     deleted, replaced = await create(cluster, "deleted"), await create(cluster, "replaced")
     for subject in (deleted, replaced):
-        await queue.admit(database, subject, verdict=CHAIN)
+        await queue.admit(database, subject, chain=CHAIN)
         plane.kubectl("delete", "inv", subject.metadata.name, namespace=cluster.namespace)
     replacement = await create(cluster, "replaced")
     async with projecting(cluster, database):
@@ -229,7 +225,7 @@ async def test_replicas_that_project_at_once_leave_the_newest_status(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
-    await queue.admit(database, subject, verdict=CHAIN)
+    await queue.admit(database, subject, chain=CHAIN)
     writing = await queue.opened(database, await queue.claimed(database))
     async with projecting(cluster, database) as one, projecting(cluster, database) as two:
         for entry in story():

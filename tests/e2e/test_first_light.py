@@ -166,10 +166,10 @@ def check_execution(
     counted: Counter[str] = Counter()
     assert len(exchanges) == len(calls)
     for (turn, answer), call in zip(exchanges, calls, strict=True):
-        asked_with = call["asked_with"]
-        assert (turn.system, tuple(map(without_ids, turn.messages))) == as_sent(rows[:asked_with])
+        context_messages = call["context_messages"]
+        assert (turn.system, tuple(map(without_ids, turn.messages))) == as_sent(rows[:context_messages])
         said = model.Message(role="model", text=answer.text, thoughts=answer.thoughts, calls=answer.calls)
-        assert (without_ids(said),) == as_sent(rows[asked_with : asked_with + 1])[1]
+        assert (without_ids(said),) == as_sent(rows[context_messages : context_messages + 1])[1]
         usage = model.usage_of(turn, answer)
         tokens = {
             "input_tokens": usage.input,
@@ -180,7 +180,7 @@ def check_execution(
         assert {name: call[name] for name in tokens} == tokens
         assert (call["provider"], call["model"], call["failure"]) == ("scripted", "gemini-2.5-flash", None)
         counted.update(tokens)
-    assert len(rows) == calls[-1]["asked_with"] + 1
+    assert len(rows) == calls[-1]["context_messages"] + 1
     return counted
 
 
@@ -229,8 +229,7 @@ async def check_investigation(process: Process, found: dict[str, Any], *, record
     for stage in ("collect", "analysis"):
         exchanges = recorder.of(f"{metadata['namespace']}/{metadata['name']}", stage)
         rows, calls = (
-            sorted((row for row in transcript[table] if row["stage"] == stage), key=lambda row: int(row["position"]))
-            for table in ("messages", "llm_interactions")
+            [row for row in transcript[table] if row["stage"] == stage] for table in ("messages", "llm_interactions")
         )
         assert metadata["name"] in rows[1]["text"]
         counted += check_execution(exchanges, rows, calls)
@@ -246,7 +245,7 @@ async def check_investigation(process: Process, found: dict[str, Any], *, record
         "llmCalls": 6,
         "toolCalls": 6,
     }
-    assert len(transcript["tool_interactions"]) == 6
+    assert len(transcript["mcp_interactions"]) == 6
     assert transcript["phase"] == "Completed"
     assert transcript["alert_data"] == found["spec"]["alertData"]
     assert [stage["name"] for stage in transcript["chain"]["stages"]] == ["collect", "analysis"]

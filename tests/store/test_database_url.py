@@ -12,7 +12,8 @@ import sqlalchemy
 from click.testing import CliRunner
 from tarsy.cli import main
 from tarsy.store import database as databases
-from tarsy.store import notify, work
+from tarsy.store import heartbeat as heartbeats
+from tarsy.store import notify
 from tarsy_dev import loopback
 from tarsy_dev import postgres as launcher
 
@@ -36,7 +37,7 @@ async def query(url: str) -> None:
 
 
 async def beat(url: str) -> None:
-    heartbeat = work.Heartbeat(url, lease=timedelta(seconds=20))
+    heartbeat = heartbeats.Heartbeat(url, lease=timedelta(seconds=20))
     try:
         await heartbeat.beat([])
     finally:
@@ -71,7 +72,7 @@ async def test_who_is_not_let_in_is_told_why(
 
 async def test_a_server_that_does_not_answer_is_told_as_such() -> None:
     with loopback.listen() as silent:
-        heartbeat = work.Heartbeat(
+        heartbeat = heartbeats.Heartbeat(
             f"postgresql://u:p@127.0.0.1:{silent.getsockname()[1]}/t", lease=timedelta(seconds=0.2)
         )
         with pytest.raises(databases.StoreDownError, match=r"^cannot connect to the database: TimeoutError$"):
@@ -114,7 +115,7 @@ def test_migrate_says_in_a_line_that_it_lacks_the_right(database_url: str, postg
     assert (result.exit_code, result.output) == (1, f"Error: {told}\n")
 
 
-async def test_a_schema_of_a_newer_version_is_left_alone(database: databases.Database) -> None:
+async def test_a_schema_of_another_version_is_refused_in_words_and_left_alone(database: databases.Database) -> None:
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(databases.SchemaError, match=r"of another version of tarsy: .*'9999'"):

@@ -10,8 +10,10 @@ from uuid import UUID
 import pytest
 from support import queue
 from tarsy.resources import investigation
+from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import episodes, work
+from tarsy.transcript import admission, entries
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
@@ -130,7 +132,7 @@ async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database
     assert known.investigation == newest
     found = await queue.summary(database, newest)
     assert found.alert_status == "resolved"
-    assert await work.unprojected(database, limit=10)
+    assert await work.stale(database, limit=10)
     assert await resolve(database, fingerprint="19da250ce641f6cc") is None
 
 
@@ -150,7 +152,7 @@ async def test_the_late_word_of_an_old_episode_s_end_leaves_the_next_one_firing(
 async def test_its_chain_says_what_becomes_of_an_investigation_whose_alert_resolves(
     database: databases.Database, on_resolved: Literal["Continue", "Cancel"], ending: str | None
 ) -> None:
-    identity = await queue.admit(database, subject(), verdict=queue.chain(onResolved=on_resolved))
+    identity = await queue.admit(database, subject(), chain=queue.chain(onResolved=on_resolved))
     await resolve(database)
     found = await queue.summary(database, identity)
     assert found.ending == ending
@@ -167,8 +169,10 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
 
 
 async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: databases.Database) -> None:
-    await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large" * 1000)
-    await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large" * 1000)
+    for _ in range(2):
+        await admissions.keep_large(
+            database, namespace="tarsy", object_name="web-crash", name="5ef", data="large" * 1000
+        )
     other, rightful, late = large(name="other"), large(), large()
     identities = [await queue.admit(database, one) for one in (other, rightful, late)]
     found = [await queue.summary(database, identity) for identity in identities]
@@ -177,12 +181,25 @@ async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: 
         (None, ""),
         ("Failed", "AlertDataNotFound"),
     ]
+    (logged,) = await queue.log(database, other.metadata.uid)
+    assert logged.entry == entries.RunEnded(ending="Failed", reason="AlertDataNotFound", message=found[0].message)
+    assert found[0].message == "alertDataRef '5ef' is not there: it was used by another object, or has expired"
+    assert found[0].chain_name is None
+    kept = (await queue.opened(database, await queue.claimed(database))).record.snapshot
+    assert (kept.id, kept.alert_data) == (rightful.metadata.uid, "large" * 1000)
+    assert await queue.claim(database) is None
+
+
+async def test_without_its_data_a_refused_one_is_refused_for_that(database: databases.Database) -> None:
+    refusal = admission.Refusal(reason="ChainNotFound", message="No chain found")
+    identity = await queue.admit(database, large(), chain=refusal)
+    assert (await queue.summary(database, identity)).reason == "AlertDataNotFound"
 
 
 async def test_large_data_that_nobody_used_is_swept_after_an_hour(database: databases.Database) -> None:
-    await episodes.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large")
-    await work.sweep(database)
+    await admissions.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large")
+    await admissions.drop_unused_large(database)
     await queue.execute(database, "UPDATE large_alerts SET created_at = clock_timestamp() - interval '61 minutes'")
-    await work.sweep(database)
+    await admissions.drop_unused_large(database)
     await queue.admit(database, large())
     assert await work.queued(database) == 0

@@ -10,20 +10,22 @@ import contextlib
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
 
 import pytest
 import sqlalchemy
-from support import queue
 from tarsy.agent import loop
+from tarsy.api import investigations as api
 from tarsy.config import platform, resolve
 from tarsy.llm import model, provider
-from tarsy.resources import base, chain, investigation
+from tarsy.resources import chain
+from tarsy.store import admission as admissions
 from tarsy.store import database as databases
-from tarsy.store import history, work
 from tarsy.store import journal as journals
-from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.store import work
+from tarsy.transcript import admission, entries, memory, messages, ports, record
 from tarsy.worker import lease
 from tarsy_dev import postgres as launcher
 
@@ -33,7 +35,7 @@ CHAIN = chain.Spec(
     alert_types=["kubernetes"],
     stages=[chain.Stage(name=name, agent="KubernetesAgent", mcp_servers=[]) for name in ("collect", "analysis")],
 )
-SUBJECT = record.Subject(
+SNAPSHOT = record.Snapshot(
     id=UID,
     namespace="tarsy",
     name="web-crash",
@@ -81,6 +83,8 @@ def started(stage: str = "collect", *, number: int = 1) -> entries.ExecutionStar
     return entries.ExecutionStarted(
         stage=stage,
         execution=f"{stage}/{number}",
+        index=number - 1,
+        name=f"KubernetesAgent-{number}",
         agent=resolve.ResolvedAgent(
             name="KubernetesAgent",
             provider="google-default",
@@ -98,13 +102,17 @@ def started(stage: str = "collect", *, number: int = 1) -> entries.ExecutionStar
     )
 
 
-def answered(*said: messages.Message, execution: str = "collect/1") -> entries.Answered:
-    return entries.Answered(execution=execution, messages=said, call=CALL)
+def answered(*said: messages.Message, execution: str = "collect/1", turn: int = 0) -> entries.Answered:
+    return entries.Answered(execution=execution, turn=turn, messages=said, call=CALL)
 
 
-def unanswered(failure: messages.Failure, *added: messages.Message) -> entries.Unanswered:
+def unanswered(failure: messages.Failure, *added: messages.Message, turn: int = 0) -> entries.Unanswered:
     call = replace(CALL, attempts=())
-    return entries.Unanswered(execution="collect/1", failure=failure, call=call, messages=added)
+    return entries.Unanswered(execution="collect/1", turn=turn, failure=failure, call=call, messages=added)
+
+
+def ended(outcome: entries.Outcome = "Completed", error: str = "", *, execution: str = "collect/1") -> entries.Entry:
+    return entries.ExecutionEnded(execution=execution, outcome=outcome, error=error)
 
 
 def ran(*runs: entries.ToolRun) -> entries.ToolsAnswered:
@@ -126,7 +134,7 @@ ANSWER = messages.Message(role="assistant", text="root cause: a bad image")
 TIMEOUT = messages.Failure(kind="timeout", text="the model did not answer within 120 s")
 REJECTED = messages.Failure(kind="rejected", text="")
 FATAL = messages.Failure(kind="fatal", text="400 INVALID_ARGUMENT: ungültig")
-OPENING: tuple[entries.Entry, ...] = (entries.StageStarted(stage="collect"), started())
+OPENING: tuple[entries.Entry, ...] = (entries.StageStarted(stage="collect", clock=0.25), started())
 
 STORIES: dict[str, tuple[entries.Entry, ...]] = {
     "nothing yet": (),
@@ -140,7 +148,7 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         answered(replace(asks("0.0"), provider_state=messages.ProviderState(provider="", data=None))),
         ran(result("0.0", "")),
         unanswered(REJECTED),
-        entries.ExecutionEnded(execution="collect/1", outcome="Failed", text=""),
+        ended("Failed", ""),
         entries.StageEnded(stage="collect", outcome="Failed", message=""),
     ),
     "parallel results in one entry": (
@@ -188,7 +196,7 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         ran(result("0.0")),
         unanswered(REJECTED),
         answered(CONCLUDE, ANSWER),
-        entries.ExecutionEnded(execution="collect/1", outcome="Completed", text=ANSWER.text),
+        ended(),
     ),
     "a conclusion that was asked for in vain at first": (
         *OPENING,
@@ -198,14 +206,14 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         unanswered(REJECTED, CONCLUDE),
         unanswered(TIMEOUT),
         answered(ANSWER),
-        entries.ExecutionEnded(execution="collect/1", outcome="Completed", text=ANSWER.text),
+        ended(),
     ),
     "a conclusion that was asked for in vain": (
         *OPENING,
         answered(asks("0.0")),
         ran(result("0.0")),
         unanswered(FATAL, CONCLUDE),
-        entries.ExecutionEnded(execution="collect/1", outcome="Failed", text=FATAL.text),
+        ended("Failed", FATAL.text),
     ),
     "an answer that only came when its conclusion was asked for": (*OPENING, answered(CONCLUDE, ANSWER)),
     "executions side by side": (
@@ -213,24 +221,27 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         started(number=2),
         answered(replace(ANSWER, text="two"), execution="collect/2"),
         answered(asks("0.0")),
-        entries.ExecutionEnded(execution="collect/2", outcome="Completed", text="two"),
+        ended(execution="collect/2"),
         ran(result("0.0")),
         unanswered(FATAL),
-        entries.ExecutionEnded(execution="collect/1", outcome="Failed", text=FATAL.text),
+        ended("Failed", FATAL.text),
     ),
     "a stage that failed before its agent began": (
-        entries.StageStarted(stage="collect"),
+        OPENING[0],
+        replace(started(), agent=None, tools=(), messages=()),
+        ended("Failed", "references unknown agent 'Größe'"),
         entries.StageEnded(stage="collect", outcome="Failed", message="references unknown agent 'Größe'"),
-        entries.StageStarted(stage="analysis"),
+        entries.StageStarted(stage="analysis", clock=1e6),
         started("analysis"),
         answered(ANSWER, execution="analysis/1"),
-        entries.ExecutionEnded(execution="analysis/1", outcome="Completed", text=ANSWER.text),
-        entries.StageEnded(stage="analysis", outcome="Completed"),
+        ended(execution="analysis/1"),
+        entries.StageEnded(stage="analysis", outcome="Completed", lacks=("MCP server 'größe' is away",)),
+        entries.RunEnded(ending="Completed", reason="StagesCompleted", final_analysis=ANSWER.text),
     ),
     "a stage that timed out in the middle of a call, and one that was skipped for it": (
         *OPENING,
         answered(asks("0.0", text="erst die Pods")),
-        entries.ExecutionEnded(execution="collect/1", outcome="TimedOut", text="Stage collect timed out after 60 s"),
+        ended("TimedOut", "Stage collect timed out after 60 s"),
         entries.StageEnded(stage="collect", outcome="TimedOut", message="Stage collect timed out after 60 s"),
         entries.StageEnded(stage="analysis", outcome="Skipped", message="skipped, größer"),
     ),
@@ -238,10 +249,7 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
 
 
 def folded(story: Iterable[entries.Entry]) -> record.Record:
-    so_far = record.Record(subject=SUBJECT)
-    for entry in story:
-        so_far.apply(entry)
-    return so_far
+    return record.fold(SNAPSHOT, story)
 
 
 class Journals(Protocol):
@@ -257,10 +265,13 @@ class MemoryJournals:
         self._last: memory.MemoryJournal | None = None
 
     async def open(self, *, later: float = 0) -> memory.MemoryJournal:
-        self._last = self._last.taken_over() if self._last else memory.MemoryJournal(SUBJECT)
-        for stage in self._last.record.stages.values():
-            stage.since -= later
+        self._last = self._last.taken_over() if self._last else memory.MemoryJournal(SNAPSHOT)
+        self._last.passed += later
         return self._last
+
+
+# An ended one too, which nothing else would claim: what was written last is to be read again.
+PASS_LEASE = "UPDATE work SET state = 'running', lease_until = now() - interval '1 s'"
 
 
 class PgJournals:
@@ -269,23 +280,33 @@ class PgJournals:
         self._last: lease.Lease | None = None
 
     async def admit(self) -> None:
-        subject = investigation.AlertInvestigation(
-            metadata=base.ObjectMeta(name=SUBJECT.name, namespace=SUBJECT.namespace, uid=UID, generation=1),
-            spec=investigation.Spec(alert_type=SUBJECT.alert_type, alert_data=ALERT),
+        taker = admission.AdmittedChain(
+            name=SNAPSHOT.chain_name, namespace="tarsy", generation=1, hash=16 * "0", spec=CHAIN
         )
-        taker = chain.AgentChain(metadata=base.ObjectMeta(name=SUBJECT.chain_name, namespace="tarsy"), spec=CHAIN)
-        assert await work.admit(self._database, subject, taker, mask=str)
+        admitted = admission.Admission(
+            id=UID,
+            namespace=SNAPSHOT.namespace,
+            name=SNAPSHOT.name,
+            generation=1,
+            alert_type=SNAPSHOT.alert_type,
+            alert_data=ALERT,
+            chain=taker,
+        )
+        assert await admissions.admit(self._database, admitted)
 
     async def open(self, *, later: float = 0) -> journals.PgJournal:
         if self._last:
             self._last.stop("lost")
             async with self._database.begin() as connection:
-                await connection.execute(sqlalchemy.text("UPDATE work SET lease_until = now() - interval '1 s'"))
-                earlier = sqlalchemy.text("UPDATE stages SET started_at = started_at - make_interval(secs => :later)")
+                await connection.execute(sqlalchemy.text(PASS_LEASE))
+                earlier = sqlalchemy.text("UPDATE runs SET started_at = started_at - make_interval(secs => :later)")
                 await connection.execute(earlier, {"later": later})
-        claim = await queue.claimed(self._database)
-        self._last = lease.Lease(claim, certain_until=math.inf)
-        return await journals.PgJournal.open(self._database, claim=claim, ensure_lease=self._last.ensure_lease)
+        claim = await work.claim(self._database, owner=UUID(int=1), lease=timedelta(minutes=1), build="")
+        assert claim
+        held = self._last = lease.Lease(claim, certain_until=math.inf)
+        return await journals.PgJournal.open(
+            self._database, claim=claim, ensure_lease=held.ensure_lease, suspended=lambda: held.suspend
+        )
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +324,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Journals]:
     try:
         await database.migrate()
         async with database.begin() as connection:
-            await connection.execute(sqlalchemy.text("DELETE FROM investigations"))
+            await connection.execute(sqlalchemy.text("TRUNCATE investigations, entries, stages, executions CASCADE"))
         journals = PgJournals(database)
         await journals.admit()
         yield journals
@@ -320,6 +341,14 @@ async def test_what_is_committed_is_there_again(opened: Journals, story: Sequenc
     again = await opened.open()
     assert again.record == folded(story)
     assert list(again.record.stages) == list(folded(story).stages)
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+async def test_what_becomes_true_together_is_kept_together(opened: Journals, story: Sequence[entries.Entry]) -> None:
+    journal = await opened.open()
+    await journal.commit(*story)
+    assert journal.record == folded(story)
+    assert (await opened.open()).record == folded(story)
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
@@ -355,16 +384,17 @@ async def test_whatever_a_model_calls_a_tool_is_kept(opened: Journals) -> None:
     journal = await opened.open()
     for entry in OPENING:
         await journal.commit(entry)
-    ended = await loop.Loop(
-        execution=journal.record.execution("collect/1"),
+    await loop.Loop(
+        execution=journal.record.executions["collect/1"],
         model=model.LimitedModel("google-default", Poisoner(), limits=platform.Limits()),
         toolbox=memory.DictToolbox({TOOLS[1].name: "web-0"}),
         journal=journal,
+        following=lambda _: (),
     ).run()
-    assert ended.text == "no web-0\ufffd"
+    assert journal.record.executions["collect/1"].analysis == "no web-0\ufffd"
     again = await opened.open()
     assert again.record == journal.record
-    (asked,) = [m for m in again.record.execution("collect/1").log if isinstance(m, messages.Message) and m.calls]
+    (asked,) = [m for m in again.record.executions["collect/1"].log if isinstance(m, messages.Message) and m.calls]
     assert asked.provider_state
     assert asked.provider_state.data == [{"functionCall": {"name": "k8s\x00__\ud83d", "args": {"\x00": "\ud83d"}}}]
 
@@ -376,9 +406,8 @@ async def test_a_model_call_says_how_many_messages_it_was_sent(database: databas
     journal = await journals.open()
     for entry in STORIES["a conclusion that was asked for in vain at first"]:
         await journal.commit(entry)
-    found = await history.read(database, UUID(UID))
-    assert found
-    assert [(call.failure, call.asked_with) for call in found.llm_interactions] == [
+    found = await api.read(database, UUID(UID))
+    assert [(call.failure, call.context_messages) for call in found.llm_interactions] == [
         ("timeout", 2),
         (None, 2),
         ("rejected", 5),
@@ -418,18 +447,58 @@ async def test_a_commit_that_was_cancelled_under_way_is_there_once_it_is_settled
     assert (await opened.open()).record == journal.record
 
 
-async def test_a_takeover_does_not_begin_a_stages_time_anew(opened: Journals) -> None:
+async def test_commits_at_the_same_time_are_all_kept(opened: Journals) -> None:
     journal = await opened.open()
-    await journal.commit(OPENING[0])
-    assert 0 <= journal.record.stages["collect"].age() < 30
+    await journal.commit(*OPENING, started(number=2), started(number=3))
+    async with asyncio.TaskGroup() as group:
+        for number in (1, 2, 3):
+            said = replace(ANSWER, text=f"{number}")
+            execution = f"collect/{number}"
+            entry = answered(said, execution=execution)
+            group.create_task(journal.commit(entry, ended(execution=execution)))
+    found = {name: one.analysis for name, one in journal.record.executions.items()}
+    assert found == {"collect/1": "1", "collect/2": "2", "collect/3": "3"}
+    assert (await opened.open()).record == journal.record
+
+
+@pytest.mark.parametrize("cancelled", [0, 1, 2], ids=["the one under way", "one that waits", "the last that waits"])
+async def test_a_commit_whose_caller_is_cancelled_is_kept_with_all_others(opened: Journals, cancelled: int) -> None:
+    journal = await opened.open()
+    await journal.commit(*OPENING, started(number=2), started(number=3))
+    said = [answered(replace(ANSWER, text=f"{n}"), execution=f"collect/{n}") for n in (1, 2, 3)]
+    tasks = [asyncio.create_task(journal.commit(entry)) for entry in said]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    tasks[cancelled].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await journal.settle()
+    assert (await opened.open()).record == journal.record
+    assert journal.record == folded((*OPENING, started(number=2), started(number=3), *said))
+
+
+async def test_a_lost_lease_is_told_to_all_that_commit_at_the_same_time_and_later(opened: Journals) -> None:
+    late = await opened.open()
+    await late.commit(*OPENING, started(number=2), started(number=3))
+    journal = await opened.open()
+    said = [answered(replace(ANSWER, text=f"{n}"), execution=f"collect/{n}") for n in (1, 2, 3)]
+    outcomes = await asyncio.gather(*(late.commit(entry) for entry in said), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == 3 * [ports.LeaseLostError]
+    with pytest.raises(ports.LeaseLostError):
+        await late.commit(ended("Failed", "late"))
+    assert journal.record == late.record == (await opened.open()).record
+
+
+async def test_a_takeover_does_not_begin_the_runs_time_anew(opened: Journals) -> None:
+    journal = await opened.open()
+    assert 0 <= journal.clock() < 30
     journal = await opened.open(later=60)
-    assert 60 <= journal.record.stages["collect"].age() < 90
-    await journal.commit(OPENING[1])
-    assert 120 <= (await opened.open(later=60)).record.stages["collect"].age() < 150
+    assert 60 <= journal.clock() < 90
+    assert 120 <= (await opened.open(later=60)).clock() < 150
 
 
-EXECUTION_ENDED = entries.ExecutionEnded(execution="collect/1", outcome="Completed", text=ANSWER.text)
+EXECUTION_ENDED = ended()
 STAGE_ENDED = entries.StageEnded(stage="collect", outcome="Completed")
+RUN_ENDED = entries.RunEnded(ending="Completed", reason="StagesCompleted")
 SKIPPED = entries.StageEnded(stage="collect", outcome="Skipped")
 
 
@@ -445,6 +514,8 @@ SKIPPED = entries.StageEnded(stage="collect", outcome="Skipped")
         pytest.param((*OPENING, answered(ANSWER), EXECUTION_ENDED), answered(ANSWER), id="an answer after the end"),
         pytest.param((*OPENING, answered(ANSWER), EXECUTION_ENDED), unanswered(FATAL), id="a failure after the end"),
         pytest.param((*OPENING, answered(ANSWER), EXECUTION_ENDED), EXECUTION_ENDED, id="an end twice"),
+        pytest.param(OPENING, STAGE_ENDED, id="the end of a stage before its executions'"),
+        pytest.param((*OPENING,), RUN_ENDED, id="the end of a run before its stages'"),
         pytest.param((OPENING[0], STAGE_ENDED), started(), id="an execution after its stage"),
         pytest.param((OPENING[0], STAGE_ENDED), STAGE_ENDED, id="a stage's end twice"),
         pytest.param(OPENING[:1], SKIPPED, id="a skip after the start"),
@@ -466,8 +537,10 @@ async def test_an_entry_out_of_order_is_refused_and_leaves_nothing_behind(
 async def test_nothing_follows_the_end_of_an_investigation(opened: Journals) -> None:
     journal = await opened.open()
     await journal.commit(OPENING[0])
-    ended = entries.InvestigationEnded(ending="Failed", reason="StagesFailed", message="ü", final_analysis="")
-    await journal.commit(ended)
-    assert journal.record.ended == ended
+    await journal.commit(entries.StageEnded(stage="collect", outcome="Failed"))
+    end = entries.RunEnded(ending="Failed", reason="StagesFailed", message="ü", final_analysis="ä")
+    await journal.commit(end)
+    assert journal.record.ended == end
+    assert (await opened.open()).record.ended == end if isinstance(opened, MemoryJournals) else True
     with pytest.raises(record.OutOfOrderError):
         await journal.commit(STAGE_ENDED)

@@ -44,9 +44,13 @@ async def keeping(url: str) -> AsyncIterator[lease.LeaseManager]:
 
 async def claimed(database: databases.Database, lease_manager: lease.LeaseManager) -> lease.Lease:
     sent = time.monotonic()
-    claim = await work.claim(database, owner=queue.OWNER, lease=LEASE)
+    claim = await try_to_claim(database)
     assert claim is not None
     return lease_manager.hold(claim, sent=sent)
+
+
+async def try_to_claim(database: databases.Database, *, owner: UUID = queue.OWNER) -> work.Claim | None:
+    return await work.claim(database, owner=owner, lease=LEASE, build=queue.BUILD)
 
 
 async def seconds_left(database: databases.Database) -> float:
@@ -78,13 +82,13 @@ async def test_a_lease_is_kept_for_as_long_as_it_is_held(database: databases.Dat
         while time.monotonic() < until:
             await held.ensure_lease()
             assert await seconds_left(database) > 0
-            assert await work.claim(database, owner=queue.OWNER, lease=LEASE) is None
+            assert await try_to_claim(database) is None
 
 
 async def test_a_lease_that_is_dropped_is_kept_no_longer(database: databases.Database) -> None:
     async with asyncio.timeout(20), keeping(database.url) as lease_manager:
         lease_manager.drop(await claimed(database, lease_manager))
-        while (second := await work.claim(database, owner=queue.OWNER, lease=LEASE)) is None:
+        while (second := await try_to_claim(database)) is None:
             assert await seconds_left(database) < LEASE.total_seconds()
     assert second.attempts == 2
 
@@ -140,7 +144,7 @@ async def test_a_worker_that_was_cut_off_is_in_doubt_before_another_one_can_have
     async with asyncio.timeout(20), behind_proxy(database.url) as (lease_manager, between):
         held = await claimed(database, lease_manager)
         between.blackhole()
-        while await work.claim(database, owner=UUID(int=2), lease=LEASE) is None:
+        while await try_to_claim(database, owner=UUID(int=2)) is None:
             assert await seconds_left(database) < LEASE.total_seconds()
         asking = asyncio.create_task(held.ensure_lease())
         await asyncio.wait([asking], timeout=0.2)

@@ -84,7 +84,7 @@ async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(database: databa
     claims = claimer.Claimer(
         supervisor, database=database, lease_manager=lease_manager, owner=queue.OWNER, queue=settings
     )
-    async with holding(database, "investigations"):
+    async with holding(database, "runs"):
         claiming = asyncio.create_task(claims.run())
         await waiting(database)
         claiming.cancel()

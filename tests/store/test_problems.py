@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,7 +27,7 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[aiohttp.Client
     taking = intake.Intake(
         cluster=cluster,
         database=database,
-        judge=check.Judge(platform=platform.Platform(), unusable_providers={}),
+        index=functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={}),
         settings=platform.Ingest(),
         max_queued=1,
         mask=str,

@@ -60,22 +60,20 @@ async def test_a_running_one_is_told_by_the_heartbeat_and_waits_once_it_is_given
     one = await admit(database)
     held = await queue.claimed(database)
     await work.observe(database, edited(one, suspend=True))
-    heartbeat = work.Heartbeat(database.url, lease=queue.LEASE)
-    assert await heartbeat.beat([held.token]) == {held.token: "suspend"}
+    assert await queue.told(database, held) == "suspend"
     await work.cancel(database, UUID(one.metadata.uid), why="user")
-    assert await heartbeat.beat([held.token]) == {held.token: "user"}, "cancel wins"
-    await heartbeat.close()
+    assert await queue.told(database, held) == "user", "cancel wins"
 
 
 async def test_the_deadline_s_clock_stands_still_while_it_is_suspended(database: databases.Database) -> None:
     one = await admit(database)
     held = await queue.claimed(database)
-    await queue.execute(database, "UPDATE investigations SET started_at = clock_timestamp() - interval '100 s'")
+    await queue.execute(database, "UPDATE runs SET started_at = clock_timestamp() - interval '100 s'")
     suspended = edited(one, suspend=True)
     await work.observe(database, suspended)
     await work.release(database, held)
     assert (await queue.summary(database, one.metadata.uid)).suspend
-    await queue.execute(database, "UPDATE work SET suspended_at = suspended_at - interval '90 s'")
+    await queue.execute(database, "UPDATE runs SET suspended_at = suspended_at - interval '90 s'")
     assert await queue.claim(database) is None
     await work.observe(database, edited(suspended, suspend=False))
     resumed = await queue.claimed(database)
@@ -85,7 +83,7 @@ async def test_the_deadline_s_clock_stands_still_while_it_is_suspended(database:
 
 async def test_the_time_before_the_first_claim_is_not_taken_off_the_deadline(database: databases.Database) -> None:
     one = await admit(database, suspend=True)
-    await queue.execute(database, "UPDATE work SET suspended_at = clock_timestamp() - interval '1 h'")
+    await queue.execute(database, "UPDATE runs SET suspended_at = clock_timestamp() - interval '1 h'")
     await work.observe(database, edited(one, suspend=False))
     assert (await queue.claimed(database)).age == pytest.approx(0, abs=5)
 
@@ -115,4 +113,4 @@ async def test_a_generation_is_noted_once_and_never_an_older_one(database: datab
     await work.observe(database, second)
     after = await queue.summary(database, one.metadata.uid)
     assert (after.generation, after.suspend) == (3, False)
-    assert after.seq == before.seq + 1
+    assert after.revision == before.revision + 1

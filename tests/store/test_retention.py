@@ -17,12 +17,12 @@ async def ended(database: databases.Database, *, ago: int, own: int | None = Non
     identity = await queue.admit(
         database,
         queue.subject(ttlSecondsAfterFinished=own),
-        verdict=queue.chain(ttlSecondsAfterFinished=chains),
+        chain=queue.chain(ttlSecondsAfterFinished=chains),
     )
     await work.cancel(database, identity, why="user")
     over = "UPDATE investigations SET ended_at = clock_timestamp() - make_interval(secs => :ago)"
     await queue.execute(database, over, ago=ago)
-    await queue.execute(database, "UPDATE work SET projected_seq = seq")
+    await queue.execute(database, "UPDATE work SET stale = false")
     return identity
 
 
@@ -45,9 +45,9 @@ async def test_its_own_time_to_live_counts_else_its_chain_s_else_a_week(
 
 async def test_nothing_expires_whose_status_does_not_show_its_end_yet(database: databases.Database) -> None:
     identity = await ended(database, ago=61, own=60)
-    await queue.execute(database, "UPDATE work SET seq = seq + 1")
+    await queue.execute(database, "UPDATE work SET stale = true")
     assert await expired(database) == []
-    await work.projected(database, identity, seq=1000)
+    await work.projected(database, identity, revision=(await queue.summary(database, identity)).revision)
     assert await expired(database) == [identity]
 
 

@@ -11,47 +11,45 @@ from datetime import timedelta
 import asyncpg
 import pytest
 import sqlalchemy
-from support import queue
+from support import queue, stories
+from tarsy.store import admission as admissions
 from tarsy.store import database as databases
+from tarsy.store import heartbeat as heartbeats
 from tarsy.store import journal, tables, work
-from tarsy.transcript import entries, ports
+from tarsy.transcript import admission, entries, ports
 from tarsy_dev import children, proxy
 from tarsy_dev import postgres as launcher
 
-STARTED = entries.StageStarted(stage="analysis")
-
-
-async def rows(database: databases.Database, statement: str) -> list[tuple[object, ...]]:
-    async with database.begin() as connection:
-        return [tuple(row) for row in await connection.execute(sqlalchemy.text(statement))]
+STARTED = stories.stage_started()
+COMMITS = 200
 
 
 async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admitted_with(
     database: databases.Database,
 ) -> None:
     subject = queue.subject()
-    assert await work.admit(database, subject, queue.CHAIN, mask=str)
-    assert not await work.admit(database, subject, queue.chain(description="edited"), mask=str)
-    assert await rows(database, "SELECT state, attempts, chain_generation FROM work, investigations") == [
+    assert await admissions.admit(database, queue.admission(subject))
+    assert not await admissions.admit(database, queue.admission(subject, queue.chain(description="edited")))
+    assert await queue.rows(database, "SELECT state, attempts, chain_generation FROM work, investigations") == [
         ("queued", 0, 3)
     ]
-    kept = (await queue.opened(database, await queue.claimed(database))).record.subject
+    kept = (await queue.opened(database, await queue.claimed(database))).record.snapshot
     assert kept.chain == queue.CHAIN.spec
     assert kept.alert_data == "web-0 restarts"
 
 
 async def test_of_admissions_at_once_one_counts(database: databases.Database) -> None:
     subject = queue.subject()
-    admitted = await asyncio.gather(*(work.admit(database, subject, queue.CHAIN, mask=str) for _ in range(8)))
+    admitted = await asyncio.gather(*(admissions.admit(database, queue.admission(subject)) for _ in range(8)))
     assert sorted(admitted) == [False] * 7 + [True]
-    assert await rows(database, "SELECT count(*) FROM work") == [(1,)]
+    assert await queue.rows(database, "SELECT count(*) FROM work") == [(1,)]
 
 
 async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: databases.Database) -> None:
     subject = queue.subject()
-    refusal = work.Refusal(reason="ChainNotFound", message="No chain found for alert type 'kubernetes'.")
-    assert await work.admit(database, subject, refusal, mask=str)
-    assert not await work.admit(database, subject, queue.CHAIN, mask=str)
+    refusal = admission.Refusal(reason="ChainNotFound", message="No chain found for alert type 'kubernetes'.")
+    assert await admissions.admit(database, queue.admission(subject, refusal))
+    assert not await admissions.admit(database, queue.admission(subject))
     found = await queue.summary(database, subject.metadata.uid)
     assert (found.state, found.ending, found.reason, found.message) == (
         "ended",
@@ -62,13 +60,17 @@ async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: 
     assert found.ended_at is not None
     assert found.chain_name is None
     assert await queue.claim(database) is None
+    assert await work.open_in(database, namespace="tarsy") == []
+    (logged,) = await queue.log(database, subject.metadata.uid)
+    assert logged.entry == entries.RunEnded(ending="Failed", reason=refusal.reason, message=refusal.message)
+    assert await queue.rows(database, "SELECT log_seq FROM work") == [(1,)]
 
 
 async def test_the_one_that_waits_longest_is_claimed_first(database: databases.Database) -> None:
     admitted = [await queue.admit(database) for _ in range(3)]
     claims = [await queue.claimed(database) for _ in admitted]
     assert [claim.investigation for claim in claims] == admitted
-    assert [(claim.attempts, claim.commits) for claim in claims] == [(1, 0)] * 3
+    assert [(claim.attempts, claim.log_seq) for claim in claims] == [(1, 0)] * 3
     assert await queue.claim(database) is None
 
 
@@ -99,9 +101,9 @@ async def test_a_lease_that_passed_is_taken_over_and_its_old_token_writes_nothin
     second = await queue.claimed(database)
     assert second.investigation == first.investigation
     assert second.token != first.token
-    assert (second.attempts, second.commits) == (2, 1)
+    assert (second.attempts, second.log_seq) == (2, 1)
     with pytest.raises(ports.LeaseLostError):
-        await late.commit(entries.StageEnded(stage="analysis", outcome="Completed"))
+        await late.commit(stories.stage_ended())
     await work.release(database, first)
     assert await queue.claim(database) is None
     assert (await queue.opened(database, second)).record.stages["analysis"].ended is None
@@ -112,7 +114,7 @@ async def test_a_lease_that_passed_still_writes_while_nobody_took_it_over(databa
     only = await queue.claimed(database)
     await queue.let_leases_pass(database)
     await (await queue.opened(database, only)).commit(STARTED)
-    assert (await queue.claimed(database)).commits == 1
+    assert (await queue.claimed(database)).log_seq == 1
 
 
 async def test_a_claim_that_is_given_back_costs_no_attempt_and_goes_on(database: databases.Database) -> None:
@@ -122,18 +124,16 @@ async def test_a_claim_that_is_given_back_costs_no_attempt_and_goes_on(database:
     await journal.commit(STARTED)
     await work.release(database, first)
     with pytest.raises(ports.LeaseLostError):
-        await journal.commit(entries.StageEnded(stage="analysis", outcome="Completed"))
+        await journal.commit(stories.stage_ended())
     second = await queue.claimed(database)
-    assert (second.attempts, second.commits) == (1, 1)
+    assert (second.attempts, second.log_seq) == (1, 1)
     assert (await queue.opened(database, second)).record == journal.record
 
 
 async def test_an_ended_investigation_is_neither_claimed_nor_given_back(database: databases.Database) -> None:
     await queue.admit(database)
     only = await queue.claimed(database)
-    await (await queue.opened(database, only)).commit(
-        entries.InvestigationEnded(ending="Completed", reason="StagesCompleted")
-    )
+    await (await queue.opened(database, only)).commit(stories.run_ended())
     await queue.let_leases_pass(database)
     await work.release(database, only)
     assert await queue.claim(database) is None
@@ -149,41 +149,41 @@ async def test_a_heartbeat_renews_what_it_is_given_and_tells_what_is_gone(
         database, "UPDATE work SET lease_until = clock_timestamp() WHERE token = :lost", lost=lost.token
     )
     await queue.claimed(database)
-    heartbeat = work.Heartbeat(database_url, lease=timedelta(hours=1))
+    heartbeat = heartbeats.Heartbeat(database_url, lease=timedelta(hours=1))
     try:
         assert await heartbeat.beat([kept.token, lost.token]) == {kept.token: None}
         assert await heartbeat.beat([]) == {}
     finally:
         await heartbeat.close()
     renewed = "SELECT investigation FROM work WHERE lease_until > clock_timestamp() + interval '30 min'"
-    assert await rows(database, renewed) == [(kept.investigation,)]
+    assert await queue.rows(database, renewed) == [(kept.investigation,)]
 
 
 async def test_a_heartbeat_without_a_database_says_that_nobody_knows(postgres: launcher.Server) -> None:
     (nobody,) = children.free_ports(1)
-    heartbeat = work.Heartbeat(postgres.url().replace(f":{postgres.port}/", f":{nobody}/"), lease=queue.LEASE)
+    heartbeat = heartbeats.Heartbeat(postgres.url().replace(f":{postgres.port}/", f":{nobody}/"), lease=queue.LEASE)
     with pytest.raises(databases.StoreDownError):
         await heartbeat.beat([uuid.uuid4()])
 
 
-async def test_every_change_is_unprojected_until_its_own_number_was_shown(database: databases.Database) -> None:
+async def test_every_change_is_stale_until_its_own_revision_was_shown(database: databases.Database) -> None:
     only = await queue.admit(database)
-    assert await work.unprojected(database, limit=10) == [only]
+    assert await work.stale(database, limit=10) == [only]
     before = await queue.summary(database, only)
     await queue.claimed(database)
     claimed = await queue.summary(database, only)
-    assert claimed.seq > before.seq
-    await work.projected(database, only, seq=before.seq)
-    assert await work.unprojected(database, limit=10) == [only]
-    await work.projected(database, only, seq=claimed.seq)
-    assert await work.unprojected(database, limit=10) == []
-    await work.projected(database, only, seq=before.seq)
-    assert await work.unprojected(database, limit=10) == []
+    assert claimed.revision > before.revision
+    await work.projected(database, only, revision=before.revision)
+    assert await work.stale(database, limit=10) == [only]
+    await work.projected(database, only, revision=claimed.revision)
+    assert await work.stale(database, limit=10) == []
+    await work.projected(database, only, revision=before.revision)
+    assert await work.stale(database, limit=10) == []
 
 
-async def test_the_unprojected_come_in_order_and_no_more_than_asked_for(database: databases.Database) -> None:
+async def test_the_stale_come_in_order_and_no_more_than_asked_for(database: databases.Database) -> None:
     admitted = [await queue.admit(database) for _ in range(3)]
-    assert await work.unprojected(database, limit=2) == admitted[:2]
+    assert await work.stale(database, limit=2) == admitted[:2]
 
 
 @contextlib.asynccontextmanager
@@ -198,7 +198,7 @@ async def behind_proxy(
             await database.close()
 
 
-@pytest.mark.parametrize("lost", [b"INSERT INTO stages", b"analysis"], ids=["before it happens", "after it happened"])
+@pytest.mark.parametrize("lost", [b"INSERT INTO entries", b"analysis"], ids=["before it happens", "after it happened"])
 async def test_a_commit_is_written_once_whichever_reply_of_it_is_lost(
     database: databases.Database,
     database_url: str,
@@ -209,6 +209,7 @@ async def test_a_commit_is_written_once_whichever_reply_of_it_is_lost(
     monkeypatch.setattr(journal, "RETRY_SECONDS", 0.01)
     await queue.admit(database)
     held = await queue.claimed(database)
+    ends = (stories.stage_ended(outcome="Failed"), stories.run_ended("Failed", "StagesFailed"))
     async with behind_proxy(postgres, database_url) as (far, between):
         writing = await queue.opened(far, held)
         between.lose_reply(lambda sent: lost in sent)
@@ -216,10 +217,11 @@ async def test_a_commit_is_written_once_whichever_reply_of_it_is_lost(
             await writing.commit(STARTED)
             assert between.lost_replies == 1
             between.lose_reply(lambda sent: b"StagesFailed" in sent)
-            await writing.commit(entries.InvestigationEnded(ending="Failed", reason="StagesFailed"))
+            await writing.commit(*ends)
         assert between.lost_replies == 2
-    assert await rows(database, "SELECT commits, state FROM work") == [(2, "ended")]
-    assert await rows(database, "SELECT name FROM stages") == [("analysis",)]
+    assert await queue.rows(database, "SELECT log_seq, state FROM work") == [(3, "ended")]
+    assert await queue.rows(database, "SELECT name FROM stages") == [("analysis",)]
+    assert [logged.entry for logged in await queue.log(database, held.investigation)] == [STARTED, *ends]
 
 
 async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeover(
@@ -245,7 +247,7 @@ async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeov
         between.accept()
         with pytest.raises(ports.LeaseLostError):
             await writing
-    assert second.commits == 1
+    assert second.log_seq == 1
     assert "analysis" in (await queue.opened(database, second)).record.stages
 
 
@@ -253,21 +255,80 @@ async def test_a_database_that_went_away_is_said_to_be_down_and_serves_again(
     database: databases.Database, database_url: str, postgres: launcher.Server
 ) -> None:
     async with behind_proxy(postgres, database_url) as (far, between):
-        assert await work.unprojected(far, limit=1) == []
+        assert await work.stale(far, limit=1) == []
         between.refuse()
         between.cut()
         await between.wait_for(lambda: between.open_connections == 0)
         for _ in range(2):
             with pytest.raises(databases.StoreDownError):
-                await work.unprojected(far, limit=1)
+                await work.stale(far, limit=1)
         between.accept()
-        assert await work.unprojected(far, limit=1) == []
+        assert await work.stale(far, limit=1) == []
 
 
 async def test_a_statement_that_can_never_work_is_not_taken_for_an_outage(database: databases.Database) -> None:
     with pytest.raises(sqlalchemy.exc.ProgrammingError):
-        await rows(database, "SELECT nothing FROM nowhere")
+        await queue.rows(database, "SELECT nothing FROM nowhere")
     with pytest.raises(sqlalchemy.exc.IntegrityError) as refused:
-        await rows(database, "INSERT INTO work (investigation, state) VALUES (gen_random_uuid(), 'queued')")
+        await queue.rows(database, "INSERT INTO work (investigation, state) VALUES (gen_random_uuid(), 'queued')")
     assert isinstance(refused.value.orig, Exception)
     assert getattr(refused.value.orig, "sqlstate", None) == asyncpg.ForeignKeyViolationError.sqlstate
+
+
+async def test_a_later_run_of_the_log_does_not_count_as_open(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+    first = await queue.summary(database, identity)
+    await begin_later_run(database)
+    assert await work.open_in(database, namespace="tarsy") == []
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.ended_at, found.ending) == ("Completed", first.ended_at, "Completed")
+    claim = await queue.claimed(database)
+    assert (claim.run, claim.log_seq) == (1, 1)
+    assert claim.age == pytest.approx(0, abs=5)
+    running = await queue.summary(database, identity)
+    assert (running.phase, running.started_at) == ("Completed", first.started_at)
+
+
+async def test_a_cancel_names_its_run(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+    first = await queue.summary(database, identity)
+    await begin_later_run(database)
+    assert not await work.cancel(database, identity, why="deleted")
+    assert not await work.cancel(database, identity, why="user", run=2)
+    assert await work.cancel(database, identity, why="user", run=1)
+    runs = "SELECT number, ending, reason FROM runs ORDER BY number"
+    assert await queue.rows(database, runs) == [
+        (0, "Completed", "StagesCompleted"),
+        (1, "Cancelled", "CancelledByUser"),
+    ]
+    log = await queue.log(database, identity)
+    assert [(logged.run, type(logged.entry)) for logged in log] == [(0, entries.RunEnded), (1, entries.RunEnded)]
+    found = await queue.summary(database, identity)
+    assert (found.state, found.ending, found.ended_at) == ("ended", "Completed", first.ended_at)
+
+
+async def begin_later_run(database: databases.Database) -> None:
+    """Queue a second run of the one investigation, as a question about it will be."""
+    await queue.execute(
+        database, "INSERT INTO runs (investigation, number, kind) SELECT investigation, 1, 'investigation' FROM work"
+    )
+    await queue.execute(database, "UPDATE work SET run = 1, state = 'queued', token = NULL, lease_until = NULL")
+
+
+async def test_what_each_commit_changes_is_in_no_index(database: databases.Database) -> None:
+    """A row that moves to another page, or whose indexed columns change, costs an entry in every index."""
+    await queue.admit(database)
+    writing = await queue.opened(database, await queue.claimed(database))
+    await writing.commit(STARTED, stories.started())
+    for turn in range(COMMITS):
+        await writing.commit(stories.asks(turn=turn))
+    await database.close()  # whoever leaves says what he has counted
+    counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = :table"
+    async with asyncio.timeout(20):
+        for table in ("work", "executions"):
+            updates, hot = 0, 0
+            while updates < COMMITS:
+                ((updates, hot),) = await queue.rows(database, counted, table=table)
+            assert hot >= 0.95 * updates, table

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tarsy.store import database as databases
+from tarsy.store import tables
 from tarsy_dev import postgres as launcher
 
 
@@ -28,5 +29,23 @@ async def database(database_url: str) -> AsyncIterator[databases.Database]:
     """A database of the test's own, at the newest schema."""
     database = databases.Database(database_url)
     await database.migrate()
+    yield database
+    await database.close()
+
+
+@pytest.fixture(scope="session")
+def shared_database_url(postgres: launcher.Server) -> str:
+    """The URL of a database for tests that are many and small."""
+    return postgres.create_database("shared")
+
+
+@pytest.fixture
+async def emptied(shared_database_url: str) -> AsyncIterator[databases.Database]:
+    """The database of many tests, at the newest schema, without what the test before has left."""
+    database = databases.Database(shared_database_url)
+    await database.migrate()
+    async with database.begin() as connection:
+        for table in reversed(tables.metadata.sorted_tables):
+            await connection.execute(table.delete())
     yield database
     await database.close()

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import sqlalchemy
 from support import leases, manifests
+from tarsy.config import check, platform
+from tarsy.ingest import admission as ingest
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
+from tarsy.store import admission as admissions
 from tarsy.store import database as databases
+from tarsy.store import heartbeat as heartbeats
 from tarsy.store import history, journal, work
+from tarsy.transcript import admission as admitted
+from tarsy.transcript import entries
 
 LEASE = timedelta(seconds=60)
 OWNER = UUID(int=1)
+BUILD = entries.build()
+"""What this program can read."""
+PLATFORM = platform.Platform(
+    defaults=platform.Defaults(llm_provider="only"),
+    llm_providers={"only": platform.GoogleProvider(type="google", model="gemini-2.5-flash")},
+    agents={"KubernetesAgent": platform.Agent()},
+)
 
 
 def chain(**spec: Any) -> chains.AgentChain:
@@ -34,33 +49,53 @@ def subject(name: str = "web-crash", **spec: Any) -> investigations.AlertInvesti
     return investigations.AlertInvestigation.model_validate(made)
 
 
+def admission(
+    given: investigations.AlertInvestigation, chain: chains.AgentChain | admitted.Refusal = CHAIN
+) -> admitted.Admission:
+    """What becomes of an object where `chain` is all that there is; or it is refused."""
+    known = [] if isinstance(chain, admitted.Refusal) else [chain]
+    found = ingest.of(given, check.ChainIndex(known, platform=PLATFORM, unusable_providers={}), mask=str)
+    return replace(found, chain=chain) if isinstance(chain, admitted.Refusal) else found
+
+
 async def admit(
     database: databases.Database,
     given: investigations.AlertInvestigation | None = None,
     *,
-    verdict: chains.AgentChain | work.Refusal = CHAIN,
+    chain: chains.AgentChain | admitted.Refusal = CHAIN,
 ) -> UUID:
     """Admit an investigation, any new one where none is given; its id."""
     new = given or subject()
-    assert await work.admit(database, new, verdict, mask=str)
+    assert await admissions.admit(database, admission(new, chain))
     return UUID(new.metadata.uid)
 
 
-async def claim(database: databases.Database, *, max_running: int = 0) -> work.Claim | None:
+async def claim(
+    database: databases.Database, *, owner: UUID = OWNER, build: str = BUILD, max_running: int = 0
+) -> work.Claim | None:
     """Claim the next one, if there is one."""
-    return await work.claim(database, owner=OWNER, lease=LEASE, max_running=max_running)
+    return await work.claim(database, owner=owner, lease=LEASE, build=build, max_running=max_running)
 
 
-async def claimed(database: databases.Database) -> work.Claim:
+async def claimed(database: databases.Database, *, build: str = BUILD) -> work.Claim:
     """Claim the next one, which is there."""
-    found = await claim(database)
+    found = await claim(database, build=build)
     assert found is not None
     return found
 
 
 async def opened(database: databases.Database, claim: work.Claim) -> journal.PgJournal:
     """The journal of a claim, as a worker opens it that knows of nothing wrong with its lease."""
-    return await journal.PgJournal.open(database, claim=claim, ensure_lease=leases.clear)
+    return await journal.PgJournal.open(database, claim=claim, ensure_lease=leases.clear, suspended=lambda: False)
+
+
+async def told(database: databases.Database, claim: work.Claim) -> work.StopRequest | None:
+    """What the next heartbeat of a claim that holds says is requested of it."""
+    heartbeat = heartbeats.Heartbeat(database.url, lease=LEASE)
+    try:
+        return (await heartbeat.beat([claim.token]))[claim.token]
+    finally:
+        await heartbeat.close()
 
 
 async def summary(database: databases.Database, identity: UUID | str) -> history.Summary:
@@ -68,6 +103,19 @@ async def summary(database: databases.Database, identity: UUID | str) -> history
     found = await history.summary(database, UUID(str(identity)))
     assert found is not None
     return found
+
+
+async def log(database: databases.Database, identity: UUID | str) -> Sequence[entries.Logged]:
+    """The log of an investigation that was admitted."""
+    found = await history.transcript(database, UUID(str(identity)))
+    assert found is not None
+    return found.log
+
+
+async def rows(database: databases.Database, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+    """What somebody with psql sees."""
+    async with database.begin() as connection:
+        return [tuple(row) for row in await connection.execute(sqlalchemy.text(statement), values)]
 
 
 async def execute(database: databases.Database, statement: str, **values: Any) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,13 +44,13 @@ def captures() -> Path:
 
 
 @pytest.fixture
-def subject() -> record.Subject:
+def snapshot() -> record.Snapshot:
     """An alert, and a chain of two stages, each with a provider of its own."""
     stages = [
         {"name": "data-collection", "agent": "KubernetesAgent", "llmProvider": "first"},
         {"name": "analysis", "agent": "KubernetesAgent", "llmProvider": "second"},
     ]
-    return record.Subject(
+    return record.Snapshot(
         id="7d1c0b2e-0000-4000-8000-000000000001",
         namespace="tarsy",
         name="web-crash",
@@ -75,9 +76,9 @@ def platform() -> platforms.Platform:
 
 
 @pytest.fixture
-def journal(subject: record.Subject) -> memory.MemoryJournal:
+def journal(snapshot: record.Snapshot) -> memory.MemoryJournal:
     """The investigation's journal, empty."""
-    return memory.MemoryJournal(subject)
+    return memory.MemoryJournal(snapshot)
 
 
 @pytest.fixture
@@ -122,29 +123,46 @@ def runtime(platform: platforms.Platform, model: memory.ScriptedModel, toolbox: 
 
 
 class _Doomed:
-    """A journal whose process ends at a commit."""
+    """A journal whose process ends at a commit: from then on nothing is sent and nothing is kept."""
 
     def __init__(self, kept: memory.MemoryJournal, crash: Crash) -> None:
         self._kept = kept
         self._at, self._when = crash
         self._commits = 0
+        self._dead = False
 
     @property
     def record(self) -> record.Record:
         return self._kept.record
 
+    def clock(self) -> float:
+        return self._kept.clock()
+
+    def suspended(self) -> bool:
+        return self._kept.suspended()
+
     async def settle(self) -> None:
+        await self._live()
         await self._kept.settle()
 
     async def ensure_lease(self) -> None:
+        await self._live()
         await self._kept.ensure_lease()
 
-    async def commit(self, entry: entries.Entry) -> None:
+    async def commit(self, *added: entries.Entry) -> None:
+        await self._live()
         self._commits += 1
-        if (self._commits, "before") == (self._at, self._when):
-            raise failpoints.TriggeredError
-        await self._kept.commit(entry)
-        if (self._commits, "after") == (self._at, self._when):
+        self._end_at("before")
+        await self._kept.commit(*added)
+        self._end_at("after")
+
+    async def _live(self) -> None:
+        if self._dead:
+            await asyncio.Event().wait()
+
+    def _end_at(self, when: str) -> None:
+        if (self._commits, when) == (self._at, self._when):
+            self._dead = True
             raise failpoints.TriggeredError
 
 

@@ -83,8 +83,8 @@ def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, sec
 def test_the_built_in_chains_are_ready_side_by_side(name: str, types: list[str], stages: list[str]) -> None:
     found = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
     chains = [chain.AgentChain(metadata=one["metadata"], spec=one["spec"]) for one in found]
-    judge = check.Judge(platform=load.platform_file(None), unusable_providers={})
+    index = check.ChainIndex(chains, platform=load.platform_file(None), unusable_providers={})
     for alert_type in types:
-        taker = judge.chain_for(alert_type, chains)
+        taker = index.taking(alert_type)
         assert (taker.metadata.name, taker.spec.alert_types) == (name, types)
         assert [stage.name for stage in taker.spec.stages] == stages

@@ -1,4 +1,4 @@
-"""The conditions of a chain, from a judgement."""
+"""The conditions of a chain, from what was checked."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tarsy.controller import chains
 from tarsy.resources import base, chain
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
-GOOD = check.Judgement(acceptance=None, references=None)
-CONFLICT = check.Judgement(acceptance=check.Problem(reason="AlertTypeConflict", message="taken"), references=None)
-DANGLING = check.Judgement(acceptance=None, references=check.Problem(reason="ReferenceNotFound", message="no agent"))
+GOOD = check.ChainStatus(acceptance=None, references=None)
+CONFLICT = check.ChainStatus(acceptance=check.Problem(reason="AlertTypeConflict", message="taken"), references=None)
+DANGLING = check.ChainStatus(acceptance=None, references=check.Problem(reason="ReferenceNotFound", message="no agent"))
 
 
 def make(*, generation: int = 1, status: chain.Status | None = None, deadline: int | None = None) -> chain.AgentChain:
@@ -22,7 +22,7 @@ def make(*, generation: int = 1, status: chain.Status | None = None, deadline: i
 
 
 @pytest.mark.parametrize(
-    ("judgement", "accepted", "resolved", "ready", "stalled"),
+    ("checked", "accepted", "resolved", "ready", "stalled"),
     [
         (GOOD, "True Accepted", "True ResolvedRefs", "True Ready", "False Ready"),
         (CONFLICT, "False AlertTypeConflict", "True ResolvedRefs", "False AlertTypeConflict", "True AlertTypeConflict"),
@@ -30,18 +30,18 @@ def make(*, generation: int = 1, status: chain.Status | None = None, deadline: i
     ],
     ids=["good", "conflict", "dangling"],
 )
-def test_any_negative_verdict_is_not_ready_and_stalled(
-    judgement: check.Judgement, accepted: str, resolved: str, ready: str, stalled: str
+def test_a_chain_with_any_problem_is_not_ready_and_stalled(
+    checked: check.ChainStatus, accepted: str, resolved: str, ready: str, stalled: str
 ) -> None:
     mine = make(generation=3)
-    status = chains.status_of(mine, judgement, now=NOW)
+    status = chains.status_of(mine, checked, now=NOW)
     assert {found.type: f"{found.status} {found.reason}" for found in status.conditions} == {
         "Accepted": accepted,
         "ResolvedRefs": resolved,
         "Ready": ready,
         "Stalled": stalled,
     }
-    problem = "" if judgement.problem is None else judgement.problem.message
+    problem = "" if checked.problem is None else checked.problem.message
     assert [found.message for found in status.conditions[2:]] == [problem, problem]
     assert (status.observed_generation, status.hash) == (3, mine.digest())
     assert {found.observed_generation for found in status.conditions} == {3}
@@ -65,7 +65,7 @@ def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() 
 
 def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
     problem = check.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
-    status = chains.status_of(make(), check.Judgement(acceptance=None, references=problem), now=NOW)
+    status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), now=NOW)
     assert status.conditions[-1].message == "é" * base.MESSAGE_MAX
 
 

@@ -1,7 +1,8 @@
-"""Which chains are accepted, which can run, and which one an alert type gets: one judgement for all who ask."""
+"""Which chains are accepted, which can run, and which one an alert type gets: one index for all who ask."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -22,8 +23,8 @@ def make_chain(name: str, *types: str, age: int = 0, uid: str = "", **stage: Any
 
 
 @pytest.fixture
-def judge(platform: platforms.Platform) -> check.Judge:
-    return check.Judge(platform=platform, unusable_providers={"second": WHY})
+def index(platform: platforms.Platform) -> check.Indexer:
+    return functools.partial(check.ChainIndex, platform=platform, unusable_providers={"second": WHY})
 
 
 def conflict(alert_type: str, owner: str) -> check.Problem:
@@ -52,22 +53,22 @@ def conflict(alert_type: str, owner: str) -> check.Problem:
     ids=["none", "no conflict", "the older", "the same age", "any of its types", "rejected whole", "told first"],
 )
 def test_of_two_chains_for_a_type_the_older_keeps_it_and_the_younger_is_rejected(
-    judge: check.Judge, known: list[chain.AgentChain], rejected: dict[str, tuple[str, str]]
+    index: check.Indexer, known: list[chain.AgentChain], rejected: dict[str, tuple[str, str]]
 ) -> None:
     for order in itertools.permutations(known):
-        judgements = judge.judge(order)
-        assert {uid: found.acceptance for uid, found in judgements.items()} == {
+        statuses = index(order).statuses
+        assert {uid: found.acceptance for uid, found in statuses.items()} == {
             one.metadata.uid: conflict(*rejected[one.metadata.uid]) if one.metadata.uid in rejected else None
             for one in known
         }
-        assert all(found.problem == found.acceptance for found in judgements.values())
+        assert all(found.problem == found.acceptance for found in statuses.values())
 
 
-def test_no_type_of_a_rejected_chain_is_served(judge: check.Judge) -> None:
+def test_no_type_of_a_rejected_chain_is_served(index: check.Indexer) -> None:
     known = [make_chain("old", "A", age=1), make_chain("new", "A", "B")]
-    assert judge.chain_for("A", known).metadata.name == "old"
+    assert index(known).taking("A").metadata.name == "old"
     with pytest.raises(check.UnservedError) as error:
-        judge.chain_for("B", known)
+        index(known).taking("B")
     told = "No chain found for alert type 'B'. Available alert types: A. Chain 'new' has it and is not accepted: "
     assert error.value.problem == check.Problem(reason="ChainNotFound", message=f"{told}{conflict('A', 'old').message}")
 
@@ -81,10 +82,10 @@ def test_no_type_of_a_rejected_chain_is_served(judge: check.Judge) -> None:
     ],
 )
 def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
-    judge: check.Judge, known: list[chain.AgentChain], types: str
+    index: check.Indexer, known: list[chain.AgentChain], types: str
 ) -> None:
     with pytest.raises(check.UnservedError) as error:
-        judge.chain_for("X", known)
+        index(known).taking("X")
     assert error.value.problem == check.Problem(
         reason="ChainNotFound", message=f"No chain found for alert type 'X'. Available alert types: {types}"
     )
@@ -112,31 +113,31 @@ def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
     ],
 )
 def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_ready(
-    judge: check.Judge, stage: dict[str, Any], reason: str, message: str
+    index: check.Indexer, stage: dict[str, Any], reason: str, message: str
 ) -> None:
     mine = make_chain("mine", "A", **stage)
     problem = check.Problem(reason=reason, message=message)
-    judgement = judge.judge([mine])["mine"]
-    assert judgement == check.Judgement(acceptance=None, references=problem)
-    assert judgement.problem == problem
+    status = index([mine]).statuses["mine"]
+    assert status == check.ChainStatus(acceptance=None, references=problem)
+    assert status.problem == problem
     with pytest.raises(check.UnservedError) as error:
-        judge.chain_for("A", [mine])
+        index([mine]).taking("A")
     assert error.value.problem == check.Problem(reason="ChainNotReady", message=f"Chain 'mine' is not ready: {message}")
 
 
-def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(judge: check.Judge) -> None:
+def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(index: check.Indexer) -> None:
     mine, other = make_chain("mine", "X"), make_chain("other", "Y", uid="2")
-    assert judge.chain_named("mine", [other, mine]) is mine
+    assert index([other, mine]).named("mine") is mine
     with pytest.raises(check.UnservedError) as error:
-        judge.chain_named("third", [other, mine])
+        index([other, mine]).named("third")
     message = "No chain is named 'third'. Available chains: mine, other"
     assert error.value.problem == check.Problem(reason="ChainNotFound", message=message)
 
 
-def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(judge: check.Judge) -> None:
+def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(index: check.Indexer) -> None:
     older, younger = make_chain("older", "X", age=1), make_chain("younger", "X")
     with pytest.raises(check.UnservedError, match="Chain 'younger' is not ready: Alert type 'X' conflict"):
-        judge.chain_named("younger", [older, younger])
+        index([older, younger]).named("younger")
 
 
 @pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
@@ -148,24 +149,42 @@ def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(judge: check.
     ],
 )
 def test_what_an_agent_of_the_chains_own_lacks_is_told_once_and_at_the_agent(
-    judge: check.Judge, own: dict[str, Any], missing: str, used: bool
+    index: check.Indexer, own: dict[str, Any], missing: str, used: bool
 ) -> None:
     mine = make_chain("mine", "A", agent="Local" if used else "KubernetesAgent")
     agent = chain.Agent.model_validate({"name": "Local", **own})
     mine = mine.model_copy(update={"spec": mine.spec.model_copy(update={"agents": [agent]})})
-    assert judge.judge([mine])["mine"].references == check.Problem(
+    assert index([mine]).statuses["mine"].references == check.Problem(
         reason="ReferenceNotFound", message=f"Chain 'mine' agent 'Local' references unknown {missing}"
     )
 
 
-def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(judge: check.Judge) -> None:
+def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index: check.Indexer) -> None:
     mine = make_chain("mine", "A")
     look = mine.spec.stages[0]
     changes = [{"llm_provider": "second"}, {"llm_provider": "second"}, {"name": "end", "agent": "Nobody"}, {}]
     stages = [look.model_copy(update=change) for change in changes]
-    judgement = judge.judge([mine.model_copy(update={"spec": mine.spec.model_copy(update={"stages": stages})})])["mine"]
-    assert judgement.references == check.Problem(
+    mine = mine.model_copy(update={"spec": mine.spec.model_copy(update={"stages": stages})})
+    assert index([mine]).statuses["mine"].references == check.Problem(
         reason="ProviderUnusable",
         message=f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}; "
         "Chain 'mine' stage 'end' references unknown agent 'Nobody'. Available agents: KubernetesAgent",
+    )
+
+
+def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_the_first(index: check.Indexer) -> None:
+    agents = [{"name": "KubernetesAgent"}, {"name": "Nobody"}, {"name": "KubernetesAgent", "llmProvider": "second"}]
+    mine = make_chain("mine", "A", agent=None, agents=agents)
+    assert index([mine]).statuses["mine"].references == check.Problem(
+        reason="ReferenceNotFound",
+        message="Chain 'mine' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent; "
+        f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}",
+    )
+
+
+def test_what_is_wrong_with_replicas_is_told_once(index: check.Indexer) -> None:
+    mine = make_chain("mine", "A", agent="Nobody", replicas=3)
+    assert index([mine]).statuses["mine"].references == check.Problem(
+        reason="ReferenceNotFound",
+        message="Chain 'mine' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent",
     )

@@ -17,6 +17,7 @@ from tarsy.llm import gemini, model, provider
 from tarsy.transcript import messages, ports
 
 JSON = dict[str, Any]
+SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 STOP: JSON = {"candidates": [{"content": {"parts": [{"text": "so"}], "role": "model"}, "finishReason": "STOP"}]}
 
 
@@ -110,7 +111,7 @@ async def test_an_answer_goes_back_byte_for_byte_as_it_was_recorded(
     )
     asked = model.LimitedModel("google-default", source("gemini-3-pro"), limits=platform.Limits())
     wire.answers = [chunks, [STOP]]
-    answer = await asked.ask(ports.Request(tools=tools, messages=opening), ensure_lease=leases.clear)
+    answer = await asked.ask(ports.Request(tools=tools, messages=opening), SCOPE)
     assert (answer.message.thinking, answer.message.text) == ("**Looking at the pod**\n", "I will check the pod.")
     assert answer.call.usage == messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
     stored = json.loads(json.dumps(answer.message.provider_state and answer.message.provider_state.data))
@@ -120,7 +121,7 @@ async def test_an_answer_goes_back_byte_for_byte_as_it_was_recorded(
         provider_state=messages.ProviderState(provider="google-default", data=stored),
     )
     results = (result("0.0", "pods_get"), result("0.1", "events_list"))
-    await asked.ask(ports.Request(tools=tools, messages=(*opening, said, *results)), ensure_lease=leases.clear)
+    await asked.ask(ports.Request(tools=tools, messages=(*opening, said, *results)), SCOPE)
     for sent, body in zip(wire.sent, recorded, strict=True):
         for part in ("contents", "systemInstruction", "tools"):
             assert json.dumps(sent[part], sort_keys=True) == json.dumps(body[part], sort_keys=True)
@@ -166,6 +167,66 @@ async def test_results_of_one_answer_stay_together_and_an_error_is_one(wire: Wir
     ]
 
 
+FOREIGN = messages.ProviderState(provider="other", data={"signature": "of another alphabet"})
+
+
+@pytest.mark.parametrize("state", [None, FOREIGN], ids=["no state", "another provider's"])
+async def test_an_answer_without_its_own_state_goes_as_text_and_calls(
+    wire: Wire, source: Source, state: messages.ProviderState | None
+) -> None:
+    names, texts = ("k8s.get", "k8s.list"), ('{"name": "web-0"}', "")
+    said = messages.Message(
+        role="assistant",
+        text="I look.",
+        thinking="nobody else's business",
+        calls=tuple(
+            messages.ToolCall(id=f"0.{n}", name=name, arguments=text)
+            for n, (name, text) in enumerate(zip(names, texts, strict=True))
+        ),
+        provider_state=state,
+    )
+    results = (result("0.0", "k8s.get", text="gone", failed=True), result("0.1", "k8s.list", text="web-0"))
+    wire.answers = [[STOP]]
+    await events(source("gemini-3-pro"), request(said, *results))
+    unsigned = {"functionCall": {"id": "0.1", "name": "k8s__list", "args": {}}}
+    signed = {
+        "functionCall": {"id": "0.0", "name": "k8s__get", "args": {"name": "web-0"}},
+        "thoughtSignature": base64.b64encode(b"skip_thought_signature_validator").decode(),
+    }
+    assert wire.sent[0]["contents"][1:] == [
+        {"role": "model", "parts": [{"text": "I look."}, signed, unsigned]},
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"id": "0.0", "name": "k8s__get", "response": {"error": "gone"}}},
+                {"functionResponse": {"id": "0.1", "name": "k8s__list", "response": {"output": "web-0"}}},
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize("arguments", ["{", "[]", "5", '"name"', "[" * 100_000])
+async def test_arguments_of_another_providers_call_that_are_no_object_go_as_none(
+    wire: Wire, source: Source, arguments: str
+) -> None:
+    call = messages.ToolCall(id="0.0", name="k8s.get", arguments=arguments)
+    said = messages.Message(role="assistant", calls=(call,), provider_state=FOREIGN)
+    wire.answers = [[STOP]]
+    await events(source("gemini-3-pro"), request(said, result("0.0", "k8s.get")))
+    (part,) = wire.sent[0]["contents"][1]["parts"]
+    assert part["functionCall"]["args"] == {}
+
+
+async def test_a_conversation_of_two_providers_sends_each_answer_in_its_own_way(wire: Wire, source: Source) -> None:
+    own = messages.ProviderState(provider="google-default", data=[{"text": "mine", "thoughtSignature": "c28="}])
+    said = [messages.Message(role="assistant", text="shown", provider_state=state) for state in (FOREIGN, own, FOREIGN)]
+    asks = messages.Message(role="user", text="and?")
+    wire.answers = [[STOP]]
+    await events(source("gemini-3-pro"), request(said[0], asks, said[1], asks, said[2], asks))
+    parts = [content["parts"] for content in wire.sent[0]["contents"] if content["role"] == "model"]
+    assert parts == [[{"text": "shown"}], own.data, [{"text": "shown"}]]
+
+
 @pytest.mark.parametrize("name", ["k8s.get", "k8s.typed.get", "k8s.pods__get", "k8s-2.get"])
 async def test_a_tools_dot_does_not_reach_the_wire_and_comes_back(wire: Wire, source: Source, name: str) -> None:
     tools = (messages.ToolSpec(name=name), messages.ToolSpec(name="other.get"))
@@ -184,10 +245,10 @@ async def test_a_result_carries_the_name_that_the_model_called(wire: Wire, sourc
     part: JSON = {"functionCall": {"name": wire_name, "args": {}}}
     wire.answers = [[{"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]}], [STOP]]
     asked = model.LimitedModel("google-default", source("gemini-2.5-flash"), limits=platform.Limits())
-    message = (await asked.ask(request(tools=tools), ensure_lease=leases.clear)).message
+    message = (await asked.ask(request(tools=tools), SCOPE)).message
     assert message.calls[0].name == messages.storable(message.calls[0].name)
     said = replace(message, calls=(replace(message.calls[0], id="0.0"),))
-    await asked.ask(request(said, result("0.0", said.calls[0].name), tools=tools), ensure_lease=leases.clear)
+    await asked.ask(request(said, result("0.0", said.calls[0].name), tools=tools), SCOPE)
     _, called, results = wire.sent[1]["contents"]
     assert called["parts"][0]["functionCall"]["name"] == wire_name
     assert results["parts"][0]["functionResponse"]["name"] == wire_name

@@ -16,8 +16,16 @@ NEVER = -1.0
 
 
 def make(*, certain: bool = True, cancel: work.Cancellation | None = None) -> leases.Lease:
-    identity = {"investigation": UUID(int=1), "token": UUID(int=2)}
-    claim = work.Claim(**identity, attempts=1, fruitless=1, commits=0, cancel=cancel, age=0.0)
+    claim = work.Claim(
+        investigation=UUID(int=1),
+        token=UUID(int=2),
+        run=0,
+        attempts=1,
+        attempts_without_progress=1,
+        log_seq=0,
+        cancel=cancel,
+        age=0.0,
+    )
     return leases.Lease(claim, certain_until=time.monotonic() + 3600 if certain else NEVER)
 
 
@@ -75,6 +83,16 @@ async def test_a_certain_lease_is_clear_and_one_in_doubt_waits_cancelled_or_not(
     assert await waits(lease) is not certain
     lease.stop("user")
     assert await waits(lease) is not certain
+
+
+async def test_to_stand_still_is_asked_for_and_stops_nothing_that_is_under_way() -> None:
+    """The journal asks for it before each step: what is paid for is finished."""
+    lease, stops = make(), list[str | None]()
+    lease.on_stop(lambda: stops.append(lease.stopped))
+    assert lease.suspend is False
+    lease.suspend = True
+    assert not await waits(lease)
+    assert (lease.stopped, stops) == (None, [])
 
 
 async def test_a_renewal_ends_the_doubt_unless_it_is_as_old() -> None:

@@ -13,7 +13,8 @@ from tarsy.config import resolve
 from tarsy.transcript import entries, memory, messages, ports, record
 
 COMMITS = 6
-"""An answer, its write, its reads, an answer, its read, and the conclusion."""
+"""An answer, its write, its reads, an answer, its read, and the conclusion with its end."""
+ID = "e0"
 CRASHES = [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")]
 
 
@@ -40,7 +41,7 @@ def limit() -> int:
 
 
 @pytest.fixture
-def journal(subject: record.Subject, toolbox: memory.DictToolbox, limit: int) -> memory.MemoryJournal:
+def journal(snapshot: record.Snapshot, toolbox: memory.DictToolbox, limit: int) -> memory.MemoryJournal:
     """One execution has begun and nothing was said yet."""
     agent = resolve.ResolvedAgent(
         name="KubernetesAgent",
@@ -51,19 +52,21 @@ def journal(subject: record.Subject, toolbox: memory.DictToolbox, limit: int) ->
         custom_instructions="",
         server_instructions=(),
     )
-    opening = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="alert"))
+    prompt = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="alert"))
     started = entries.ExecutionStarted(
         stage="data-collection",
-        execution="data-collection/1",
+        execution=ID,
+        index=0,
+        name="KubernetesAgent",
         agent=agent,
         tools=tuple(toolbox.specs),
-        messages=opening,
+        messages=prompt,
     )
-    return memory.MemoryJournal(subject, entries.StageStarted(stage="data-collection"), started)
+    return memory.MemoryJournal(snapshot, entries.StageStarted(stage="data-collection", clock=0.0), started)
 
 
 def log(journal: ports.Journal) -> messages.Log:
-    return journal.record.execution("data-collection/1").log
+    return journal.record.executions[ID].log
 
 
 def results(journal: ports.Journal) -> dict[str, messages.Message]:
@@ -71,9 +74,43 @@ def results(journal: ports.Journal) -> dict[str, messages.Message]:
     return {message.call_id: message for message in found if message.role == "tool"}
 
 
-async def run(journal: ports.Journal, model: ports.Model, toolbox: ports.Toolbox) -> entries.ExecutionEnded:
-    execution = journal.record.execution("data-collection/1")
-    return await loop.Loop(execution=execution, model=model, toolbox=toolbox, journal=journal).run()
+def nothing(_: record.Execution) -> tuple[()]:
+    """Nothing ends with the execution."""
+    return ()
+
+
+async def run(
+    journal: ports.Journal,
+    model: ports.Model,
+    toolbox: ports.Toolbox,
+    *,
+    following: loop.Following = nothing,
+) -> entries.ExecutionEnded:
+    """Run the execution to its end."""
+    execution = journal.record.executions[ID]
+    await loop.Loop(execution=execution, model=model, toolbox=toolbox, journal=journal, following=following).run()
+    assert execution.ended
+    return execution.ended
+
+
+def analysis(journal: ports.Journal) -> str:
+    return journal.record.executions[ID].analysis
+
+
+def kinds(journal: memory.MemoryJournal) -> list[str]:
+    return [type(fact).__name__ for fact in journal.facts[2:]]
+
+
+class Batches(memory.MemoryJournal):
+    """Counts its commits, and remembers what each one kept."""
+
+    def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
+        super().__init__(snapshot, *facts)
+        self.commits: list[list[str]] = []
+
+    async def commit(self, *added: entries.Entry) -> None:
+        await super().commit(*added)
+        self.commits.append([type(entry).__name__ for entry in added])
 
 
 class Interrupted:
@@ -83,8 +120,8 @@ class Interrupted:
         self._model = model
         self._others = list(others)
 
-    async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
-        answer = await self._model.ask(request, ensure_lease=ensure_lease)
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        answer = await self._model.ask(request, scope)
         return replace(answer, message=self._others.pop(0)) if self._others else answer
 
 
@@ -96,7 +133,7 @@ class HangingModel:
         self.requests = 0
         self.closed = 0
 
-    async def ask(self, _: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:  # noqa: ARG002
+    async def ask(self, _: ports.Request, scope: ports.Scope) -> ports.Answer:  # noqa: ARG002
         self.requests += 1
         self.asked.set()
         try:
@@ -110,11 +147,92 @@ async def test_a_straight_run_ends_with_the_models_conclusion(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     ended = await run(journal, model, toolbox)
-    assert ended == entries.ExecutionEnded(
-        execution="data-collection/1", outcome="Completed", text="It is out of memory."
-    )
-    assert len(journal.facts) == 2 + COMMITS
+    assert ended == entries.ExecutionEnded(execution=ID, outcome="Completed")
+    assert analysis(journal) == "It is out of memory."
+    assert [fact.turn for fact in journal.facts if isinstance(fact, entries.Answered)] == [0, 1, 2]
     assert [request.tools == tuple(toolbox.specs) for request in model.requests] == [True] * 3
+
+
+async def test_a_conclusion_is_committed_together_with_the_ends_that_it_brings(
+    snapshot: record.Snapshot,
+    journal: memory.MemoryJournal,
+    model: memory.ScriptedModel,
+    toolbox: memory.DictToolbox,
+) -> None:
+    seen: list[tuple[str, entries.Outcome]] = []
+
+    def following(ended: record.Execution) -> tuple[entries.Entry, ...]:
+        assert ended.ended
+        seen.append((ended.analysis, ended.ended.outcome))
+        assert journal.record.executions[ID].ended is None, "it is told of an end that is not committed yet"
+        return (entries.StageEnded(stage="data-collection", outcome="Completed"),)
+
+    kept = Batches(snapshot, *journal.facts)
+    await run(kept, model, toolbox, following=following)
+    assert seen == [("It is out of memory.", "Completed")]
+    asked, ran = ["Answered"], ["ToolsAnswered"]
+    assert kept.commits == [asked, ran, ran, asked, ran, ["Answered", "ExecutionEnded", "StageEnded"]]
+    assert len(kept.commits) == COMMITS
+
+
+@pytest.mark.parametrize("script", [(fails("fatal", "the key is invalid"),)])
+async def test_what_ends_it_is_committed_together_with_its_end(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox, snapshot: record.Snapshot
+) -> None:
+    kept = Batches(snapshot, *journal.facts)
+    ended = await run(kept, model, toolbox)
+    assert kept.commits == [["Unanswered", "ExecutionEnded"]]
+    assert (ended.error, analysis(kept)) == ("the key is invalid", "")
+
+
+async def test_an_answer_whose_end_was_not_seen_in_it_is_ended_without_asking_again(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    call = entries.ModelCall(provider="first", model="m", seconds=0)
+    await journal.commit(entries.Answered(execution=ID, turn=0, messages=(says("so"),), call=call))
+    assert (await run(journal, model, toolbox)).outcome == "Completed"
+    assert (analysis(journal), model.requests) == ("so", [])
+
+
+async def test_suspended_it_finishes_the_step_that_is_under_way_and_begins_none(
+    journal: memory.MemoryJournal, script: tuple[messages.Message, ...], toolbox: memory.DictToolbox
+) -> None:
+    class Suspending(memory.ScriptedModel):
+        """Its answer comes when the run is to stand still."""
+
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            answer = await super().ask(request, scope)
+            journal.suspend()
+            return answer
+
+    model = Suspending(*script)
+    execution = journal.record.executions[ID]
+    await loop.Loop(execution=execution, model=model, toolbox=toolbox, journal=journal, following=nothing).run()
+    assert execution.ended is None
+    assert (kinds(journal), len(model.requests), toolbox.called) == (["Answered"], 1, [])
+    again = journal.taken_over()
+    await run(again, memory.ScriptedModel(*script), toolbox)
+    assert analysis(again) == "It is out of memory."
+    assert Counter(call.id for call in toolbox.called).keys() == {"0.0", "0.2", "1.0"}, "the write is in doubt"
+
+
+async def test_whoever_is_called_knows_for_which_execution(
+    journal: memory.MemoryJournal, script: tuple[messages.Message, ...], toolbox: memory.DictToolbox
+) -> None:
+    scopes: list[str] = []
+
+    class Asked(memory.ScriptedModel):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            scopes.append(scope.execution)
+            return await super().ask(request, scope)
+
+    class Called(memory.DictToolbox):
+        async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
+            scopes.append(scope.execution)
+            return await super().call(call, scope)
+
+    await run(journal, Asked(*script), Called(toolbox.answers, writing=["k8s.restart"]))
+    assert scopes == [ID] * 7, "three answers and four calls"
 
 
 async def test_a_write_commits_alone_and_results_reach_the_model_in_call_order(
@@ -136,13 +254,13 @@ async def test_reads_of_one_answer_run_side_by_side(
     class Meeting(memory.DictToolbox):
         """Its reads wait for each other; its write is alone."""
 
-        async def call(self, call: messages.ToolCall, *, ensure_lease: ports.EnsureLease) -> ports.ToolOutput:
+        async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
             running.append(call.name)
             if len(journal.facts) == 4:
                 await both.wait()
             else:
                 assert running == [call.name]
-            output = await super().call(call, ensure_lease=ensure_lease)
+            output = await super().call(call, scope)
             running.remove(call.name)
             return output
 
@@ -154,14 +272,14 @@ async def test_reads_of_one_answer_run_side_by_side(
 
 @pytest.mark.parametrize("crash", CRASHES)
 async def test_a_crash_at_any_commit_repeats_nothing_that_was_committed(
-    subject: record.Subject,
+    snapshot: record.Snapshot,
     journal: memory.MemoryJournal,
     doomed_journal: ports.Journal,
     script: tuple[messages.Message, ...],
     model: memory.ScriptedModel,
     toolbox: memory.DictToolbox,
 ) -> None:
-    faultless = memory.MemoryJournal(subject, *journal.facts)
+    faultless = memory.MemoryJournal(snapshot, *journal.facts)
     await run(faultless, memory.ScriptedModel(*script), memory.DictToolbox(toolbox.answers, writing=["k8s.restart"]))
     with pytest.raises(failpoints.TriggeredError):
         await run(doomed_journal, model, toolbox)
@@ -169,8 +287,9 @@ async def test_a_crash_at_any_commit_repeats_nothing_that_was_committed(
     answered = sum(isinstance(fact, entries.Answered) for fact in journal.facts)
     called_before, asked_before = len(toolbox.called), len(model.requests)
 
-    second = memory.MemoryJournal(subject, *journal.facts)
-    assert (await run(second, model, toolbox)).text == "It is out of memory."
+    second = memory.MemoryJournal(snapshot, *journal.facts)
+    await run(second, model, toolbox)
+    assert analysis(second) == "It is out of memory."
 
     assert not kept.keys() & {call.id for call in toolbox.called[called_before:]}
     assert len(model.requests) - asked_before == 3 - answered
@@ -186,11 +305,11 @@ async def test_a_crash_at_any_commit_repeats_nothing_that_was_committed(
 
 
 async def test_a_doubt_is_told_to_the_model_and_counts_as_an_error(
-    subject: record.Subject, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+    snapshot: record.Snapshot, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     asked = replace(asks("k8s.restart"), calls=(messages.ToolCall(id="0.0", name="k8s.restart", arguments="{}"),))
     call = entries.ModelCall(provider="first", model="m", seconds=0)
-    await journal.commit(entries.Answered(execution="data-collection/1", messages=(asked,), call=call))
+    await journal.commit(entries.Answered(execution=ID, turn=0, messages=(asked,), call=call))
     model = memory.ScriptedModel(asked)
     await run(journal, model, toolbox)
     told = model.requests[0].messages[-1]
@@ -201,7 +320,7 @@ async def test_a_write_that_fails_is_an_answer_and_not_a_doubt(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     class Refusing(memory.DictToolbox):
-        async def call(self, _: messages.ToolCall, *, ensure_lease: ports.EnsureLease) -> ports.ToolOutput:  # noqa: ARG002
+        async def call(self, _: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:  # noqa: ARG002
             return ports.ToolOutput(text="forbidden", failed=True)
 
     await run(journal, memory.ScriptedModel(asks("k8s.restart")), Refusing(toolbox.answers, writing=["k8s.restart"]))
@@ -268,7 +387,7 @@ async def test_beyond_the_limit_it_must_conclude_without_tools(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     ended = await run(journal, model, toolbox)
-    assert (ended.outcome, ended.text) == ("Completed", "so")
+    assert (ended.outcome, analysis(journal)) == ("Completed", "so")
     assert [bool(request.tools) for request in model.requests] == [True, True, False]
     assert model.requests[2].messages[-1] == prompts.CONCLUDE
     assert len(toolbox.called) == 2, "a call in the conclusion was run"
@@ -284,7 +403,7 @@ async def test_calls_instead_of_a_conclusion_are_rejected_until_it_is_given_up(
 ) -> None:
     ended = await run(journal, model, toolbox)
     assert ended.outcome == "Failed"
-    assert ended.text == "no conclusion after 3 model calls: the model gave tool calls instead of a conclusion"
+    assert ended.error == "no conclusion after 3 model calls: the model gave tool calls instead of a conclusion"
     assert len(toolbox.called) == 1
 
 
@@ -325,7 +444,8 @@ async def test_a_model_that_never_answers_is_given_up(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox, requests: int, text: str
 ) -> None:
     ended = await run(journal, model, toolbox)
-    assert (ended.outcome, ended.text, len(model.requests)) == ("Failed", text, requests)
+    assert (ended.outcome, ended.error, len(model.requests)) == ("Failed", text, requests)
+    assert [fact.turn for fact in journal.facts if isinstance(fact, entries.Unanswered)] == list(range(requests))
 
 
 async def test_cancellation_ends_the_model_call_and_commits_nothing(
@@ -342,13 +462,13 @@ async def test_cancellation_ends_the_model_call_and_commits_nothing(
 
 
 async def test_nothing_is_sent_once_the_lease_is_lost(
-    subject: record.Subject, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+    snapshot: record.Snapshot, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     class Fenced(memory.ScriptedModel):
         """Its answer comes when another worker already has the investigation."""
 
-        async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
-            answer = await super().ask(request, ensure_lease=ensure_lease)
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            answer = await super().ask(request, scope)
             journal.lose_lease()
             return answer
 
@@ -361,7 +481,7 @@ async def test_nothing_is_sent_once_the_lease_is_lost(
 
 @pytest.mark.parametrize(("commits", "called"), [(1, []), (2, ["0.1"]), (3, ["0.1", "0.2"])])
 async def test_no_tool_is_called_once_the_lease_is_lost(
-    subject: record.Subject,
+    snapshot: record.Snapshot,
     journal: memory.MemoryJournal,
     toolbox: memory.DictToolbox,
     commits: int,
@@ -370,12 +490,12 @@ async def test_no_tool_is_called_once_the_lease_is_lost(
     class Fenced(memory.MemoryJournal):
         """Another worker has the investigation after some commits."""
 
-        async def commit(self, entry: entries.Entry) -> None:
-            await super().commit(entry)
+        async def commit(self, *added: entries.Entry) -> None:
+            await super().commit(*added)
             if len(self.facts) == 2 + commits:
                 self.lose_lease()
 
     model = memory.ScriptedModel(asks("k8s.get", "k8s.restart", "k8s.restart"))
     with pytest.raises(ports.LeaseLostError):
-        await run(Fenced(subject, *journal.facts), model, toolbox)
+        await run(Fenced(snapshot, *journal.facts), model, toolbox)
     assert [call.id for call in toolbox.called] == called

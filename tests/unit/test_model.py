@@ -12,6 +12,7 @@ from tarsy.llm import model, provider
 from tarsy.transcript import entries, messages, ports
 
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
+SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 USAGE = messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
 HALF = messages.Usage(input_tokens=100, output_tokens=7, total_tokens=107)
 WHOLE = (provider.Text("It is "), provider.Usage(USAGE), provider.Text("memory."), provider.Finish(None))
@@ -68,7 +69,7 @@ def limited(source: Provider, **limits: object) -> model.LimitedModel:
 
 async def failure(source: Provider, **limits: object) -> ports.ModelError:
     with pytest.raises(ports.ModelError) as error:
-        await limited(source, **limits).ask(REQUEST, ensure_lease=leases.clear)
+        await limited(source, **limits).ask(REQUEST, SCOPE)
     assert source.open == 0
     return error.value
 
@@ -80,7 +81,7 @@ def errors(call: entries.ModelCall) -> list[str]:
 async def test_the_pieces_of_a_stream_become_one_answer() -> None:
     call = provider.Call("k8s.get", '{"name": "web-0"}')
     stream = (provider.Thinking("hm "), *WHOLE[:3], provider.Thinking("so"), call, call, provider.Finish([{"s": "x"}]))
-    answer = await limited(Provider(stream)).ask(REQUEST, ensure_lease=leases.clear)
+    answer = await limited(Provider(stream)).ask(REQUEST, SCOPE)
     asked = messages.ToolCall(id="", name="k8s.get", arguments='{"name": "web-0"}')
     assert answer.message == messages.Message(
         role="assistant",
@@ -94,14 +95,14 @@ async def test_the_pieces_of_a_stream_become_one_answer() -> None:
 
 async def test_the_last_count_of_tokens_is_the_calls() -> None:
     early = provider.Usage(messages.Usage(input_tokens=100, total_tokens=100))
-    answer = await limited(Provider((early, *WHOLE))).ask(REQUEST, ensure_lease=leases.clear)
+    answer = await limited(Provider((early, *WHOLE))).ask(REQUEST, SCOPE)
     assert answer.call.usage == USAGE
 
 
 async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
     call = provider.Call("k8s\x00.g\ud83d", '{"a\x00": "\ud83d"}')
     said = (provider.Text("a\x00\ud83d"), provider.Text("\udca5"), provider.Thinking("\ud800"))
-    answer = await limited(Provider((*said, call, provider.Finish(None)))).ask(REQUEST, ensure_lease=leases.clear)
+    answer = await limited(Provider((*said, call, provider.Finish(None)))).ask(REQUEST, SCOPE)
     assert (answer.message.text, answer.message.thinking) == ("a\ufffd\U0001f4a5", "\ufffd")
     asked = messages.ToolCall(id="", name="k8s\ufffd.g\ufffd", arguments='{"a\ufffd": "\ufffd"}')
     assert answer.message.calls == (asked,)
@@ -110,7 +111,7 @@ async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
 async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() -> None:
     half = (provider.Text("half"), provider.Usage(HALF), provider.RetryableError("503"))
     source = Provider((provider.RetryableError("429"),), half, WHOLE)
-    answer = await limited(source).ask(REQUEST, ensure_lease=leases.clear)
+    answer = await limited(source).ask(REQUEST, SCOPE)
     assert answer.message.text == "It is memory.", "nothing of a failed attempt may be left in the answer"
     assert answer.call.attempts == (entries.Attempt(error="429"), entries.Attempt(error="503", usage=HALF))
     assert answer.call.usage == USAGE
@@ -118,7 +119,7 @@ async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() ->
 
 async def test_an_outage_is_outlasted_for_eight_attempts_and_no_more() -> None:
     source = Provider(*[(provider.RetryableError("503"),)] * 7, WHOLE)
-    answer = await limited(source).ask(REQUEST, ensure_lease=leases.clear)
+    answer = await limited(source).ask(REQUEST, SCOPE)
     assert (answer.message.text, len(answer.call.attempts)) == ("It is memory.", 7)
     error = await failure(Provider((provider.RetryableError("503 overloaded"),)))
     assert (error.failure.kind, len(error.call.attempts)) == ("fatal", 8)
@@ -140,14 +141,12 @@ async def test_it_gives_up_when_the_iterations_time_is_over(monkeypatch: pytest.
 async def test_attempts_are_further_and_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "FIRST_BACKOFF", 0.02)
     source = Provider(*[(provider.RetryableError("503", after=0),)] * 3, WHOLE)
-    answer = await limited(source).ask(REQUEST, ensure_lease=leases.clear)
+    answer = await limited(source).ask(REQUEST, SCOPE)
     assert 0.01 + 0.02 + 0.04 - 0.005 <= answer.call.seconds < 2
 
 
 async def test_the_provider_says_how_long_to_wait_at_least() -> None:
-    answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(
-        REQUEST, ensure_lease=leases.clear
-    )
+    answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(REQUEST, SCOPE)
     assert 0.045 <= answer.call.seconds < 2
 
 
@@ -190,14 +189,14 @@ async def test_a_refused_answer_costs_what_it_cost(raised: provider.ProviderErro
 async def test_silence_is_a_broken_stream(events: tuple[Step, ...]) -> None:
     longer = {"first_byte": "5s"} if len(events) == 2 else {"idle": "5s"}
     answer = await limited(Provider(events, WHOLE), **{"first_byte": "20ms", "idle": "20ms", **longer}).ask(
-        REQUEST, ensure_lease=leases.clear
+        REQUEST, SCOPE
     )
     assert errors(answer.call) == ["the provider was silent for 0.02 s"]
 
 
 @pytest.mark.parametrize("events", [(), (provider.Text("It is"),)])
 async def test_a_stream_that_ends_without_a_finish_is_tried_again(events: tuple[Step, ...]) -> None:
-    answer = await limited(Provider(events, WHOLE)).ask(REQUEST, ensure_lease=leases.clear)
+    answer = await limited(Provider(events, WHOLE)).ask(REQUEST, SCOPE)
     assert errors(answer.call) == ["the answer ended before it was whole"]
 
 
@@ -227,9 +226,7 @@ async def test_what_was_tried_is_kept_when_the_iterations_time_is_over() -> None
 async def test_to_wait_for_a_slot_is_not_to_be_silent() -> None:
     source = Provider((HANG,), WHOLE)
     limits = limited(source, provider_calls=1, iteration="50ms")
-    first, second = await asyncio.gather(
-        *(limits.ask(REQUEST, ensure_lease=leases.clear) for _ in range(2)), return_exceptions=True
-    )
+    first, second = await asyncio.gather(*(limits.ask(REQUEST, SCOPE) for _ in range(2)), return_exceptions=True)
     assert isinstance(first, ports.ModelError), "it has used up its time, and the other waited for as long"
     assert isinstance(second, ports.Answer)
 
@@ -242,14 +239,14 @@ async def test_a_repeat_is_sent_only_while_the_lease_holds() -> None:
             raise ports.LeaseLostError
 
     with pytest.raises(ports.LeaseLostError):
-        await limited(source).ask(REQUEST, ensure_lease=lost_meanwhile)
+        await limited(source).ask(REQUEST, ports.Scope(execution="e", ensure_lease=lost_meanwhile))
     assert source.requests == 1
 
 
 async def test_whoever_waits_for_a_slot_asks_after_his_lease_when_he_has_it() -> None:
     source = Provider((HANG,))
     limits = limited(source, provider_calls=1)
-    holding = asyncio.create_task(limits.ask(REQUEST, ensure_lease=leases.clear))
+    holding = asyncio.create_task(limits.ask(REQUEST, SCOPE))
     await source.opened.wait()
     source.opened.clear()
     asked: list[int] = []
@@ -257,7 +254,7 @@ async def test_whoever_waits_for_a_slot_asks_after_his_lease_when_he_has_it() ->
     async def seen() -> None:
         asked.append(source.open)
 
-    waiting = asyncio.create_task(limits.ask(REQUEST, ensure_lease=seen))
+    waiting = asyncio.create_task(limits.ask(REQUEST, ports.Scope(execution="e", ensure_lease=seen)))
     await asyncio.sleep(0)
     assert asked == []
     holding.cancel()
@@ -272,24 +269,24 @@ async def test_cancellation_closes_the_stream_and_frees_its_slot(tries: tuple[tu
     limits = limited(source, provider_calls=1)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await limits.ask(REQUEST, ensure_lease=leases.clear)
+            await limits.ask(REQUEST, SCOPE)
     assert (source.requests, source.open) == (1, 0)
-    assert (await limits.ask(REQUEST, ensure_lease=leases.clear)).message.text == "It is memory."
+    assert (await limits.ask(REQUEST, SCOPE)).message.text == "It is memory."
 
 
 async def test_calls_to_one_provider_at_once_are_limited() -> None:
     source = Provider(WHOLE)
     limits = limited(source, provider_calls=2)
-    await asyncio.gather(*(limits.ask(REQUEST, ensure_lease=leases.clear) for _ in range(6)))
+    await asyncio.gather(*(limits.ask(REQUEST, SCOPE) for _ in range(6)))
     assert (source.requests, source.most_open) == (6, 2)
 
 
 async def test_who_waits_to_try_again_leaves_its_slot_to_others() -> None:
     source = Provider((provider.RetryableError("429", after=19),), WHOLE)
     limits = limited(source, provider_calls=1)
-    waiting = asyncio.create_task(limits.ask(REQUEST, ensure_lease=leases.clear))
+    waiting = asyncio.create_task(limits.ask(REQUEST, SCOPE))
     async with asyncio.timeout(5):
         await source.ended.wait()
-        assert (await limits.ask(REQUEST, ensure_lease=leases.clear)).message.text == "It is memory."
+        assert (await limits.ask(REQUEST, SCOPE)).message.text == "It is memory."
     assert not waiting.done()
     waiting.cancel()

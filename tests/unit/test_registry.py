@@ -14,6 +14,7 @@ from tarsy.llm import registry
 from tarsy.transcript import messages, ports
 
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
+SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 
 
 def settings(**fields: Any) -> platforms.Platform:
@@ -51,7 +52,7 @@ def test_a_provider_without_a_key_is_unusable_and_says_which(
 async def test_an_unusable_provider_answers_every_question_with_why() -> None:
     models = registry.build(settings(), environment={})
     with pytest.raises(ports.ModelError) as error:
-        await models["google"].ask(REQUEST, ensure_lease=leases.clear)
+        await models["google"].ask(REQUEST, SCOPE)
     why = "the provider cannot be used: environment variable GOOGLE_API_KEY is not set"
     assert error.value.failure.kind == "fatal"
     assert why in error.value.failure.text
@@ -63,7 +64,7 @@ async def test_an_unusable_provider_answers_every_question_with_why() -> None:
 async def test_a_provider_that_the_platform_file_has_lost_says_so() -> None:
     models = registry.Models({}, limits=platforms.Limits())
     with pytest.raises(ports.ModelError, match="the platform file has it no longer") as error:
-        await models["gone"].ask(REQUEST, ensure_lease=leases.clear)
+        await models["gone"].ask(REQUEST, SCOPE)
     assert (error.value.failure.kind, error.value.call.provider) == ("fatal", "gone")
 
 

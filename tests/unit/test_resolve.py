@@ -14,17 +14,20 @@ def settle(
     agent: dict[str, Any] | None = None,
     spec: dict[str, Any] | None = None,
     stage: dict[str, Any] | None = None,
+    index: int = 0,
 ) -> resolve.ResolvedAgent:
-    """Resolve the one stage of a chain, with these fields set on agent, chain and stage."""
+    """Resolve an agent of the one stage of a chain, with these fields set on agent, chain and stage."""
     own = platforms.Agent.model_validate({"mcp_servers": ["k8s"], **(agent or {})})
+    alone = {} if stage and "agents" in stage else {"agent": "KubernetesAgent"}
     described = {
         "alertTypes": ["A"],
-        "stages": [{"name": "look", "agent": "KubernetesAgent", **(stage or {})}],
+        "stages": [{"name": "look", **alone, **(stage or {})}],
         **(spec or {}),
     }
     parsed = chain.Spec.model_validate(described)
     changed = platform.model_copy(update={"agents": {"KubernetesAgent": own, "Other": own}})
-    return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=parsed.stages[0])
+    look = parsed.stages[0]
+    return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=look, member=look.members[index])
 
 
 @pytest.mark.parametrize(
@@ -45,8 +48,42 @@ def settle(
             ("second", 3, ("k8s",)),
         ),
         ({}, {"mcpServers": ["k8s"]}, {"mcpServers": []}, ("first", 20, ())),
+        (
+            {},
+            {"llmProvider": "first", "maxIterations": 2},
+            {
+                "llmProvider": "first",
+                "maxIterations": 3,
+                "mcpServers": [],
+                "agents": [
+                    {"name": "KubernetesAgent", "llmProvider": "second", "maxIterations": 4, "mcpServers": ["k8s"]}
+                ],
+            },
+            ("second", 4, ("k8s",)),
+        ),
+        (
+            {},
+            {},
+            {"llmProvider": "second", "maxIterations": 3, "agents": [{"name": "KubernetesAgent", "mcpServers": []}]},
+            ("second", 3, ()),
+        ),
+        (
+            {},
+            {"maxIterations": 2},
+            {"llmProvider": "second", "replicas": 3},
+            ("second", 2, ("k8s",)),
+        ),
     ],
-    ids=["defaults", "agent", "chain, which clears", "stage", "stage, which clears"],
+    ids=[
+        "defaults",
+        "agent",
+        "chain, which clears",
+        "stage",
+        "stage, which clears",
+        "stage agent",
+        "stage agent, which clears",
+        "one of several",
+    ],
 )
 def test_the_most_specific_setting_wins_and_lists_replace(
     platform: platforms.Platform, agent: dict[str, Any], spec: dict[str, Any], stage: dict[str, Any], expected: object
@@ -62,6 +99,11 @@ def test_the_most_specific_setting_wins_and_lists_replace(
         ({"agent": "X"}, "references unknown agent 'X'. Available agents: KubernetesAgent, Local, Other"),
         ({"llmProvider": "X"}, "references unknown LLM provider 'X'. Available LLM providers: first, second"),
         ({"mcpServers": ["k8s", "X"]}, "references unknown MCP server 'X'. Available MCP servers: k8s"),
+        (
+            {"agents": [{"name": "Local", "llmProvider": "X"}]},
+            "references unknown LLM provider 'X'. Available LLM providers: first, second",
+        ),
+        ({"agents": [{"name": "X"}]}, "references unknown agent 'X'. Available agents: KubernetesAgent, Local, Other"),
     ],
 )
 def test_a_dangling_reference_is_named_with_its_place_and_what_there_is(
@@ -103,3 +145,16 @@ def test_instructions_of_the_agents_own_servers_come_along(platform: platforms.P
     found = settle(changed, agent={"mcp_servers": ["silent", "k8s"], "custom_instructions": "Be brief."})
     assert found.server_instructions == (("k8s", "Prefer namespaced queries."),)
     assert found.custom_instructions == "Be brief."
+
+
+def test_each_of_several_agents_is_settled_by_its_own_word(platform: platforms.Platform) -> None:
+    stage = {
+        "maxIterations": 9,
+        "agents": [{"name": "KubernetesAgent"}, {"name": "Other", "maxIterations": 5}, {"name": "Local"}],
+    }
+    found = [settle(platform, spec={"agents": [OWN]}, stage=stage, index=index) for index in range(3)]
+    assert [(one.name, one.provider, one.max_iterations) for one in found] == [
+        ("KubernetesAgent", "first", 9),
+        ("Other", "first", 5),
+        ("Local", "second", 9),
+    ]

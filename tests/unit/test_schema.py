@@ -114,7 +114,10 @@ agents:
 stages:
 - {name: data-collection, agent: KubernetesAgent, mcpServers: [], timeoutSeconds: 60,
    tools: {allow: ["k8s.*"], deny: ["*.delete"]}}
-- {name: analysis, agent: KubernetesAgent, iterationStrategy: native-thinking}
+- {name: analysis, agent: KubernetesAgent, replicas: 3, successPolicy: all, iterationStrategy: native-thinking}
+- {name: opinions, successPolicy: any, llmProvider: other,
+   agents: [{name: DiskAgent}, {name: DiskAgent, llmProvider: google-default, maxIterations: 7, mcpServers: [],
+   tools: {allow: []}}]}
 """
 INVESTIGATION = """
 alertType: KubePodCrashLooping
@@ -155,7 +158,13 @@ def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text
         ({"stages": []}, "stages"),
         ({"stages": [{"name": "Big", "agent": "A"}]}, "stages.0.name"),
         ({"stages": [{"name": "a", "agent": "A", "maxIterations": 101}]}, "stages.0.maxIterations"),
-        ({"stages": [{"name": "a"}]}, "stages.0.agent"),
+        ({"stages": [{"name": "a", "agent": ""}]}, "stages.0.agent"),
+        ({"stages": [{"name": "a", "agent": "A", "replicas": 0}]}, "stages.0.replicas"),
+        ({"stages": [{"name": "a", "agent": "A", "replicas": 11}]}, "stages.0.replicas"),
+        ({"stages": [{"name": "a", "agents": []}]}, "stages.0.agents"),
+        ({"stages": [{"name": "a", "agents": [{"name": "A"}] * 11}]}, "stages.0.agents"),
+        ({"stages": [{"name": "a", "agents": [{"name": "A", "agent": "A"}]}]}, "stages.0.agents.0.agent"),
+        ({"stages": [{"name": "a", "agent": "A", "successPolicy": "most"}]}, "stages.0.successPolicy"),
         ({"activeDeadlineSeconds": 0}, "activeDeadlineSeconds"),
         ({"failurePolicy": "Retry"}, "failurePolicy"),
         ({"agents": [{"name": ""}]}, "agents.0.name"),
@@ -186,6 +195,47 @@ def test_deny_wins_over_allow_and_case_counts(tools: dict[str, list[str]], admit
     names = ["k8s.get", "k8s.GET", "k8s.delete", "prom.query"]
     filtering = chain.Tools.model_validate(tools)
     assert " ".join(name for name in names if filtering.admits(name)) == admitted
+
+
+def opinions(*names: str, **fields: Any) -> chain.Stage:
+    return chain.Stage.model_validate({"name": "opinions", "agents": [{"name": name} for name in names], **fields})
+
+
+@pytest.mark.parametrize(
+    ("stage", "shown"),
+    [
+        (chain.Stage(name="a", agent="A"), "A"),
+        (chain.Stage(name="a", agent="A", replicas=1), "A"),
+        (chain.Stage(name="a", agent="A", replicas=3), "A-1 A-2 A-3"),
+        (opinions("A"), "A"),
+        (opinions("A", "B"), "A B"),
+        (opinions("A", "B", "A"), "A-1 B A-2"),
+        (opinions("A", "A-1", "A"), "A-2 A-1 A-3"),
+        (opinions("A-1", "A", "A-1", "A"), "A-1-1 A-1 A-1-2 A-2"),
+        (opinions("A-1-1", "A-1", "A-1", "A", "A"), "A-1-1 A-1-2 A-1-3 A-1 A-2"),
+    ],
+)
+def test_agents_of_one_name_are_numbered_and_no_two_are_shown_alike(stage: chain.Stage, shown: str) -> None:
+    assert " ".join(stage.shown_names) == shown
+    assert len(set(stage.shown_names)) == len(stage.members)
+
+
+def test_replicas_are_as_many_agents_with_the_stages_own_settings() -> None:
+    stage = chain.Stage(name="a", agent="A", replicas=3)
+    assert stage.members == [chain.StageAgent(name="A")] * 3
+    assert chain.Stage(name="a", agent="A").members == [chain.StageAgent(name="A")]
+
+
+def test_an_agents_own_choice_of_tools_replaces_the_stages() -> None:
+    agents = [{"name": "A"}, {"name": "B", "tools": {"deny": ["k8s.*"]}}, {"name": "C", "tools": {}}]
+    stage = opinions(agents=agents, tools={"allow": ["k8s.get"]})
+    names = ["k8s.get", "prom.query"]
+    assert [" ".join(name for name in names if stage.admits(index, name)) for index in range(3)] == [
+        "k8s.get",
+        "prom.query",
+        "k8s.get prom.query",
+    ]
+    assert opinions("A").admits(0, "anything.at.all")
 
 
 @pytest.mark.parametrize("field", ["agents", "failurePolicy"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -28,10 +29,10 @@ class HangingModel(memory.ScriptedModel):
         self.may_close.set()
         self.closed = False
 
-    async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         self.left -= 1
         if self.left >= 0:
-            return await super().ask(request, ensure_lease=ensure_lease)
+            return await super().ask(request, scope)
         self.requests.append(request)
         try:
             await asyncio.Event().wait()
@@ -43,46 +44,46 @@ class HangingModel(memory.ScriptedModel):
 
 
 class SlowJournal(memory.MemoryJournal):
-    """Its commits of answers are under way until they are settled."""
+    """Its first answer is under way until it is written again."""
 
-    def __init__(self, subject: record.Subject, *facts: entries.Entry) -> None:
-        super().__init__(subject, *facts)
-        self.under_way: entries.Entry | None = None
+    def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
+        super().__init__(snapshot, *facts)
+        self.under_way: list[entries.Entry] = []
         self.begun = asyncio.Event()
 
-    async def commit(self, entry: entries.Entry) -> None:
-        if isinstance(entry, entries.Answered) and entry.execution == "data-collection/1":
-            self.under_way = entry
+    async def _write(self, batch: Sequence[entries.Entry]) -> None:
+        if not self.under_way and any(isinstance(entry, entries.Answered) for entry in batch):
+            self.under_way = list(batch)
             self.begun.set()
             await asyncio.Event().wait()
-        assert self.under_way is None
-        await super().commit(entry)
-
-    async def settle(self) -> None:
-        if self.under_way is not None:
-            entry, self.under_way = self.under_way, None
-            await super().commit(entry)
+        await super()._write(batch)
 
 
 @pytest.fixture
-def subject(subject: record.Subject) -> record.Subject:
+def snapshot(snapshot: record.Snapshot) -> record.Snapshot:
     """The first stage has a minute."""
-    first, *others = subject.chain.stages
+    first, *others = snapshot.chain.stages
     stages = [first.model_copy(update={"timeout_seconds": 60}), *others]
-    return replace(subject, chain=subject.chain.model_copy(update={"stages": stages}))
+    return replace(snapshot, chain=snapshot.chain.model_copy(update={"stages": stages}))
 
 
-def aged(journal: memory.MemoryJournal, *, by: float) -> None:
-    """Let the first stage have started so many seconds earlier."""
-    journal.record.stages["data-collection"].since -= by
+BEGUN = entries.StageStarted(stage="data-collection", clock=0.0)
 
 
 @pytest.fixture
-def journal(subject: record.Subject) -> memory.MemoryJournal:
+def journal(snapshot: record.Snapshot) -> memory.MemoryJournal:
     """The first stage has begun, and has 0.3 s left."""
-    journal = memory.MemoryJournal(subject, entries.StageStarted(stage="data-collection"))
-    aged(journal, by=59.7)
+    journal = memory.MemoryJournal(snapshot, BEGUN)
+    journal.passed = 59.7
     return journal
+
+
+@pytest.fixture
+def slow(snapshot: record.Snapshot) -> SlowJournal:
+    """The same, with a journal that is slow."""
+    slow = SlowJournal(snapshot, BEGUN)
+    slow.passed = 59.7
+    return slow
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what
     assert journal.record.stages["data-collection"].ended == entries.StageEnded(
         stage="data-collection", outcome="TimedOut", message=TIMED_OUT
     )
-    assert journal.record.ended == entries.InvestigationEnded(
+    assert journal.record.ended == entries.RunEnded(
         ending="CompletedWithErrors",
         reason="StagesFailed",
         message=TIMED_OUT,
@@ -121,7 +122,7 @@ async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what
     )
     told = second_model.requests[0].messages[1].text
     between = f"{handover.START}\nError: {TIMED_OUT}\n\nBefore it failed it found:\n\nweb-0 restarts\n{handover.END}"
-    assert f"## Stage 'data-collection' failed\n\n{between}" in told
+    assert f"### Results from 'data-collection' stage:\n\n**Status**: timed_out\n\n{between}" in told
 
 
 async def test_a_takeover_does_not_begin_its_time_anew(
@@ -131,10 +132,11 @@ async def test_a_takeover_does_not_begin_its_time_anew(
     first = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
     await hanging.closing.wait()
     first.cancel()  # before it could write that the time was over
+    hanging.may_close.set()
     with pytest.raises(asyncio.CancelledError):
         await first
     second = journal.taken_over()
-    aged(second, by=10)
+    second.passed += 10
     sent = len(hanging.requests), len(toolbox.called)
     await investigation.run(runtime=runtime, journal=second)
     assert (len(hanging.requests), len(toolbox.called)) == sent, "a stage past its time sends nothing"
@@ -148,17 +150,51 @@ async def test_a_cancel_that_comes_while_the_time_ends_the_call_is_not_swallowed
     running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
     await hanging.closing.wait()
     running.cancel()
+    hanging.may_close.set()
     with pytest.raises(asyncio.CancelledError):
         await running
+    assert hanging.closed
     assert ends(journal) == []
+
+
+async def test_suspended_its_time_stands_still(
+    runtime: ports.Runtime, snapshot: record.Snapshot, hanging: HangingModel
+) -> None:
+    class Suspending(memory.MemoryJournal):
+        """Stands still once the first answer is there."""
+
+        async def commit(self, *added: entries.Entry) -> None:
+            await super().commit(*added)
+            if any(isinstance(entry, entries.Answered) for entry in added):
+                self.suspend()
+
+    first = Suspending(snapshot, BEGUN)
+    first.passed = 50
+    await investigation.run(runtime=runtime, journal=first)
+    assert (ends(first), len(hanging.requests)) == ([], 1)
+    second = memory.MemoryJournal(snapshot, *first.facts)
+    second.passed = 50  # the run's own seconds: those in which it stood still are not among them
+    hanging.left = 9
+    await investigation.run(runtime=runtime, journal=second)
+    assert ends(second) == [("data-collection", "Completed"), ("analysis", "Completed")]
+
+
+async def test_a_stage_is_as_old_as_its_runs_clock_says_since_its_start(
+    runtime: ports.Runtime, snapshot: record.Snapshot
+) -> None:
+    journal = memory.MemoryJournal(snapshot)
+    journal.passed = 3600  # the run is old; the stage is not
+    await investigation.run(runtime=replace(runtime, model=lambda _: memory.ScriptedModel(FOUND)), journal=journal)
+    started = journal.record.stages["data-collection"].started
+    assert started
+    assert 3600 <= started.clock < 3660
+    assert ends(journal) == [("data-collection", "Completed"), ("analysis", "Completed")]
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["by its time", "by a cancel, and taken over past its time"])
 async def test_an_analysis_counts_whose_commit_was_interrupted(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, subject: record.Subject, cancelled: bool
+    runtime: ports.Runtime, slow: SlowJournal, cancelled: bool
 ) -> None:
-    slow = SlowJournal(subject, *journal.facts)
-    aged(slow, by=59.7)
     runtime = replace(runtime, model=lambda _: memory.ScriptedModel(FOUND))
     if cancelled:
         running = asyncio.create_task(investigation.run(runtime=runtime, journal=slow))
@@ -166,43 +202,43 @@ async def test_an_analysis_counts_whose_commit_was_interrupted(
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+        assert ends(slow) == []
         await slow.settle()
-        aged(slow, by=3600)
+        slow.passed += 3600
     await investigation.run(runtime=runtime, journal=slow)
+    assert [type(entry).__name__ for entry in slow.under_way] == ["Answered", "ExecutionEnded", "StageEnded"]
     assert ends(slow) == [("data-collection", "Completed"), ("analysis", "Completed")]
     assert handover.analysis(slow.record.stages["data-collection"]) == FOUND.text
 
 
 async def test_calls_of_an_answer_whose_commit_was_interrupted_are_not_made(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, subject: record.Subject, toolbox: memory.DictToolbox
+    runtime: ports.Runtime, slow: SlowJournal, toolbox: memory.DictToolbox
 ) -> None:
-    slow = SlowJournal(subject, *journal.facts)
-    aged(slow, by=59.7)
     await investigation.run(runtime=runtime, journal=slow)
     assert ends(slow)[0] == ("data-collection", "TimedOut")
-    assert slow.record.execution("data-collection/1").log[-1] == replace(
-        LOOKS, calls=(replace(LOOKS.calls[0], id="0.0"),)
-    )
+    (execution,) = slow.record.stages["data-collection"].in_order
+    assert execution.log[-1] == replace(LOOKS, calls=(replace(LOOKS.calls[0], id="0.0"),))
     assert toolbox.called == []
 
 
-async def test_a_timeout_of_other_origin_is_not_the_stages(runtime: ports.Runtime, subject: record.Subject) -> None:
+async def test_a_timeout_of_other_origin_is_not_the_stages(runtime: ports.Runtime, snapshot: record.Snapshot) -> None:
     class Broken(memory.MemoryJournal):
         async def ensure_lease(self) -> None:
             raise TimeoutError("of other origin")
 
-        async def commit(self, entry: entries.Entry) -> None:
-            self._keep(entry)
+        async def _write(self, batch: Sequence[entries.Entry]) -> None:
+            self.facts.extend(batch)
 
-    with pytest.raises(TimeoutError, match="of other origin"):
-        await investigation.run(runtime=runtime, journal=Broken(subject))
+    broken = Broken(snapshot)
+    with pytest.RaisesGroup(pytest.RaisesExc(TimeoutError, match="of other origin")):
+        await investigation.run(runtime=runtime, journal=broken)
+    assert ends(broken) == []
 
 
-async def test_a_stage_without_a_limit_is_never_too_old(runtime: ports.Runtime, journal: memory.MemoryJournal) -> None:
+async def test_a_stage_without_a_limit_is_never_too_old(runtime: ports.Runtime, snapshot: record.Snapshot) -> None:
     unlimited = chain.Stage(name="data-collection", agent="KubernetesAgent", llm_provider="second")
-    spec = journal.record.subject.chain
-    without = spec.model_copy(update={"stages": [unlimited, spec.stages[1]]})
-    journal = memory.MemoryJournal(replace(journal.record.subject, chain=without), *journal.facts)
-    aged(journal, by=1e6)
+    without = snapshot.chain.model_copy(update={"stages": [unlimited, snapshot.chain.stages[1]]})
+    journal = memory.MemoryJournal(replace(snapshot, chain=without), BEGUN)
+    journal.passed = 1e6
     await investigation.run(runtime=runtime, journal=journal)
     assert ends(journal) == [("data-collection", "Completed"), ("analysis", "Completed")]

@@ -18,7 +18,10 @@ STARTED = ADMITTED + timedelta(seconds=1)
 STAGE_ENDED = STARTED + timedelta(seconds=5)
 ENDED = STARTED + timedelta(seconds=92)
 
-NUMBERS = ("input_tokens", "output_tokens", "thinking_tokens", "total_tokens", "llm_calls", "duplicates", "attempts")
+NUMBERS = (
+    *("input_tokens", "output_tokens", "thinking_tokens", "total_tokens", "llm_calls", "tool_calls"),
+    *("duplicates", "attempts"),
+)
 CHAIN: dict[str, Any] = {
     "chain_name": "pod-crash",
     "chain_namespace": "tarsy",
@@ -27,37 +30,43 @@ CHAIN: dict[str, Any] = {
 }
 FACTS: dict[str, Any] = {
     **dict.fromkeys(NUMBERS, 0),
-    **dict.fromkeys(("started_at", "ended_at", "ending", "cancel", "alert_status")),
+    **dict.fromkeys(("started_at", "ended_at", "ending", "cancel", "alert_status", "unreadable")),
     **dict.fromkeys(("reason", "message", "final_analysis"), ""),
     **CHAIN,
     **dict.fromkeys(("namespace", "name", "alert_type"), "a"),
 }
 QUEUED = history.Summary(
     id=UUID(int=1),
-    seq=7,
-    projected_seq=0,
+    revision=7,
+    stale=True,
     generation=2,
     state="queued",
     suspend=False,
     stage_names=("look", "think", "tell"),
+    stage_agents=(1, 3, 1),
     stages=(),
     admitted_at=ADMITTED,
     **FACTS,
 )
 
 
-def stage(name: str, outcome: str | None = None, message: str = "") -> history.Stage:
-    """A stage that has ended with `outcome`, or is under way."""
+def stage(
+    name: str, outcome: str | None = None, message: str = "", *, completed: int | None = None, lacks: str = ""
+) -> history.Stage:
+    """A stage that has ended with `outcome`, or is under way; a skipped one has never begun."""
     ended = STAGE_ENDED if outcome else None
+    begun = outcome != "Skipped"
     return history.Stage(
         name=name,
         outcome=outcome,
         message=message,
-        started_at=STARTED,
+        lacks=[lacks] if lacks else [],
+        started_at=STARTED if begun else None,
         ended_at=ended,
-        iterations=2,
-        tool_calls=3,
-        tokens=4,
+        completed=int(outcome == "Completed") if completed is None else completed,
+        iterations=2 * begun,
+        tool_calls=3 * begun,
+        tokens=4 * begun,
     )
 
 
@@ -75,6 +84,7 @@ REFUSED = replace(
     started_at=None,
     ended_at=ADMITTED,
     stage_names=(),
+    stage_agents=(),
     **UNCHAINED,
 )
 
@@ -90,6 +100,10 @@ CASES: dict[str, tuple[history.Summary, Row]] = {
         replace(RUNNING, state="queued", suspend=True),
         ("Suspended", GOING, "1/3", "think", "Completed Running Pending"),
     ),
+    "left to another version": (
+        replace(RUNNING, state="queued", unreadable="entry 3"),
+        ("Suspended", GOING, "1/3", "think", "Completed Running Pending"),
+    ),
     "to be suspended after the call under way": (
         replace(RUNNING, suspend=True),
         ("Running", GOING, "1/3", "think", "Completed Running Pending"),
@@ -99,25 +113,49 @@ CASES: dict[str, tuple[history.Summary, Row]] = {
         ("Cancelling", GOING, "1/3", "think", "Completed Running Pending"),
     ),
     "completed": (
-        end("Completed", *(stage(name, "Completed") for name in QUEUED.stage_names)),
+        end("Completed", *(stage(name, "Completed") for name in QUEUED.stage_names), reason="StagesCompleted"),
         ("Completed", DONE, "3/3", None, "Completed Completed Completed"),
     ),
     "completed with errors": (
-        end("CompletedWithErrors", stage("look", "Failed"), stage("think", "Completed"), stage("tell", "Failed")),
+        end(
+            "CompletedWithErrors",
+            stage("look", "Failed"),
+            stage("think", "Completed"),
+            stage("tell", "Failed"),
+            reason="StagesFailed",
+        ),
         ("CompletedWithErrors", DONE, "3/3", None, "Failed Completed Failed"),
     ),
     "failed": (
-        end("Failed", *(stage(name, "Failed") for name in QUEUED.stage_names)),
+        end("Failed", *(stage(name, "Failed") for name in QUEUED.stage_names), reason="StagesFailed"),
         ("Failed", BROKEN, "3/3", None, "Failed Failed Failed"),
     ),
     "stopped": (
-        end("Failed", LOOKED, stage("think", "TimedOut"), stage("tell", "Skipped")),
+        end("Failed", LOOKED, stage("think", "TimedOut"), stage("tell", "Skipped"), reason="StagesFailed"),
         ("Failed", BROKEN, "2/3", None, "Completed TimedOut Skipped"),
     ),
-    "given up": (end("Failed", LOOKED, THINKS), ("Failed", BROKEN, "1/3", None, "Completed Failed Cancelled")),
-    "timed out": (end("TimedOut", LOOKED, THINKS), ("TimedOut", BROKEN, "1/3", None, "Completed TimedOut Cancelled")),
+    "given up": (
+        end("Failed", LOOKED, stage("think", "Failed", "too often"), message="too often"),
+        ("Failed", BROKEN, "1/3", None, "Completed Failed Cancelled"),
+    ),
+    "timed out": (
+        end("TimedOut", LOOKED, stage("think", "TimedOut", "too late"), message="too late"),
+        ("TimedOut", BROKEN, "1/3", None, "Completed TimedOut Cancelled"),
+    ),
+    "timed out after a stage that had failed": (
+        end("TimedOut", stage("look", "Failed", "no model"), stage("think", "TimedOut", "late"), message="late"),
+        ("TimedOut", BROKEN, "1/3", None, "Failed TimedOut Cancelled"),
+    ),
+    "one stage failed, and that is all that there is to say": (
+        replace(
+            end("Failed", stage("look", "Failed", "no model"), message="no model", reason="StagesFailed"),
+            stage_names=("look",),
+            stage_agents=(1,),
+        ),
+        ("Failed", BROKEN, "1/1", None, "Failed"),
+    ),
     "cancelled": (
-        replace(end("Cancelled", LOOKED, THINKS), cancel="user"),
+        replace(end("Cancelled", LOOKED, stage("think", "Cancelled", "why"), message="why"), cancel="user"),
         ("Cancelled", "Accepted Finished Cancelled", "1/3", None, "Completed Cancelled Cancelled"),
     ),
     "cancelled in the queue": (
@@ -176,6 +214,7 @@ def test_the_numbers_are_the_stores() -> None:
         "thinking_tokens": 3,
         "total_tokens": 6,
         "llm_calls": 4,
+        "tool_calls": 6,
     }
     found = replace(
         end("Completed", LOOKED, stage("think", "Failed", "no model"), message="two of three"),
@@ -185,7 +224,7 @@ def test_the_numbers_are_the_stores() -> None:
         final_analysis="It is out of memory.",
     )
     status = projector.status_of(found)
-    assert status.usage.model_dump() == {**usage, "tool_calls": 6}
+    assert status.usage.model_dump() == usage
     second = status.stages[1]
     assert (second.iterations, second.tool_calls, second.tokens, second.message) == (2, 3, 4, "no model")
     assert (second.start_time, second.completion_time, second.duration) == (STARTED, STAGE_ENDED, "5s")
@@ -198,9 +237,45 @@ def test_the_numbers_are_the_stores() -> None:
 
 
 def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
-    skipped = replace(stage("tell", "Skipped", "skipped"), started_at=STAGE_ENDED)
-    (shown,) = projector.status_of(replace(end("Failed", skipped), stage_names=("tell",))).stages
-    assert shown == investigation.StageStatus(name="tell", phase="Skipped", message="skipped")
+    skipped = stage("tell", "Skipped", "skipped")
+    (shown,) = projector.status_of(replace(end("Failed", skipped), stage_names=("tell",), stage_agents=(2,))).stages
+    assert shown == investigation.StageStatus(name="tell", phase="Skipped", agents="0/2", message="skipped")
+
+
+@pytest.mark.parametrize(
+    ("found", "agents"),
+    [
+        (QUEUED, "0/1 0/3 0/1"),
+        (RUNNING, "1/1 0/3 0/1"),
+        (replace(RUNNING, stages=(LOOKED, stage("think", completed=2))), "1/1 2/3 0/1"),
+        (end("Completed", LOOKED, stage("think", "Completed", completed=3), stage("tell", "Failed")), "1/1 3/3 0/1"),
+    ],
+)
+def test_of_each_stage_it_is_told_how_many_of_its_agents_completed(found: history.Summary, agents: str) -> None:
+    assert " ".join(one.agents or "" for one in projector.status_of(found).stages) == agents
+
+
+def test_what_a_stage_lacked_is_told_behind_what_failed() -> None:
+    ended = stage("think", "Completed", "A-2: no model", completed=2, lacks="no tools")
+    shown = projector.status_of(replace(RUNNING, stages=(LOOKED, ended))).stages[1]
+    assert shown.message == "A-2: no model; no tools"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"unreadable": "entry 3"}, "waits for a version of TARSy that can read its log: entry 3"),
+        ({"unreadable": "entry 3", "cancel": "user"}, "waits for a version of TARSy that can read its log: entry 3"),
+        ({"suspend": True}, None),
+        ({}, None),
+        ({"unreadable": "entry 3", "state": "running"}, None),
+    ],
+    ids=["unreadable", "unreadable and cancelled", "suspended by its object", "queued", "claimed by one that can"],
+)
+def test_what_it_waits_for_is_said_in_message_and_condition(change: dict[str, Any], message: str | None) -> None:
+    status = projector.status_of(replace(QUEUED, **change))
+    assert status.message == message
+    assert [one.message for one in status.conditions if one.type == "Reconciling"] == [message or ""]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +292,12 @@ def test_durations_are_whole_seconds_as_kubernetes_prints_them(seconds: float, d
 def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, size: int) -> None:
     names = tuple(f"{'s' * 60}-{number:02}" for number in range(20))
     stages = [replace(stage(name, "Failed", unit * 100_000), tokens=2**53, tool_calls=2**31) for name in names]
-    found = replace(end("Failed", *stages, message=unit * 100_000), stage_names=names, final_analysis=unit * 100_000)
+    found = replace(
+        end("Failed", *stages, message=unit * 100_000),
+        stage_names=names,
+        stage_agents=(1,) * 20,
+        final_analysis=unit * 100_000,
+    )
     status = projector.status_of(found)
     for text in (status.message, status.stages[-1].message, status.conditions[-1].message):
         assert text == unit * (1024 // size)
@@ -231,8 +311,11 @@ BROKE = stage("look", "Failed", "no model")
 BEGUN = ("Started", "chain pod-crash with 3 stages", STARTED, False)
 FAILED = ("StageFailed", "stage look: no model", STAGE_ENDED, True)
 LOST = ("Failed", "3 stages", ENDED, True)
-BLIND = stage("look", "Completed", "no tools")
+DONE_WELL = ("Completed", "3 stages", ENDED, False)
+BLIND = stage("look", "Completed", lacks="no tools")
 LACKED = ("ToolsUnavailable", "stage look: no tools", STAGE_ENDED, True)
+HALF = stage("look", "Completed", "A-2: no model", completed=1)
+HALF_FAILED = ("AgentsFailed", "stage look: A-2: no model", STAGE_ENDED, True)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +325,19 @@ LACKED = ("ToolsUnavailable", "stage look: no tools", STAGE_ENDED, True)
         (RUNNING, [BEGUN]),
         (replace(RUNNING, stages=(BROKE, THINKS)), [BEGUN, FAILED]),
         (end("Failed", replace(BROKE, outcome="TimedOut"), stage("tell", "Skipped", "skipped")), [BEGUN, FAILED, LOST]),
-        (end("Completed", LOOKED), [BEGUN, ("Completed", "3 stages", ENDED, False)]),
-        (end("Completed", BLIND), [BEGUN, LACKED, ("Completed", "3 stages", ENDED, False)]),
-        (end("CompletedWithErrors", BROKE), [BEGUN, FAILED, ("Completed", "3 stages", ENDED, False)]),
+        (end("Completed", LOOKED), [BEGUN, DONE_WELL]),
+        (end("Completed", BLIND), [BEGUN, LACKED, DONE_WELL]),
+        (end("Completed", HALF), [BEGUN, HALF_FAILED, DONE_WELL]),
+        (
+            end("Completed", replace(HALF, lacks=["no tools", "nor those"])),
+            [BEGUN, HALF_FAILED, (*LACKED[:1], "stage look: no tools; nor those", *LACKED[2:]), DONE_WELL],
+        ),
+        (
+            end("Cancelled", stage("look", "Cancelled", "by the user"), message="why"),
+            [BEGUN, ("Cancelled", "why", ENDED, True)],
+        ),
+        (replace(RUNNING, stages=(replace(stage("look"), lacks=["no tools"]),)), [BEGUN]),
+        (end("CompletedWithErrors", BROKE), [BEGUN, FAILED, DONE_WELL]),
         (end("Failed", BROKE, message="why"), [BEGUN, FAILED, ("Failed", "why", ENDED, True)]),
         (end("Cancelled", message="why"), [BEGUN, ("Cancelled", "why", ENDED, True)]),
         (end("TimedOut", message="why"), [BEGUN, ("TimedOut", "why", ENDED, True)]),

@@ -16,6 +16,7 @@ from tarsy.masking import masker
 from tarsy.tools import toolbox
 from tarsy.transcript import messages, ports
 
+SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
@@ -149,39 +150,47 @@ def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
 async def test_a_call_is_answered_whatever_comes_of_it(
     box: toolbox.PoolToolbox, asked: messages.ToolCall, text: str, failed: bool
 ) -> None:
-    output = await box.call(asked, ensure_lease=leases.clear)
+    output = await box.call(asked, SCOPE)
     assert (output.text, output.failed) == (text, failed)
 
 
 @pytest.mark.parametrize("arguments", ["{", "name=web-0", '{"name": "\\ud8', "[" * 100_000])
 async def test_arguments_that_are_no_json_are_an_error_for_the_model(box: toolbox.PoolToolbox, arguments: str) -> None:
-    output = await box.call(call("k8s.get", arguments), ensure_lease=leases.clear)
+    output = await box.call(call("k8s.get", arguments), SCOPE)
     assert output.failed
     assert output.text.startswith("The arguments of 'k8s.get' cannot be used: ")
 
 
 async def test_arguments_reach_the_server_as_text_that_its_connection_can_carry(box: toolbox.PoolToolbox) -> None:
     """A lone surrogate cannot be sent, and would end the connection for everybody."""
-    output = await box.call(
-        call("k8s.get", '{"name": "\\ud83d\\udca5 \\ud83d", "\\u0000": 1}'), ensure_lease=leases.clear
-    )
+    output = await box.call(call("k8s.get", '{"name": "\\ud83d\\udca5 \\ud83d", "\\u0000": 1}'), SCOPE)
     assert output.text == "get {'name': '\U0001f4a5 \ufffd', '\ufffd': 1}"
 
 
 async def test_an_answer_that_breaks_the_tools_own_schema_is_an_error_for_the_model(box: toolbox.PoolToolbox) -> None:
-    output = await box.call(call("k8s.typed.get"), ensure_lease=leases.clear)
+    output = await box.call(call("k8s.typed.get"), SCOPE)
     assert output.failed
     assert "k8s" in output.text
 
 
-async def test_a_tools_name_is_shown_as_text_that_the_store_can_hold(k8s: Connected, box: toolbox.PoolToolbox) -> None:
-    k8s.tools = [tool("a\x00b")]
-    assert box.specs[0].name == "k8s.a\ufffdb"
+async def test_a_tools_name_and_description_are_shown_as_text_that_the_store_can_hold(
+    k8s: Connected, box: toolbox.PoolToolbox
+) -> None:
+    k8s.tools = [tool("a\x00b\ud83d")]
+    assert (box.specs[0].name, box.specs[0].description) == ("k8s.a\ufffdb\ufffd", "It can a\ufffdb\ufffd.")
+
+
+async def test_to_open_and_close_it_leaves_the_shared_connections_alone(
+    k8s: Connected, box: toolbox.PoolToolbox
+) -> None:
+    async with box as opened:
+        assert opened is box
+    assert not (await box.call(call("k8s.get"), SCOPE)).failed
 
 
 @pytest.mark.parametrize("name", ["k8s.nothing", "nothing.get", "get", "", "k8s", "k8s__get"])
 async def test_an_unknown_tool_is_answered_with_those_there_are(box: toolbox.PoolToolbox, name: str) -> None:
-    output = await box.call(call(name), ensure_lease=leases.clear)
+    output = await box.call(call(name), SCOPE)
     assert output.failed
     assert output.text.startswith(f"There is no tool '{name}'. Available tools: k8s.get, k8s.scale, k8s.restart, ")
 
@@ -189,7 +198,7 @@ async def test_an_unknown_tool_is_answered_with_those_there_are(box: toolbox.Poo
 async def test_a_connection_that_closes_under_a_call_is_reported_and_the_outcome_is_unknown(
     box: toolbox.PoolToolbox, k8s: Connected
 ) -> None:
-    output = await box.call(call("k8s.delete", '{"name": "lost"}'), ensure_lease=leases.clear)
+    output = await box.call(call("k8s.delete", '{"name": "lost"}'), SCOPE)
     assert output.text == "The connection to 'k8s' closed during the call; its outcome is unknown"
     assert (output.failed, k8s.broken) == (True, [await k8s.client()])
 
@@ -197,7 +206,7 @@ async def test_a_connection_that_closes_under_a_call_is_reported_and_the_outcome
 async def test_a_servers_own_error_does_not_cost_others_their_connection(
     box: toolbox.PoolToolbox, k8s: Connected
 ) -> None:
-    output = await box.call(call("k8s.get", '{"name": "broken"}'), ensure_lease=leases.clear)
+    output = await box.call(call("k8s.get", '{"name": "broken"}'), SCOPE)
     assert (output.text, output.failed) == ("'k8s' refused the call: database is locked", True)
     assert k8s.broken == []
 
@@ -210,7 +219,9 @@ async def test_no_more_calls_are_made_at_once_than_its_server_has_slots_and_each
     async def seen() -> None:
         free.append(k8s.slots._value)
 
-    outputs = await asyncio.gather(*(box.call(call("k8s.get"), ensure_lease=seen) for _ in range(6)))
+    outputs = await asyncio.gather(
+        *(box.call(call("k8s.get"), ports.Scope(execution="e", ensure_lease=seen)) for _ in range(6))
+    )
     assert not any(output.failed for output in outputs)
     assert len(free) == 6
     assert set(free) <= {0, 1}, "one of its two slots was taken at least, whenever it asked"
@@ -221,4 +232,4 @@ async def test_a_call_is_not_sent_once_the_lease_is_lost(box: toolbox.PoolToolbo
         raise ports.LeaseLostError
 
     with pytest.raises(ports.LeaseLostError):
-        await box.call(call("k8s.get"), ensure_lease=lost)
+        await box.call(call("k8s.get"), ports.Scope(execution="e", ensure_lease=lost))

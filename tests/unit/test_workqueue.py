@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from tarsy import errors
 from tarsy.controller import workqueue
 
 
@@ -19,7 +20,7 @@ async def running(
 ) -> AsyncIterator[workqueue.WorkQueue[str]]:
     """A queue at work; its end before the test's fails the test."""
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        queue = workqueue.WorkQueue(handle, workers=workers, not_now=(ConnectionError,))
+        queue = workqueue.WorkQueue(handle, workers=workers)
         task = group.create_task(queue.run())
         yield queue
         task.cancel()
@@ -153,7 +154,9 @@ async def test_a_key_that_fails_for_hours_does_not_end_the_queue(monkeypatch: py
         await done.wait()
 
 
-@pytest.mark.parametrize(("error", "level"), [(TypeError("broken"), "ERROR"), (ConnectionError("away"), "WARNING")])
+@pytest.mark.parametrize(
+    ("error", "level"), [(TypeError("broken"), "ERROR"), (errors.TemporaryError("away"), "WARNING")]
+)
 async def test_a_defect_is_logged_with_its_traceback_and_what_is_away_in_a_line(
     caplog: pytest.LogCaptureFixture, error: Exception, level: str
 ) -> None:

@@ -58,7 +58,7 @@ async def test_a_stream_that_is_left_early_closes_its_socket(
 ) -> None:
     async with model.serve(model.answers(fault)) as server, limited(server.url, **limits) as asked:
         with pytest.raises(ports.ModelError) as error:
-            await asked.ask(REQUEST, ensure_lease=leases.clear)
+            await asked.ask(REQUEST, leases.SCOPE)
         left = time.time()
         assert error.value.failure.kind == kind
         request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=5)
@@ -87,7 +87,7 @@ async def test_a_stream_that_is_not_the_apis_is_left_at_once() -> None:
         limited(f"http://127.0.0.1:{port}", iteration="200ms") as asked,
     ):
         with pytest.raises(ports.ModelError) as error:
-            await asked.ask(REQUEST, ensure_lease=leases.clear)
+            await asked.ask(REQUEST, leases.SCOPE)
         (attempt,) = error.value.call.attempts
         assert "the stream is not the API's" in attempt.error
         async with asyncio.timeout(5):

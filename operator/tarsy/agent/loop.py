@@ -4,20 +4,28 @@ Nothing is sent before the journal says that the lease is certain, and nothing c
 crash leaves behind is therefore one of three things: an answer not yet committed (asked for again), results of
 read-only calls not yet committed (called again), or a writing call whose outcome nobody knows (in doubt, never
 repeated). Cancellation has no code here: it ends the task.
+
+The last answer is committed together with the ends that it brings: of the execution, and whatever ends with that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 from tarsy import failpoints
 from tarsy.agent import prompts, steps
 from tarsy.transcript import entries, messages, ports, record
 
+T = TypeVar("T")
+
 IN_DOUBT = "The outcome of this call is unknown: its worker was interrupted. It was not repeated; check before acting."
+
+Following: TypeAlias = Callable[[record.Execution], Sequence[entries.Entry]]
+"""What ends with an execution, given how it stands once it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,34 +37,37 @@ class Loop:
     model: ports.Model
     toolbox: ports.Toolbox
     journal: ports.Journal
+    following: Following
 
-    async def run(self) -> entries.ExecutionEnded:
-        """Go on from wherever the log stands; return how it ended, not yet committed."""
+    async def run(self) -> None:
+        """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
         step = self._next_step()
         if isinstance(step, steps.Run):
             await self._settle_doubts(step.calls)
-            step = self._next_step()
-        while True:
-            match step:
+        while not self.execution.ended and not self.journal.suspended():
+            match self._next_step():
                 case steps.Ask(final):
                     await self._ask(final=final)
                 case steps.Run(calls):
                     await self._run(calls)
-                case steps.Done() | steps.GiveUp():
-                    return self._end(step)
-            step = self._next_step()
-
-    def ended(self) -> entries.ExecutionEnded | None:
-        """How it has ended by its log alone, not yet committed; None while there is something left to do."""
-        step = self._next_step()
-        return self._end(step) if isinstance(step, steps.Done | steps.GiveUp) else None
+                case steps.Done() | steps.GiveUp():  # an answer whose end an earlier version did not see in it
+                    await self._commit()
 
     def _next_step(self) -> steps.Step:
-        return steps.next_step(self.execution.log, limit=self.execution.started.agent.max_iterations)
+        return steps.next_step(self.execution.log, limit=self._limit)
 
-    def _end(self, step: steps.Done | steps.GiveUp) -> entries.ExecutionEnded:
-        outcome: entries.Outcome = "Completed" if isinstance(step, steps.Done) else "Failed"
-        return entries.ExecutionEnded(execution=self._id, outcome=outcome, text=step.text)
+    async def _commit(self, *said: entries.Answered | entries.Unanswered | entries.ToolsAnswered) -> None:
+        """Commit what was said, and the ends that it brings."""
+        log = [*self.execution.log, *(message for entry in said for message in record.said(entry))]
+        match steps.next_step(log, limit=self._limit):
+            case steps.Done():
+                ended = entries.ExecutionEnded(execution=self._id, outcome="Completed")
+            case steps.GiveUp(error):
+                ended = entries.ExecutionEnded(execution=self._id, outcome="Failed", error=error)
+            case _:
+                await self.journal.commit(*said)
+                return
+        await self.journal.commit(*said, ended, *self.following(replace(self.execution, log=log, ended=ended)))
 
     async def _ask(self, *, final: bool) -> None:
         said = messages.conversation(self.execution.log)
@@ -67,7 +78,7 @@ class Loop:
         )
         failpoints.hit("model.ask.before")
         try:
-            answer = await self.model.ask(request, ensure_lease=self.journal.ensure_lease)
+            answer = await self.model.ask(request, self._scope)
         except ports.ModelError as error:
             await self._unanswered(error.failure, added, error.call)
         else:
@@ -84,33 +95,22 @@ class Loop:
             failure = messages.Failure(kind="rejected", text=f"the model gave {asked_too_much}")
             await self._unanswered(failure, added, answer.call)
             return
-        turn = len(messages.answers(self.execution.log))
-        calls = tuple(replace(call, id=f"{turn}.{index}") for index, call in enumerate(message.calls))
+        calls = tuple(replace(call, id=f"{self._turn}.{index}") for index, call in enumerate(message.calls))
         said = (*added, replace(message, calls=calls))
-        await self.journal.commit(entries.Answered(execution=self._id, messages=said, call=answer.call))
+        await self._commit(entries.Answered(execution=self._id, turn=self._turn, messages=said, call=answer.call))
 
     async def _unanswered(
         self, failure: messages.Failure, added: tuple[messages.Message, ...], call: entries.ModelCall
     ) -> None:
-        entry = entries.Unanswered(execution=self._id, messages=added, failure=failure, call=call)
-        await self.journal.commit(entry)
+        await self._commit(
+            entries.Unanswered(execution=self._id, turn=self._turn, messages=added, failure=failure, call=call)
+        )
 
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
         reads, writes = self._split(calls)
         for batch in (*([call] for call in writes), reads):
             if batch:
-                await self._tools_answered(await self._side_by_side(batch))
-
-    async def _side_by_side(self, calls: Sequence[messages.ToolCall]) -> list[entries.ToolRun]:
-        lost: Exception | None = None
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._call(call)) for call in calls]
-        except* ports.LeaseLostError as errors:
-            lost = errors.exceptions[0]
-        if lost is not None:  # told as one error, however many of the calls saw it
-            raise lost
-        return [task.result() for task in tasks]
+                await self._tools_answered(await side_by_side(map(self._call, batch)))
 
     async def _settle_doubts(self, calls: Sequence[messages.ToolCall]) -> None:
         """Calls without a result at the start were under way when an earlier worker ended."""
@@ -123,7 +123,7 @@ class Loop:
         started = time.monotonic()
         pinned = [spec.name for spec in self.execution.started.tools]
         if call.name in pinned:
-            output = await self.toolbox.call(call, ensure_lease=self.journal.ensure_lease)
+            output = await self.toolbox.call(call, self._scope)
         else:
             known = ", ".join(pinned) or "none"
             output = ports.ToolOutput(text=f"There is no tool '{call.name}'. Available tools: {known}", failed=True)
@@ -134,7 +134,7 @@ class Loop:
         return entries.ToolRun(call=call, result=result, seconds=time.monotonic() - started)
 
     async def _tools_answered(self, runs: Sequence[entries.ToolRun]) -> None:
-        await self.journal.commit(entries.ToolsAnswered(execution=self._id, runs=tuple(runs)))
+        await self._commit(entries.ToolsAnswered(execution=self._id, runs=tuple(runs)))
 
     def _split(self, calls: Sequence[messages.ToolCall]) -> tuple[list[messages.ToolCall], list[messages.ToolCall]]:
         """Those that may be repeated, and those that may not (an unknown tool is called by nobody)."""
@@ -144,6 +144,33 @@ class Loop:
     @property
     def _id(self) -> str:
         return self.execution.started.execution
+
+    @property
+    def _turn(self) -> int:
+        return len(messages.answers(self.execution.log))
+
+    @property
+    def _limit(self) -> int:
+        agent = self.execution.started.agent
+        assert agent  # noqa: S101 - one that has none has ended with its start
+        return agent.max_iterations
+
+    @property
+    def _scope(self) -> ports.Scope:
+        return ports.Scope(execution=self._id, ensure_lease=self.journal.ensure_lease)
+
+
+async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do all of it at the same time, and return what came of it in order; a lost lease is told as one error."""
+    lost: Exception | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except* ports.LeaseLostError as errors:
+        lost = errors.exceptions[0]
+    if lost is not None:  # however many saw it
+        raise lost
+    return [task.result() for task in tasks]
 
 
 def _in_doubt(call: messages.ToolCall) -> messages.Message:

@@ -30,18 +30,19 @@ CONCLUDE = messages.Message(
 )
 
 
-def opening(
+def prompt_messages(
     *,
-    subject: record.Subject,
+    snapshot: record.Snapshot,
     stage: str,
+    name: str,
     agent: resolve.ResolvedAgent,
     earlier: str,
 ) -> tuple[messages.Message, ...]:
-    """The first two messages of an execution.
+    """The messages that an execution begins with: the system prompt and the task.
 
-    `earlier` is what earlier stages found, formatted, or "".
+    `name` is what the agent is called beside its siblings; `earlier` is what earlier stages found, formatted, or "".
     """
-    system = [GENERAL.format(agent=agent.name, stage=stage, chain=subject.chain_name)]
+    system = [GENERAL.format(agent=name, stage=stage, chain=snapshot.chain_name)]
     system += [f"## Instructions for {server}\n\n{text}" for server, text in agent.server_instructions]
     if agent.custom_instructions:
         system.append(f"## Your instructions\n\n{agent.custom_instructions}")
@@ -50,13 +51,13 @@ def opening(
     task = [
         "\n".join(
             [
-                f"Investigation: {subject.namespace}/{subject.name}",
-                f"Alert type: {subject.alert_type}",
-                *([f"Severity: {_line(subject.severity)}"] if subject.severity else []),
-                *([f"Runbook: {_line(subject.runbook_url)}"] if subject.runbook_url else []),
+                f"Investigation: {snapshot.namespace}/{snapshot.name}",
+                f"Alert type: {snapshot.alert_type}",
+                *([f"Severity: {_line(snapshot.severity)}"] if snapshot.severity else []),
+                *([f"Runbook: {_line(snapshot.runbook_url)}"] if snapshot.runbook_url else []),
             ]
         ),
-        _marked(subject.alert_data),
+        _marked(snapshot.alert_data),
     ]
     if earlier:
         task.append(earlier)

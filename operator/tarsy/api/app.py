@@ -7,15 +7,15 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from http import HTTPStatus
+from typing import Annotated
 from uuid import UUID
 
 import uvicorn
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Query, Request
 
 from tarsy.api import auth, health, intake, investigations, problems
 from tarsy.ingest import plain
 from tarsy.store import database as databases
-from tarsy.store import history
 
 
 def build(
@@ -50,9 +50,18 @@ def build(
         return await taking.alert(request)
 
     @app.get("/api/v1/investigations/{identity}", dependencies=protected)
-    async def investigation(identity: UUID) -> history.Investigation:
+    async def investigation(identity: UUID) -> investigations.Investigation:
         """Everything that is known of one investigation."""
         return await investigations.read(database, identity)
+
+    @app.get("/api/v1/investigations/{identity}/timeline", dependencies=protected)
+    async def timeline(
+        identity: UUID,
+        after: Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")] = 0,
+        limit: Annotated[int, Query(ge=1, le=investigations.EVENTS_MAX)] = investigations.EVENTS_MAX,
+    ) -> investigations.Timeline:
+        """What happened, event by event: those that changed behind entry `after`, in their newest form."""
+        return await investigations.read_timeline(database, identity, after=after, limit=limit)
 
     return app
 

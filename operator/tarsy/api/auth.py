@@ -22,7 +22,7 @@ def bearer(token: str | None) -> Callable[[Request], Awaitable[None]]:
             return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), token.encode()):
-            told = "give the token as `Authorization: Bearer <token>`"
-            raise problems.Problem(HTTPStatus.UNAUTHORIZED, told, headers={"WWW-Authenticate": "Bearer"})
+            message = "give the token as `Authorization: Bearer <token>`"
+            raise problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
 
     return check

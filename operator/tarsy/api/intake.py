@@ -19,11 +19,13 @@ import pydantic
 from fastapi import Request
 from pydantic import BaseModel
 
+from tarsy import errors
 from tarsy.api import problems
 from tarsy.config import check, platform
+from tarsy.ingest import admission as ingest
 from tarsy.ingest import alertmanager, manifest, payload, plain
 from tarsy.kube import client, objects
-from tarsy.resources import chain as chains
+from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import episodes, work
 
@@ -70,7 +72,7 @@ class Intake:
 
     cluster: client.Cluster
     database: databases.Database
-    judge: check.Judge
+    index: check.Indexer
     settings: platform.Ingest
     max_queued: int
     mask: Callable[[str], str]
@@ -82,7 +84,7 @@ class Intake:
             notification = await asyncio.to_thread(alertmanager.parse, body)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        news = _News(notification, intake=self)
+        new = _NewAlerts(notification, intake=self)
         turns = asyncio.Semaphore(AT_ONCE)
         order = defaultdict[str, asyncio.Lock](asyncio.Lock)  # of one alert's episodes, the second repeats the first
 
@@ -90,7 +92,7 @@ class Intake:
             if isinstance(alert, alertmanager.Unreadable):
                 return Outcome(alertname=alert.alertname, outcome="ignored", reason=alert.problem)
             async with order[manifest.fingerprint(alert)], turns:
-                return await self._take(alert, news)
+                return await self._take(alert, new)
 
         async with _keeping():
             outcomes = await _all(take(alert) for alert in notification.alerts)
@@ -107,7 +109,7 @@ class Intake:
     async def alert(self, request: Request) -> Queued:
         """Serve `POST /api/v1/alerts`."""
         too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
-        body = await _body(request, limit=ALERT_MAX, told=too_large)
+        body = await _body(request, limit=ALERT_MAX, message=too_large)
         try:
             alert = await asyncio.to_thread(plain.parse, body)
             draft = await asyncio.to_thread(
@@ -119,8 +121,9 @@ class Intake:
             )
             async with _keeping():
                 await self.room()
-                chain = self.judge.chain_for(alert.alert_type, await self.known_chains({alert.alert_type}))
-                created = await self._create(draft, chain)
+                chains = await self.chains({alert.alert_type})
+                chains.taking(alert.alert_type)
+                created = await self._create(draft, chains)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
@@ -142,39 +145,39 @@ class Intake:
             raise _full(self.max_queued)
         return room
 
-    async def known_chains(self, wanted: Collection[str]) -> list[chains.AgentChain]:
+    async def chains(self, wanted: Collection[str]) -> check.ChainIndex:
         """All chains, with those of the `wanted` alert types.
 
         The API server's cache does where it has a chain for each. What it lacks may have been made just now.
         """
-        known = await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=True)
+        known = self.index(await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=True))
         try:
             for alert_type in wanted:
-                self.judge.chain_for(alert_type, known)
+                known.taking(alert_type)
         except check.UnservedError:
-            return await objects.list_chains(self.cluster, namespace=self.cluster.namespace)
+            return self.index(await objects.list_chains(self.cluster, namespace=self.cluster.namespace))
         return known
 
-    async def _take(self, alert: alertmanager.Alert, news: _News) -> Outcome:
+    async def _take(self, alert: alertmanager.Alert, new: _NewAlerts) -> Outcome:
         alertname = alert.labels.get("alertname", "")
         if alert.status == "resolved":
             return await self._resolve(alert, alertname)
         if repeated := await self._repeat(alert):
             return Outcome(alertname=alertname, outcome="repeated", investigation=self._named(repeated.name))
         try:
-            known = await news.known_chains()
+            chains = await new.chains()
             own_type = manifest.alert_type(alert, self.settings)
-            alert_type, verdict = self._verdict(own_type, known)
+            alert_type = self._taken_type(own_type, chains)
             draft = await asyncio.to_thread(
                 manifest.of_alertmanager,
                 alert,
-                news.notification,
+                new.notification,
                 alert_type=alert_type,
                 namespace=self.cluster.namespace,
                 mask=self.mask,
             )
-            await news.take_place()
-            created = await self._create(draft, verdict)
+            await new.take_place()
+            created = await self._create(draft, chains)
         except (check.UnservedError, manifest.TooLargeError, objects.RefusedError) as error:
             return Outcome(alertname=alertname, outcome="ignored", reason=str(error))
         if created.existed:
@@ -186,10 +189,10 @@ class Intake:
             reason="" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'",
         )
 
-    async def _create(self, draft: manifest.Draft, verdict: chains.AgentChain | work.Refusal) -> objects.Created:
+    async def _create(self, draft: manifest.Draft, chains: check.ChainIndex) -> objects.Created:
         """Make the object and its row; its large data first, which is only good for an object of that name."""
         if draft.large is not None:
-            await episodes.keep_large(
+            await admissions.keep_large(
                 self.database,
                 namespace=draft.namespace,
                 object_name=draft.name,
@@ -199,7 +202,11 @@ class Intake:
         created = await objects.create_investigation(self.cluster, draft.manifest)
         if created.existed and created.found.spec.fingerprint != draft.manifest["spec"].get("fingerprint"):
             raise objects.RefusedError(f"{draft.namespace}/{draft.name} exists and is another alert's")
-        await work.admit(self.database, created.found, verdict, mask=self.mask)
+        if created.existed:  # whoever made it, what it holds need not be masked
+            admission = await asyncio.to_thread(ingest.of, created.found, chains, mask=self.mask)
+        else:
+            admission = ingest.of(created.found, chains, mask=str)
+        await admissions.admit(self.database, admission)
         return created
 
     async def _repeat(self, alert: alertmanager.Alert) -> episodes.Known | None:
@@ -223,26 +230,27 @@ class Intake:
             return Outcome(alertname=alertname, outcome="ignored", reason="resolved, and it was never investigated")
         return Outcome(alertname=alertname, outcome="resolved", investigation=self._named(found.name))
 
-    def _verdict(self, alert_type: str, known: list[chains.AgentChain]) -> tuple[str, chains.AgentChain | work.Refusal]:
-        """The alert's own type where a chain has it, else the default type; and its chain, or why it cannot run.
+    def _taken_type(self, alert_type: str, chains: check.ChainIndex) -> str:
+        """The alert's own type where a chain has it, ready or not, else the default type.
 
-        An UnservedError: no chain has it.
+        An UnservedError: no chain has either.
         """
         try:
-            return alert_type, self.judge.chain_for(alert_type, known)
+            chains.taking(alert_type)
         except check.UnservedError as error:
             if error.problem.reason == "ChainNotReady":
-                return alert_type, work.Refusal(reason=error.problem.reason, message=error.problem.message)
+                return alert_type
             default = self.settings.default_alert_type
             if default is None or default == alert_type:
                 raise
-            return self._verdict(default, known)
+            return self._taken_type(default, chains)
+        return alert_type
 
     def _named(self, name: str) -> str:
         return f"{self.cluster.namespace}/{name}"
 
 
-class _News:
+class _NewAlerts:
     """What those alerts of a notification need that are no repeats: chains, and a place in the queue.
 
     Both are looked up for the first of them: who sends nothing new needs neither.
@@ -252,17 +260,17 @@ class _News:
         self.notification = notification
         self._intake = intake
         self._lock = asyncio.Lock()
-        self._known: list[chains.AgentChain] | None = None
+        self._chains: check.ChainIndex | None = None
         self._room: int | None = None
 
-    async def known_chains(self) -> list[chains.AgentChain]:
+    async def chains(self) -> check.ChainIndex:
         """All chains."""
         async with self._lock:
-            if self._known is None:
+            if self._chains is None:
                 firing = [alert for alert in self.notification.readable if alert.status == "firing"]
                 wanted = {manifest.alert_type(alert, self._intake.settings) for alert in firing}
-                self._known = await self._intake.known_chains(wanted)
-            return self._known
+                self._chains = await self._intake.chains(wanted)
+            return self._chains
 
     async def take_place(self) -> None:
         """Take one of the places that were free in the queue; a Problem says that there is none left."""
@@ -294,14 +302,14 @@ async def _keeping() -> AsyncIterator[None]:
     """What cannot be kept now is to be sent again."""
     try:
         yield
-    except (client.ClusterDownError, databases.StoreDownError) as error:
+    except errors.TemporaryError as error:
         raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; send it again") from error
 
 
-async def _body(request: Request, *, limit: int, told: str = "") -> bytes:
+async def _body(request: Request, *, limit: int, message: str = "") -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told or f"the body is over {limit} bytes")
+            raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message or f"the body is over {limit} bytes")
     return bytes(body)

@@ -42,8 +42,8 @@ async def _respond(_request: Request, problem: Exception) -> JSONResponse:
 async def _unserved(request: Request, error: Exception) -> JSONResponse:
     """The response to a path or a method that nobody serves."""
     assert isinstance(error, exceptions.HTTPException)  # noqa: S101 - registered for it alone
-    told = f"{request.method} {request.url.path}: {error.detail}"
-    return _response(Problem(HTTPStatus(error.status_code), told, headers=error.headers))
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return _response(Problem(HTTPStatus(error.status_code), message, headers=error.headers))
 
 
 async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:

@@ -1,12 +1,13 @@
-"""Judges chains: which are accepted, and whether what they name is there and can be used.
+"""The chains of a namespace: which take which alert types, and whether what they name is there and can be used.
 
 Pure, so that the conditions on a chain, the refusal of an investigation and the answer to a webhook can never differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tarsy.config import platform as platforms
 from tarsy.config import resolve
@@ -22,7 +23,7 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class ChainStatus:
     """What is to be said of one chain; None is good."""
 
     acceptance: Problem | None
@@ -35,90 +36,94 @@ class Judgement:
 
 
 class UnservedError(Exception):
-    """No chain can serve an alert type."""
+    """No chain can serve an investigation."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judge:
-    """Judges chains against the platform of this process."""
+class ChainIndex:
+    """All chains of one namespace, checked once against the platform of this process."""
 
-    platform: platforms.Platform
-    unusable_providers: Mapping[str, str]
-    """Providers of the platform file that cannot be used, and why."""
+    def __init__(
+        self,
+        known: Iterable[chains.AgentChain],
+        *,
+        platform: platforms.Platform,
+        unusable_providers: Mapping[str, str],
+    ) -> None:
+        """`unusable_providers` are those of the platform file that cannot be used, with why."""
+        self._platform = platform
+        self._unusable_providers = unusable_providers
+        self._chains = sorted(known, key=_age)
+        self._takers: dict[str, chains.AgentChain] = {}
+        self.statuses: dict[str, ChainStatus] = {}
+        """By the chains' uids."""
+        for chain in self._chains:
+            conflict = next((name for name in chain.spec.alert_types if name in self._takers), None)
+            acceptance = None if conflict is None else _conflict(conflict, self._takers[conflict])
+            if acceptance is None:
+                self._takers |= dict.fromkeys(chain.spec.alert_types, chain)
+            self.statuses[chain.metadata.uid] = ChainStatus(acceptance=acceptance, references=self._references(chain))
 
-    def judge(self, known: Iterable[chains.AgentChain]) -> dict[str, Judgement]:
-        """A judgement for each chain, by uid; `known` are all chains of one namespace."""
-        owners: dict[str, chains.AgentChain] = {}
-        judgements = {}
-        for chain in sorted(known, key=_age):
-            conflict = next((name for name in chain.spec.alert_types if name in owners), None)
-            if conflict is None:
-                owners |= dict.fromkeys(chain.spec.alert_types, chain)
-            judgements[chain.metadata.uid] = Judgement(
-                acceptance=None if conflict is None else _conflict(conflict, owners[conflict]),
-                references=self._references(chain),
-            )
-        return judgements
-
-    def chain_for(self, alert_type: str, known: Iterable[chains.AgentChain]) -> chains.AgentChain:
+    def taking(self, alert_type: str) -> chains.AgentChain:
         """The one accepted chain that takes `alert_type`, if it is ready; an UnservedError says why there is none."""
-        candidates = list(known)
-        judgements = self.judge(candidates)
-        accepted = [chain for chain in candidates if judgements[chain.metadata.uid].acceptance is None]
-        taker = next((chain for chain in accepted if alert_type in chain.spec.alert_types), None)
-        if taker is None:
-            types = sorted({name for chain in accepted for name in chain.spec.alert_types})
-            message = (
-                f"No chain found for alert type '{alert_type}'. Available alert types: {', '.join(types) or 'none'}"
-            )
-            if rejected := next((chain for chain in candidates if alert_type in chain.spec.alert_types), None):
-                why = judgements[rejected.metadata.uid].problem
-                message += (
-                    f". Chain '{rejected.metadata.name}' has it and is not accepted: {why.message if why else ''}"
-                )
-            raise UnservedError(Problem(reason="ChainNotFound", message=message))
-        return _ready(taker, judgements)
+        if alert_type in self._takers:
+            return self._ready(self._takers[alert_type])
+        types = ", ".join(sorted(self._takers)) or "none"
+        message = f"No chain found for alert type '{alert_type}'. Available alert types: {types}"
+        if rejected := next((chain for chain in self._chains if alert_type in chain.spec.alert_types), None):
+            why = self.statuses[rejected.metadata.uid].problem
+            message += f". Chain '{rejected.metadata.name}' has it and is not accepted: {why.message if why else ''}"
+        raise UnservedError(Problem(reason="ChainNotFound", message=message))
 
-    def chain_named(self, name: str, known: Iterable[chains.AgentChain]) -> chains.AgentChain:
+    def named(self, name: str) -> chains.AgentChain:
         """The chain of that name, if it is ready; an UnservedError says why it cannot be had."""
-        candidates = {chain.metadata.name: chain for chain in known}
+        candidates = {chain.metadata.name: chain for chain in self._chains}
         if name not in candidates:
             message = f"No chain is named '{name}'. Available chains: {', '.join(sorted(candidates)) or 'none'}"
             raise UnservedError(Problem(reason="ChainNotFound", message=message))
-        return _ready(candidates[name], self.judge(candidates.values()))
+        return self._ready(candidates[name])
+
+    def _ready(self, chain: chains.AgentChain) -> chains.AgentChain:
+        if problem := self.statuses[chain.metadata.uid].problem:
+            message = f"Chain '{chain.metadata.name}' is not ready: {problem.message}"
+            raise UnservedError(Problem(reason="ChainNotReady", message=message))
+        return chain
 
     def _references(self, chain: chains.AgentChain) -> Problem | None:
         problems = []
         for own in chain.spec.agents or ():
             try:
-                resolve.check_agent(own, self.platform, chain_name=chain.metadata.name)
+                resolve.check_agent(own, self._platform, chain_name=chain.metadata.name)
             except resolve.UnresolvedError as error:
                 problems.append(Problem(reason="ReferenceNotFound", message=str(error)))
         for stage in chain.spec.stages:
-            try:
-                agent = resolve.agent_for(self.platform, chain_name=chain.metadata.name, chain=chain.spec, stage=stage)
-            except resolve.UnresolvedError as error:
-                problems.append(Problem(reason="ReferenceNotFound", message=str(error)))
-                continue
-            if why := self.unusable_providers.get(agent.provider):
-                where = f"Chain '{chain.metadata.name}' stage '{stage.name}'"
-                message = f"{where}: LLM provider '{agent.provider}' cannot be used: {why}"
-                problems.append(Problem(reason="ProviderUnusable", message=message))
+            found = (self._problem_of(chain, stage, member) for member in stage.members)
+            problems += [problem for problem in found if problem]
         if not problems:
             return None
         messages = dict.fromkeys(problem.message for problem in problems)
         return Problem(reason=problems[0].reason, message="; ".join(messages))
 
+    def _problem_of(self, chain: chains.AgentChain, stage: chains.Stage, member: chains.StageAgent) -> Problem | None:
+        try:
+            agent = resolve.agent_for(
+                self._platform, chain_name=chain.metadata.name, chain=chain.spec, stage=stage, member=member
+            )
+        except resolve.UnresolvedError as error:
+            return Problem(reason="ReferenceNotFound", message=str(error))
+        why = self._unusable_providers.get(agent.provider)
+        if why is None:
+            return None
+        where = f"Chain '{chain.metadata.name}' stage '{stage.name}'"
+        message = f"{where}: LLM provider '{agent.provider}' cannot be used: {why}"
+        return Problem(reason="ProviderUnusable", message=message)
 
-def _ready(chain: chains.AgentChain, judgements: Mapping[str, Judgement]) -> chains.AgentChain:
-    if problem := judgements[chain.metadata.uid].problem:
-        message = f"Chain '{chain.metadata.name}' is not ready: {problem.message}"
-        raise UnservedError(Problem(reason="ChainNotReady", message=message))
-    return chain
+
+Indexer: TypeAlias = Callable[[Iterable[chains.AgentChain]], ChainIndex]
+"""Makes an index of the chains that there are, for the platform of this process."""
 
 
 def _age(chain: chains.AgentChain) -> tuple[str, str]:

@@ -29,8 +29,8 @@ def platform_file(path: Path | None) -> platform.Platform:
     try:
         loaded = platform.Platform.model_validate(_laid_over_builtin(data))
     except pydantic.ValidationError as error:
-        told = ((_place(e["loc"]), e["msg"].removeprefix("Value error, ")) for e in error.errors())
-        raise ConfigError("\n".join(f"{where}: {place}: {message}" for place, message in told)) from error
+        found = ((_place(e["loc"]), e["msg"].removeprefix("Value error, ")) for e in error.errors())
+        raise ConfigError("\n".join(f"{where}: {place}: {message}" for place, message in found)) from error
     if problems := list(_dangling(loaded)):
         raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
     return loaded

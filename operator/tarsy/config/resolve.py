@@ -1,6 +1,6 @@
 """From names to settings: what one agent of one stage really runs with.
 
-Order, later wins: defaults, agent, chain, stage. Lists replace; an empty list clears.
+Order, later wins: defaults, agent, chain, stage, agent of the stage. Lists replace; an empty list clears.
 """
 
 from __future__ import annotations
@@ -40,27 +40,30 @@ def agent_for(
     chain_name: str,
     chain: chains.Spec,
     stage: chains.Stage,
+    member: chains.StageAgent,
 ) -> ResolvedAgent:
-    """The settings of `stage`'s agent; an UnresolvedError names what is missing, with what there is."""
+    """The settings of `member` of `stage`; an UnresolvedError names what is missing, with what there is."""
     where = f"Chain '{chain_name}' stage '{stage.name}'"
     own = {agent.name: agent for agent in chain.agents or ()}
     agents: dict[str, platforms.Agent | chains.Agent] = {**platform.agents, **own}
-    agent = _named(stage.agent, agents, where=where, kind="agent")
-    if stage.agent in own:
-        check_agent(own[stage.agent], platform, chain_name=chain_name)
+    agent = _named(member.name, agents, where=where, kind="agent")
+    if member.name in own:
+        check_agent(own[member.name], platform, chain_name=chain_name)
     defaults = platform.defaults
-    provider = _last(defaults.llm_provider, agent.llm_provider, chain.llm_provider, stage.llm_provider)
+    provider = _last(
+        defaults.llm_provider, agent.llm_provider, chain.llm_provider, stage.llm_provider, member.llm_provider
+    )
     if provider is None:
         raise UnresolvedError(f"{where} has no LLM provider: set llmProvider there or defaults.llm_provider")
     _named(provider, platform.llm_providers, where=where, kind="LLM provider")
-    servers = _last(agent.mcp_servers, chain.mcp_servers, stage.mcp_servers) or []
+    servers = _last(agent.mcp_servers, chain.mcp_servers, stage.mcp_servers, member.mcp_servers) or []
     found = {name: _named(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
     return ResolvedAgent(
-        name=stage.agent,
+        name=member.name,
         provider=provider,
         strategy=_last(agent.iteration_strategy, chain.iteration_strategy, stage.iteration_strategy)
         or defaults.iteration_strategy,
-        max_iterations=_last(agent.max_iterations, chain.max_iterations, stage.max_iterations)
+        max_iterations=_last(agent.max_iterations, chain.max_iterations, stage.max_iterations, member.max_iterations)
         or defaults.max_iterations,
         servers=tuple(found),
         custom_instructions=agent.custom_instructions,

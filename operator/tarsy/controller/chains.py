@@ -1,7 +1,7 @@
-"""Judges the chains of the cluster and writes their conditions: on arrival, and again when another one changes.
+"""Checks the chains of the cluster and writes their conditions: on arrival, and again when another one changes.
 
-All chains of a namespace are judged together, because whether one is accepted depends on the others. Only the replica
-that has the duties does it: two with different platform files would correct each other for ever.
+All chains of a namespace are checked together, because whether one is accepted depends on the others. Only the replica
+that leads does it: two with different platform files would correct each other for ever.
 """
 
 from __future__ import annotations
@@ -15,43 +15,41 @@ from tarsy.kube import client, objects, watch
 from tarsy.resources import base
 from tarsy.resources import chain as chains
 from tarsy.store import database as databases
-from tarsy.store import duties
+from tarsy.store import leader
 
 
 class Reconciler:
     """Reconciles the chains of namespaces in which the watch has seen one change."""
 
     def __init__(
-        self, *, cluster: client.Cluster, database: databases.Database, judge: check.Judge, owner: UUID
+        self, *, cluster: client.Cluster, database: databases.Database, index: check.Indexer, owner: UUID
     ) -> None:
-        """`owner` is this process, to the lease of the duties."""
+        """`owner` is this process, to the leader's lease."""
         self._cluster = cluster
         self._database = database
-        self._judge = judge
+        self._index = index
         self._owner = owner
-        self._queue = workqueue.WorkQueue(
-            self.reconcile, workers=1, not_now=(client.ClusterDownError, databases.StoreDownError)
-        )
+        self._queue = workqueue.WorkQueue(self.reconcile, workers=1)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         await self._queue.run()
 
     def seen(self, seen: watch.Seen) -> None:
-        """Have the namespace's chains judged."""
+        """Have the namespace's chains checked."""
         self._queue.add(seen.namespace)
 
     async def reconcile(self, namespace: str) -> None:
-        """Judge all chains of `namespace`; write the statuses that differ from what is there.
+        """Check all chains of `namespace`; write the statuses that differ from what is there.
 
-        A LaterError where another replica has the duties: this one may have them by then.
+        A LaterError while another replica leads: this one may by then.
         """
-        if not await duties.take(self._database, duties.CONTROLLER, owner=self._owner, lease=duties.LEASE):
-            raise workqueue.LaterError(duties.LEASE.total_seconds())
+        if not await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
+            raise workqueue.LaterError(leader.LEASE.total_seconds())
         found = await objects.list_chains(self._cluster, namespace=namespace)
-        judgements = self._judge.judge(found)
+        statuses = self._index(found).statuses
         for chain in found:
-            status = status_of(chain, judgements[chain.metadata.uid], now=datetime.now(UTC))
+            status = status_of(chain, statuses[chain.metadata.uid], now=datetime.now(UTC))
             if status != chain.status:
                 await objects.apply_status(
                     self._cluster,
@@ -62,8 +60,8 @@ class Reconciler:
                 )
 
 
-def status_of(chain: chains.AgentChain, judgement: check.Judgement, *, now: datetime) -> chains.Status:
-    """The status that shows `judgement`; a condition that does not change keeps its time."""
+def status_of(chain: chains.AgentChain, checked: check.ChainStatus, *, now: datetime) -> chains.Status:
+    """The status that shows `checked`; a condition that does not change keeps its time."""
     before = {condition.type: condition for condition in (chain.status.conditions if chain.status else [])}
 
     def condition(kind: str, problem: check.Problem | None, *, good: str, negative: bool = False) -> base.Condition:
@@ -84,9 +82,9 @@ def status_of(chain: chains.AgentChain, judgement: check.Judgement, *, now: date
         observed_generation=chain.metadata.generation,
         hash=chain.digest(),
         conditions=[
-            condition("Accepted", judgement.acceptance, good="Accepted"),
-            condition("ResolvedRefs", judgement.references, good="ResolvedRefs"),
-            condition("Ready", judgement.problem, good="Ready"),
-            condition("Stalled", judgement.problem, good="Ready", negative=True),
+            condition("Accepted", checked.acceptance, good="Accepted"),
+            condition("ResolvedRefs", checked.references, good="ResolvedRefs"),
+            condition("Ready", checked.problem, good="Ready"),
+            condition("Stalled", checked.problem, good="Ready", negative=True),
         ],
     )

@@ -12,10 +12,12 @@ import asyncio
 import logging
 from uuid import UUID
 
+from tarsy import errors
 from tarsy.controller import investigations
 from tarsy.kube import client, objects, watch
+from tarsy.store import admission as admissions
 from tarsy.store import database as databases
-from tarsy.store import duties, retention, work
+from tarsy.store import leader, retention, work
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
@@ -51,13 +53,13 @@ class Duties:
         try:
             while True:
                 try:
-                    if await duties.take(self._database, duties.CONTROLLER, owner=self._owner, lease=duties.LEASE):
+                    if await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
                         await self._sweep()
                         await self._expire()
                         if passes % RESYNC_PASSES == 0:
                             await self.resync()
                         passes += 1
-                except (databases.StoreDownError, client.ClusterDownError, objects.RefusedError) as error:
+                except (errors.TemporaryError, objects.RefusedError) as error:
                     log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
                 await asyncio.sleep(EVERY_SECONDS)
         finally:
@@ -67,12 +69,13 @@ class Duties:
         """Leave the duties to another replica at once: a new one may have a new platform file."""
         try:
             async with asyncio.timeout(GIVE_UP_SECONDS):
-                await duties.give_up(self._database, duties.CONTROLLER, owner=self._owner)
+                await leader.resign(self._database, leader.CONTROLLER, owner=self._owner)
         except (databases.StoreDownError, TimeoutError) as error:
             why = str(error) or type(error).__name__
             log.warning("the duties are not given up, their lease will pass: %s", why, extra={"action": "duties_kept"})
 
     async def _sweep(self) -> None:
+        await admissions.drop_unused_large(self._database)
         if stranded := await work.sweep(self._database):
             log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
 
@@ -91,7 +94,7 @@ class Duties:
         """Have reconciled what differs between the namespace and the store."""
         namespace = self._cluster.namespace
         uid = await objects.cluster_uid(self._cluster)
-        if not await duties.remember_cluster(self._database, uid):
+        if not await leader.remember_cluster(self._database, uid):
             log.critical("the database belongs to another cluster", extra={"action": "other_cluster", "cluster": uid})
             return
         # The store first: what is admitted between the two reads is then new in the list, not absent from it.

@@ -7,6 +7,7 @@ live, because a watch may be late and a selector may make an object look deleted
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from uuid import UUID
 
 from tarsy.config import check
 from tarsy.controller import workqueue
+from tarsy.ingest import admission as ingest
 from tarsy.kube import client, objects, watch
-from tarsy.resources import chain as chains
 from tarsy.resources import investigation
+from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import retention, work
+from tarsy.transcript import admission as admitted
 
 CHAIN_GRACE = 10.0
 """Seconds that an investigation waits for its chain: `kubectl apply -f` may bring both, in any order.
@@ -44,17 +47,15 @@ class Reconciler:
         *,
         cluster: client.Cluster,
         database: databases.Database,
-        judge: check.Judge,
+        index: check.Indexer,
         mask: Callable[[str], str],
         workers: int,
     ) -> None:
         self._cluster = cluster
         self._database = database
-        self._judge = judge
+        self._index = index
         self._mask = mask
-        self._queue = workqueue.WorkQueue(
-            self.reconcile, workers=workers, not_now=(client.ClusterDownError, databases.StoreDownError)
-        )
+        self._queue = workqueue.WorkQueue(self.reconcile, workers=workers)
         self._reconciled: dict[str, int] = {}
         """uid to the generation that was reconciled: our own status writes come back as events."""
         self._missed: dict[str, float] = {}
@@ -82,23 +83,21 @@ class Reconciler:
             self._reconciled.pop(key.uid, None)
             self._missed.pop(key.uid, None)
             return
-        if not await work.admitted(self._database, UUID(key.uid)):
-            await work.admit(self._database, found, await self._verdict(found), mask=self._mask)
+        if not await admissions.is_known(self._database, UUID(key.uid)):
+            await admissions.admit(self._database, await self._admission(found))
         await work.observe(self._database, found)
         if found.spec.cancel:
             await work.cancel(self._database, UUID(key.uid), why="user")
         self._reconciled[key.uid] = found.metadata.generation
         self._missed.pop(key.uid, None)
 
-    async def _verdict(self, found: investigation.AlertInvestigation) -> chains.AgentChain | work.Refusal:
-        candidates = await objects.list_chains(self._cluster, namespace=found.metadata.namespace)
-        try:
-            if found.spec.chain_ref is not None:
-                return self._judge.chain_named(found.spec.chain_ref.name, candidates)
-            return self._judge.chain_for(found.spec.alert_type, candidates)
-        except check.UnservedError as error:
+    async def _admission(self, found: investigation.AlertInvestigation) -> admitted.Admission:
+        """Its admission; a LaterError while its chain may still come."""
+        index = self._index(await objects.list_chains(self._cluster, namespace=found.metadata.namespace))
+        admission = await asyncio.to_thread(ingest.of, found, index, mask=self._mask)
+        if isinstance(admission.chain, admitted.Refusal) and not found.spec.cancel:
             now = time.monotonic()
             left = self._missed.setdefault(found.metadata.uid, now) + CHAIN_GRACE - now
-            if left > 0 and not found.spec.cancel:
-                raise workqueue.LaterError(min(left, 1.0)) from error
-            return work.Refusal(reason=error.problem.reason, message=error.problem.message)
+            if left > 0:
+                raise workqueue.LaterError(min(left, 1.0))
+        return admission

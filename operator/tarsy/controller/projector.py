@@ -3,7 +3,7 @@
 A change of phase is written at once; other changes at most once a second an object and ten times a second in all,
 because every status write stores the whole object again.
 
-The sequence number of the work row goes along; the CRD refuses one that falls, so two replicas that project at once,
+The revision of the work row goes along; the CRD refuses one that falls, so two replicas that project at once,
 or a late one, can do no harm.
 """
 
@@ -52,9 +52,7 @@ class Projector:
     def __init__(self, *, cluster: client.Cluster, database: databases.Database) -> None:
         self._cluster = cluster
         self._database = database
-        self._queue = workqueue.WorkQueue(
-            self._project, workers=WRITERS, not_now=(client.ClusterDownError, databases.StoreDownError)
-        )
+        self._queue = workqueue.WorkQueue(self._project, workers=WRITERS)
         self._missed = asyncio.Event()
         self._shown: dict[UUID, _Shown] = {}
         self._paced: deque[float] = deque()
@@ -77,7 +75,7 @@ class Projector:
         while True:
             self._missed.clear()
             try:
-                for identity in await work.unprojected(self._database, limit=BATCH):
+                for identity in await work.stale(self._database, limit=BATCH):
                     self._queue.ensure(identity)
             except databases.StoreDownError as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
@@ -90,7 +88,7 @@ class Projector:
     async def _project(self, identity: UUID) -> None:
         """Write one status; a LaterError while it has to wait for its turn."""
         found = await history.summary(self._database, identity)
-        if found is None or found.projected_seq >= found.seq:  # another replica was faster
+        if found is None or not found.stale:  # another replica was faster
             if found is None or found.state == "ended":
                 self._shown.pop(identity, None)
             return
@@ -107,7 +105,7 @@ class Projector:
         except objects.RefusedError:
             # A defect of ours: the same status would be refused again. What comes next may not be.
             log.exception("a status was refused", extra={"action": "status_refused", "investigation": identity})
-        await work.projected(self._database, identity, seq=found.seq)
+        await work.projected(self._database, identity, revision=found.revision)
         if found.state == "ended":
             self._shown.pop(identity, None)
 
@@ -143,12 +141,7 @@ def events_of(found: history.Summary) -> Iterator[objects.Event]:
         message = f"chain {found.chain_name} with {len(found.stage_names)} stages"
         yield objects.Event(reason="Started", message=message, at=found.started_at)
     for stage in found.stages:
-        if stage.outcome in ("Failed", "TimedOut") and stage.ended_at:
-            message = f"stage {stage.name}: {stage.message}"
-            yield objects.Event(reason="StageFailed", message=message, at=stage.ended_at, warning=True)
-        elif stage.outcome == "Completed" and stage.message and stage.ended_at:
-            message = f"stage {stage.name}: {stage.message}"
-            yield objects.Event(reason="ToolsUnavailable", message=message, at=stage.ended_at, warning=True)
+        yield from _events_of_stage(stage)
     if found.ended_at and found.ending:
         reason = "Completed" if found.ending == "CompletedWithErrors" else found.ending
         yield objects.Event(
@@ -159,32 +152,49 @@ def events_of(found: history.Summary) -> Iterator[objects.Event]:
         )
 
 
+def _events_of_stage(stage: history.Stage) -> Iterator[objects.Event]:
+    """What failed of a stage and what it lacked are two stories."""
+    if stage.ended_at is None:
+        return
+    failed = {"Failed": "StageFailed", "TimedOut": "StageFailed", "Completed": "AgentsFailed"}
+    if stage.message and (reason := failed.get(stage.outcome or "")):
+        yield objects.Event(
+            reason=reason, message=f"stage {stage.name}: {stage.message}", at=stage.ended_at, warning=True
+        )
+    if stage.lacks:
+        message = f"stage {stage.name}: {'; '.join(stage.lacks)}"
+        yield objects.Event(reason="ToolsUnavailable", message=message, at=stage.ended_at, warning=True)
+
+
 def status_of(found: history.Summary) -> investigation.Status:
     """The status that shows `found`."""
     started = {stage.name: stage for stage in found.stages}
     analysis = _cut(found.final_analysis, FINAL_ANALYSIS_MAX)
-    ended = sum(stage.ended_at is not None and stage.outcome != "Skipped" for stage in found.stages)
+    ended = sum(_ended_by_itself(stage, of=found) for stage in found.stages)
     running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
     return investigation.Status(
-        sequence=found.seq,
+        sequence=found.revision,
         observed_generation=found.generation,
         phase=found.phase,
         conditions=_conditions(found),
         chain=_chain(found),
         progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else None,
         current_stage=None if found.ended_at else running,
-        stages=[_stage(name, started.get(name), of=found) for name in found.stage_names],
+        stages=[
+            _stage(name, started.get(name), agents=agents, of=found)
+            for name, agents in zip(found.stage_names, found.stage_agents, strict=True)
+        ],
         usage=investigation.Usage(
             input_tokens=found.input_tokens,
             output_tokens=found.output_tokens,
             thinking_tokens=found.thinking_tokens,
             total_tokens=found.total_tokens,
             llm_calls=found.llm_calls,
-            tool_calls=sum(stage.tool_calls for stage in found.stages),
+            tool_calls=found.tool_calls,
         ),
         final_analysis=analysis or None,
         final_analysis_truncated=analysis != found.final_analysis or None,
-        message=_cut(found.message, base.MESSAGE_MAX) or None,
+        message=_cut(found.waits_for or found.message, base.MESSAGE_MAX) or None,
         attempts=found.attempts,
         duplicates=found.duplicates,
         alert_status=found.alert_status,
@@ -219,7 +229,7 @@ def _conditions(found: history.Summary) -> list[base.Condition]:
     ]
     if found.ended_at is None:
         at = found.started_at or found.admitted_at
-        return [*conditions, condition("Reconciling", true=True, reason=found.phase, at=at)]
+        return [*conditions, condition("Reconciling", true=True, reason=found.phase, at=at, message=found.waits_for)]
     outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(found.ending or "", "Complete")
     ends = ["Finished", outcome, *(["Stalled"] if outcome == "Failed" else [])]
     return conditions + [
@@ -238,26 +248,38 @@ def _chain(found: history.Summary) -> investigation.ChainReference | None:
     )
 
 
-def _stage(name: str, stage: history.Stage | None, *, of: history.Summary) -> investigation.StageStatus:
+def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:
+    """Whether it ran to an end of its own: what ended the investigation first says the same of both."""
+    cut_off = (
+        of.ended_at is not None and of.reason not in ("StagesCompleted", "StagesFailed") and stage.message == of.message
+    )
+    return stage.outcome in ("Completed", "Failed", "TimedOut") and not cut_off
+
+
+def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.Summary) -> investigation.StageStatus:
     if stage is None:
-        return investigation.StageStatus(name=name, phase="Cancelled" if of.ended_at else "Pending")
-    message = _cut(stage.message, base.MESSAGE_MAX) or None
-    if stage.outcome == "Skipped":  # it never started, whatever its row says
-        return investigation.StageStatus(name=name, phase="Skipped", message=message)
-    phase: investigation.StagePhase = "Running"
-    match stage.outcome or of.ending:  # what ended the investigation ended the stage that had not, too
-        case ("Completed" | "Failed" | "Cancelled" | "TimedOut") as end:
-            phase = end
+        return investigation.StageStatus(
+            name=name, phase="Cancelled" if of.ended_at else "Pending", agents=f"0/{agents}"
+        )
+    phases: dict[str | None, investigation.StagePhase] = {
+        "Completed": "Completed",
+        "Failed": "Failed",
+        "TimedOut": "TimedOut",
+        "Cancelled": "Cancelled",
+        "Skipped": "Skipped",
+        None: "Running",
+    }
     return investigation.StageStatus(
         name=name,
-        phase=phase,
+        phase=phases[stage.outcome],
+        agents=f"{stage.completed}/{agents}",
         start_time=stage.started_at,
-        completion_time=stage.ended_at or of.ended_at,
-        duration=_duration(stage.started_at, stage.ended_at or of.ended_at),
+        completion_time=stage.ended_at if stage.started_at else None,
+        duration=_duration(stage.started_at, stage.ended_at),
         iterations=stage.iterations,
         tool_calls=stage.tool_calls,
         tokens=stage.tokens,
-        message=message,
+        message=_cut("; ".join(filter(None, [stage.message, *stage.lacks])), base.MESSAGE_MAX) or None,
     )
 
 

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from tarsy import errors
+
 K = TypeVar("K", bound=Hashable)
 
 FIRST_DELAY = 0.2  # seconds; doubled with each failure of the key
@@ -30,16 +32,13 @@ class LaterError(Exception):
 class WorkQueue(Generic[K]):
     """Keys to be handled, on one loop."""
 
-    def __init__(
-        self, handle: Callable[[K], Awaitable[None]], *, workers: int, not_now: tuple[type[Exception], ...]
-    ) -> None:
+    def __init__(self, handle: Callable[[K], Awaitable[None]], *, workers: int) -> None:
         """`handle` is called for each key, by at most `workers` at once; what it raises is logged and tried again.
 
-        `not_now` are the errors that a later try may not have; any other is a defect, logged with its traceback.
+        What is temporary is expected; any other error is a defect, logged with its traceback.
         """
         self._handle = handle
         self._workers = workers
-        self._not_now = not_now
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._waiting: set[K] = set()
         self._handling: set[K] = set()
@@ -91,7 +90,7 @@ class WorkQueue(Generic[K]):
         except Exception as error:  # one key that cannot be handled must not stop the others
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             delay: float = min(FIRST_DELAY * 2.0 ** min(failures - 1, 30), LONGEST_DELAY)
-            expected = isinstance(error, self._not_now)
+            expected = isinstance(error, errors.TemporaryError)
             log.log(
                 logging.WARNING if expected else logging.ERROR,
                 "%s: %s; again in %.1f s",

@@ -1,84 +1,123 @@
-"""One agent of one stage: fix what it runs with, or find it fixed, and let its loop run while there is time."""
+"""One agent of one stage: fix what it runs with, or find it fixed, and let its loop run."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tarsy.agent import loop, prompts
 from tarsy.config import resolve
 from tarsy.engine import handover
 from tarsy.resources import chain
-from tarsy.transcript import entries, ports
+from tarsy.transcript import entries, messages, ports, record
+
+Opening: TypeAlias = Callable[[], Sequence[entries.Entry]]
+"""What has to begin before an execution can, and has not yet."""
 
 
-async def run(
-    stage: chain.Stage,
-    *,
-    number: int,
-    runtime: ports.Runtime,
-    journal: ports.Journal,
-) -> entries.ExecutionEnded:
-    """Run, or go on with, execution `number` of `stage`, as long as the stage's timeoutSeconds let it.
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """One of the executions of a stage, as this process runs it."""
 
-    A resolve.UnresolvedError says that the stage names something that the platform lacks.
-    """
-    name = f"{stage.name}/{number}"
-    so_far = journal.record.stages[stage.name]
-    if name not in so_far.executions:
-        await journal.commit(_start(name, stage, runtime=runtime, journal=journal))
-    execution = so_far.executions[name]
-    if execution.ended:
-        return execution.ended
-    agent = execution.started.agent
-    work = loop.Loop(
-        execution=execution,
-        model=runtime.model(agent.provider),
-        toolbox=runtime.toolbox(agent.servers),
-        journal=journal,
-    )
-    left = None if stage.timeout_seconds is None else stage.timeout_seconds - so_far.age()
-    ended = await _run_within(work, seconds=left) or entries.ExecutionEnded(
-        execution=name, outcome="TimedOut", text=f"Stage {stage.name} timed out after {stage.timeout_seconds} s"
-    )
-    await journal.commit(ended)
-    return ended
+    stage: chain.Stage
+    index: int
+    """Its place in the stage."""
+    runtime: ports.Runtime
+    journal: ports.Journal
+    opening: Opening
+    following: loop.Following
 
+    @property
+    def id(self) -> str:
+        """Its id, the same whichever process runs it."""
+        return record.execution_id(
+            self.journal.record.snapshot.id,
+            run=entries.INVESTIGATION,
+            stage=self.stage.name,
+            kind="agent",
+            index=self.index,
+        )
 
-async def _run_within(work: loop.Loop, *, seconds: float | None) -> entries.ExecutionEnded | None:
-    """Let the loop run for so long, and return how it ended; None where it has not.
+    @property
+    def so_far(self) -> record.Execution | None:
+        """What the record holds of it; None before it has begun."""
+        return self.journal.record.executions.get(self.id)
 
-    A commit that the end of the time cut off is brought to its own end, and counts: an analysis in it is one. A
-    cancellation from outside is never taken for the end of the time, even where both come at once.
-    """
-    if seconds is not None and seconds <= 0:  # a takeover after its time: not even a first call may be sent
-        return work.ended()
-    try:
-        async with asyncio.timeout(seconds) as clock:
-            return await work.run()
-    except TimeoutError:
-        if not clock.expired():
-            raise
-    await work.journal.settle()
-    return work.ended()
+    async def run(self) -> None:
+        """Run it, or go on with it, until it has ended or the run is to stand still."""
+        if self.journal.suspended() or (self.so_far and self.so_far.ended):
+            return
+        try:
+            agent = self._agent()
+        except resolve.UnresolvedError as error:
+            await self._fail(str(error))
+            return
+        async with self.runtime.toolbox(agent.servers) as toolbox:
+            if self.so_far is None:
+                await self.journal.commit(*self.opening(), self._started(agent, toolbox))
+            assert self.so_far  # noqa: S101 - the line above
+            await loop.Loop(
+                execution=self.so_far,
+                model=self.runtime.model(agent.provider),
+                toolbox=toolbox,
+                journal=self.journal,
+                following=self.following,
+            ).run()
 
-
-def _start(
-    name: str, stage: chain.Stage, *, runtime: ports.Runtime, journal: ports.Journal
-) -> entries.ExecutionStarted:
-    subject = journal.record.subject
-    resolved = resolve.agent_for(runtime.platform, chain_name=subject.chain_name, chain=subject.chain, stage=stage)
-    toolbox = runtime.toolbox(resolved.servers)
-    agent = replace(resolved, problems=tuple(toolbox.problems))
-    return entries.ExecutionStarted(
-        stage=stage.name,
-        execution=name,
-        agent=agent,
-        tools=tuple(spec for spec in toolbox.specs if stage.tools is None or stage.tools.admits(spec.name)),
-        messages=prompts.opening(
-            subject=subject,
-            stage=stage.name,
+    def start(
+        self,
+        *,
+        agent: resolve.ResolvedAgent | None,
+        tools: Sequence[messages.ToolSpec] = (),
+        prompt: Sequence[messages.Message] = (),
+    ) -> entries.ExecutionStarted:
+        """Its start, with all that it runs with; without an agent it can only end."""
+        return entries.ExecutionStarted(
+            stage=self.stage.name,
+            execution=self.id,
+            index=self.index,
+            name=self.stage.shown_names[self.index],
             agent=agent,
-            earlier=handover.earlier_stages(journal.record),
-        ),
-    )
+            tools=tuple(tools),
+            messages=tuple(prompt),
+        )
+
+    def _agent(self) -> resolve.ResolvedAgent:
+        """What it runs with: as it was fixed, or as it resolves now."""
+        if self.so_far and self.so_far.started.agent:
+            return self.so_far.started.agent
+        snapshot = self.journal.record.snapshot
+        return resolve.agent_for(
+            self.runtime.platform,
+            chain_name=snapshot.chain_name,
+            chain=snapshot.chain,
+            stage=self.stage,
+            member=self.stage.members[self.index],
+        )
+
+    def _started(self, resolved: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> entries.ExecutionStarted:
+        agent = replace(
+            resolved,
+            custom_instructions=messages.storable(resolved.custom_instructions),
+            server_instructions=tuple((name, messages.storable(text)) for name, text in resolved.server_instructions),
+            problems=tuple(toolbox.problems),
+        )
+        return self.start(
+            agent=agent,
+            tools=[spec for spec in toolbox.specs if self.stage.admits(self.index, spec.name)],
+            prompt=prompts.prompt_messages(
+                snapshot=self.journal.record.snapshot,
+                stage=self.stage.name,
+                name=self.stage.shown_names[self.index],
+                agent=agent,
+                earlier=handover.earlier_stages(self.journal.record.runs[entries.INVESTIGATION]),
+            ),
+        )
+
+    async def _fail(self, error: str) -> None:
+        """End it before it could begin; its siblings go on."""
+        started = self.start(agent=None)
+        ended = entries.ExecutionEnded(execution=self.id, outcome="Failed", error=error)
+        after = record.Execution(started=started, ended=ended)
+        await self.journal.commit(*self.opening(), started, ended, *self.following(after))

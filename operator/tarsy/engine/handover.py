@@ -1,52 +1,83 @@
-"""What a stage reads of the stages before it. Built when it is needed: the record holds it already."""
+"""What a stage reads of the stages before it. Built when it is needed: the record holds it already.
+
+The words around it are the founding documents'.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from tarsy.transcript import messages, record
+from tarsy.transcript import entries, messages, record
 
 START = "<!-- Analysis Result START -->"
 END = "<!-- Analysis Result END -->"
 _END = re.compile(r"<!--\s*(Analysis\s+Result\s+END)\s*-->", re.IGNORECASE)
+STATUS: dict[entries.StageOutcome, str] = {
+    "Completed": "completed",
+    "Failed": "failed",
+    "TimedOut": "timed_out",
+    "Cancelled": "cancelled",
+    "Skipped": "skipped",
+}
+"""Outcomes in the words of the founding documents."""
 
 
-def earlier_stages(so_far: record.Record) -> str:
-    """The ended stages' results, each between markers; of a failed one its error and what it had found.
+def earlier_stages(run: record.Run) -> str:
+    """The ended stages' results, each between markers; of an agent that failed its error and what it had found.
 
     A model or a provider wrote them, with what an alert or a tool made them write: an end marker among it is disarmed.
     """
-    parts = [_stage(name, stage) for name, stage in so_far.stages.items() if stage.ended]
+    parts = [_stage(name, stage) for name, stage in run.stages.items() if stage.ended]
     return "\n\n".join(["# Results of earlier stages", *parts]) if parts else ""
 
 
 def analysis(stage: record.Stage) -> str:
-    """The stage's result: its agents' analyses."""
+    """The stage's result: its agent's analysis; of several agents all analyses in order, under their names."""
+    if len(stage.executions) == 1:
+        return stage.in_order[0].analysis
     return "\n\n".join(
-        execution.ended.text
-        for execution in stage.executions.values()
-        if execution.ended and execution.ended.outcome == "Completed"
+        f"{_name(number, execution)}\n\n{execution.analysis}"
+        for number, execution in enumerate(stage.in_order, 1)
+        if execution.analysis
     )
 
 
 def _stage(name: str, stage: record.Stage) -> str:
     assert stage.ended  # noqa: S101 - the caller asks for ended ones
-    if stage.ended.outcome == "Completed":
-        return f"## Stage '{name}'\n\n{_marked(analysis(stage))}"
-    found = "\n\n".join(_partial_findings(stage)) or "(nothing)"
-    told = f"Error: {stage.ended.message}\n\nBefore it failed it found:\n\n{found}"
-    return f"## Stage '{name}' failed\n\n{_marked(told)}"
+    heading = f"### Results from '{name}' stage:"
+    executions = stage.in_order
+    if not executions:
+        return f"{heading}\n\n**Status**: {STATUS[stage.ended.outcome]}\n\n{_marked(stage.ended.message)}"
+    if len(executions) == 1 and stage.ended.outcome == "Completed":
+        return f"{heading}\n\n{_marked(executions[0].analysis)}"
+    if len(executions) == 1:
+        return f"{heading}\n\n{_result(executions[0])}"
+    parts = [f"{_name(number, execution)}\n{_result(execution)}" for number, execution in enumerate(executions, 1)]
+    return "\n\n".join([heading, *parts])
 
 
-def _marked(told: str) -> str:
-    disarmed = _END.sub(r"[\1]", told)
+def _name(number: int, execution: record.Execution) -> str:
+    return f"#### Agent {number}: {execution.started.name}"
+
+
+def _result(execution: record.Execution) -> str:
+    assert execution.ended  # noqa: S101 - its stage has
+    status = f"**Status**: {STATUS[execution.ended.outcome]}"
+    if execution.ended.outcome == "Completed":
+        return f"{status}\n\n{_marked(execution.analysis)}"
+    found = "\n\n".join(_partial_findings(execution)) or "(nothing)"
+    result = f"Error: {execution.ended.error}\n\nBefore it failed it found:\n\n{found}"
+    return f"{status}\n\n{_marked(result)}"
+
+
+def _marked(text: str) -> str:
+    disarmed = _END.sub(r"[\1]", text)
     return f"{START}\n{disarmed}\n{END}"
 
 
-def _partial_findings(stage: record.Stage) -> Iterator[str]:
-    """Text that its agents wrote beside their tool calls."""
-    for execution in stage.executions.values():
-        for entry in execution.log:
-            if isinstance(entry, messages.Message) and entry.role == "assistant" and entry.text.strip():
-                yield entry.text
+def _partial_findings(execution: record.Execution) -> Iterator[str]:
+    """Text that it wrote beside its tool calls."""
+    for entry in execution.log:
+        if isinstance(entry, messages.Message) and entry.role == "assistant" and entry.text.strip():
+            yield entry.text

@@ -1,51 +1,150 @@
-"""One stage: its agents, and what their outcomes make of it."""
+"""One stage: its agents side by side, within its time, and what their ends make of it.
+
+Each agent goes on by itself, and none is stopped because another one has ended. The stage ends with the last of them:
+in that agent's own commit where the others had ended before, else in one of its own.
+
+    successPolicy   its agents                      the stage
+    any             one or more Completed           Completed; its message names those that did not
+    all             all Completed                   Completed
+    either          all TimedOut                    TimedOut
+    either          anything else                   Failed
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from tarsy.config import resolve
+from tarsy.agent import loop
 from tarsy.engine import execution
 from tarsy.resources import chain
 from tarsy.transcript import entries, ports, record
 
+Following: TypeAlias = Callable[[record.Stage], Sequence[entries.Entry]]
+"""What ends with a stage, given how it stands once it has ended."""
 
-async def run(stage: chain.Stage, *, runtime: ports.Runtime, journal: ports.Journal) -> entries.StageEnded:
-    """Run, or go on with, `stage`, and return how it ended."""
-    if stage.name not in journal.record.stages:
-        await journal.commit(entries.StageStarted(stage=stage.name))
-    if ended := journal.record.stages[stage.name].ended:
-        return ended
-    outcome: entries.Outcome
-    try:
-        work = await execution.run(stage, number=1, runtime=runtime, journal=journal)
-    except resolve.UnresolvedError as error:
-        outcome, message = "Failed", str(error)
+
+@dataclass(kw_only=True)
+class Stage:
+    """One stage of the investigation, as this process runs it."""
+
+    spec: chain.Stage
+    runtime: ports.Runtime
+    journal: ports.Journal
+    following: Following
+    _start: entries.StageStarted = field(init=False)
+    _start_is_due: bool = field(init=False)
+    _executions: list[execution.Execution] = field(init=False)
+
+    def __post_init__(self) -> None:
+        so_far = self._so_far
+        self._start_is_due = so_far is None
+        started = so_far and so_far.started
+        self._start = started or entries.StageStarted(stage=self.spec.name, clock=self.journal.clock())
+        self._executions = [
+            execution.Execution(
+                stage=self.spec,
+                index=index,
+                runtime=self.runtime,
+                journal=self.journal,
+                opening=self._opening,
+                following=self._following,
+            )
+            for index in range(len(self.spec.members))
+        ]
+
+    async def run(self) -> None:
+        """Run it, or go on with it, until it has ended or the run is to stand still."""
+        in_time = await self._run_in_time()
+        if not in_time:
+            await self.journal.settle()  # an end whose commit was cut off counts
+        if self._so_far and self._so_far.ended:  # with its last agent
+            return
+        if not in_time:
+            await self._time_out()
+        elif all(one.so_far and one.so_far.ended for one in self._executions):
+            await self.journal.commit(*self._end({}))
+
+    @property
+    def _so_far(self) -> record.Stage | None:
+        return self.journal.record.stages.get(self.spec.name)
+
+    async def _run_in_time(self) -> bool:
+        """Run the agents while there is time; False where it is over.
+
+        A cancellation from outside is never taken for the end of the time, even where both come at once.
+        """
+        seconds = self.spec.timeout_seconds
+        left = None if seconds is None else seconds - (self.journal.clock() - self._start.clock)
+        if left is not None and left <= 0:  # a takeover after its time: not even a first call may be sent
+            return False
+        try:
+            async with asyncio.timeout(left):
+                await loop.side_by_side(one.run() for one in self._executions)
+        except TimeoutError:  # the limit's: what an agent raises comes in a group
+            return False
+        return True
+
+    def _opening(self) -> Sequence[entries.Entry]:
+        """The stage's start, for whichever of its agents begins first: the two are committed together."""
+        due, self._start_is_due = self._start_is_due, False
+        return (self._start,) if due else ()
+
+    async def _time_out(self) -> None:
+        """End what has not ended: the agents, those too that never began, and the stage."""
+        error = f"Stage {self.spec.name} timed out after {self.spec.timeout_seconds} s"
+        ended: dict[str, record.Execution] = {}
+        added: list[entries.Entry] = [*self._opening()]
+        for one in self._executions:
+            so_far = one.so_far
+            if so_far and so_far.ended:
+                continue
+            if so_far is None:
+                so_far = record.Execution(started=one.start(agent=None))
+                added.append(so_far.started)
+            end = entries.ExecutionEnded(execution=one.id, outcome="TimedOut", error=error)
+            added.append(end)
+            ended[one.id] = replace(so_far, ended=end)
+        await self.journal.commit(*added, *self._end(ended))
+
+    def _following(self, ended: record.Execution) -> Sequence[entries.Entry]:
+        """What ends with an execution: the stage, if it was the last one, and what ends with that."""
+        return self._end({ended.started.execution: ended})
+
+    def _end(self, ended: dict[str, record.Execution]) -> Sequence[entries.Entry]:
+        """The ends that follow once `ended` have ended too."""
+        executions = (self._so_far.executions if self._so_far else {}) | ended
+        if len(executions) < len(self._executions) or not all(one.ended for one in executions.values()):
+            return ()
+        after = record.Stage(started=self._start, executions=executions)
+        after.ended = end_of(after, policy=self.spec.success_policy or "any")
+        return (after.ended, *self.following(after))
+
+
+def end_of(stage: record.Stage, *, policy: chain.SuccessPolicy) -> entries.StageEnded:
+    """How a stage ends whose executions have all ended: a pure function of their ends (the table above)."""
+    assert stage.started  # noqa: S101 - one that never started was skipped
+    executions = stage.in_order
+    outcomes = [one.ended.outcome for one in executions if one.ended]
+    completed = outcomes.count("Completed")
+    outcome: entries.StageOutcome
+    if completed == len(outcomes) or (completed and policy == "any"):
+        outcome = "Completed"
     else:
-        outcome, message = work.outcome, "" if work.outcome == "Completed" else work.text
-        message = "; ".join(filter(None, [message, *_lacks(journal.record.stages[stage.name])]))
-    ended = entries.StageEnded(stage=stage.name, outcome=outcome, message=message)
-    await journal.commit(ended)
-    return ended
-
-
-async def skip(stage: chain.Stage, *, after: entries.StageEnded, journal: ports.Journal) -> entries.StageEnded:
-    """Record that `stage` will not run because `after` stopped the chain."""
-    if stage.name not in journal.record.stages:
-        message = f"skipped by failurePolicy Stop: {failure(after)}"
-        await journal.commit(entries.StageEnded(stage=stage.name, outcome="Skipped", message=message))
-    ended = journal.record.stages[stage.name].ended
-    assert ended  # noqa: S101 - what was skipped has ended
-    return ended
-
-
-def _lacks(so_far: record.Stage) -> Iterable[str]:
-    """What its agents lacked from their start: a stage that could not look at anything must not pass for a good one."""
-    return dict.fromkeys(
-        problem for execution in so_far.executions.values() for problem in execution.started.agent.problems
+        outcome = "TimedOut" if outcomes.count("TimedOut") == len(outcomes) else "Failed"
+    errors = [(one.started.name, one.ended.error) for one in executions if one.ended and one.ended.error]
+    if len(executions) > 1 and outcome != "TimedOut":
+        message = "; ".join(f"{name}: {error}" for name, error in errors)
+    else:
+        message = "; ".join(dict.fromkeys(error for _, error in errors))
+    return entries.StageEnded(
+        run=stage.started.run,
+        stage=stage.started.stage,
+        outcome=outcome,
+        message=message,
+        lacks=tuple(
+            dict.fromkeys(problem for one in executions if one.started.agent for problem in one.started.agent.problems)
+        ),
     )
-
-
-def failure(end: entries.StageEnded) -> str:
-    """How a stage failed, in words that name it."""
-    return end.message if end.outcome == "TimedOut" else f"stage {end.stage!r} failed: {end.message}"

@@ -30,9 +30,9 @@ def places(error: pydantic.ValidationError, *, within: str = "") -> str:
 
     `within` is the place of what was read.
     """
-    told = [
+    shown = [
         f"{'.'.join(map(str, (*filter(None, [within]), *problem['loc'])))[:_PLACE_MAX] or 'the body'}: {problem['msg']}"
         for problem in error.errors(include_input=False)[:_PROBLEMS_TOLD]
     ]
-    more = error.error_count() - len(told)
-    return "; ".join([*told, *([f"and {more} more"] if more else [])])
+    more = error.error_count() - len(shown)
+    return "; ".join([*shown, *([f"and {more} more"] if more else [])])

@@ -15,6 +15,8 @@ import yaml
 from kubernetes.aio import client as kubernetes
 from kubernetes.aio import config
 
+from tarsy import errors
+
 REQUEST_SECONDS = 10.0
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -25,7 +27,7 @@ class ConfigError(Exception):
     """The kubeconfig or service account cannot be used; the message says why."""
 
 
-class ClusterDownError(Exception):
+class ClusterDownError(errors.TemporaryError):
     """The API server cannot be reached, or cannot serve, just now; the same call may work later."""
 
 
@@ -130,5 +132,5 @@ def _check_file(file: Path) -> None:
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(f"{file}: not YAML{f', line {mark.line + 1}' if mark else ''}") from error
     except pydantic.ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
-        raise ConfigError(f"{file}: not a kubeconfig: {told}") from error
+        message = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"{file}: not a kubeconfig: {message}") from error

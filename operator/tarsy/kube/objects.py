@@ -314,15 +314,15 @@ async def _errors() -> AsyncIterator[None]:
     except kubernetes.ApiException as error:
         said = _said(error)
         if error.status == 404 and not said:  # a path that it does not know, not an object
-            told = f"the kinds of {base.API_VERSION} are not installed: kubectl apply -f crds/"
-            raise client.ClusterDownError(told) from error
-        told = f"the API server answers {error.status}: {said.get('message') or error.reason}"
+            message = f"the kinds of {base.API_VERSION} are not installed: kubectl apply -f crds/"
+            raise client.ClusterDownError(message) from error
+        message = f"the API server answers {error.status}: {said.get('message') or error.reason}"
         if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429):
-            raise client.ClusterDownError(told) from error
-        raise RefusedError(told) from error
+            raise client.ClusterDownError(message) from error
+        raise RefusedError(message) from error
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        told = str(error) or type(error).__name__
-        raise client.ClusterDownError(f"the API server cannot be reached: {told}") from error
+        message = str(error) or type(error).__name__
+        raise client.ClusterDownError(f"the API server cannot be reached: {message}") from error
 
 
 def _said(error: kubernetes.ApiException) -> dict[str, Any]:

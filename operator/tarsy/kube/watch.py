@@ -114,7 +114,7 @@ class Watcher:
 
     async def _kinds_are_served(self) -> None:
         """Wait for our kinds: kopf looks for them once, when it starts, and would never watch what was not there."""
-        told = ""
+        reported = ""
         while True:
             try:
                 if await objects.are_served(self._cluster, self._callbacks):
@@ -122,9 +122,9 @@ class Watcher:
                 why = f"the API server does not serve {base.API_VERSION}: apply crds/"
             except (client.ClusterDownError, objects.RefusedError) as error:
                 why = str(error)
-            if why != told:  # said once, not with each of many attempts
+            if why != reported:  # said once, not with each of many attempts
                 log.warning("not watching yet: %s", why, extra={"action": "watch_waits"})
-            told = why
+            reported = why
             await asyncio.sleep(RETRY_SECONDS)
 
     def cut_for(self) -> float:

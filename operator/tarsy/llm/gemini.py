@@ -8,6 +8,7 @@ Source: Gemini API documentation, "Function calling" and "Thought signatures".
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -25,6 +26,8 @@ _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _WHOLE = frozenset({types.FinishReason.STOP, types.FinishReason.MAX_TOKENS})
 _SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError)
 """What the SDK raises where a body is no JSON, or JSON of another shape than it takes for granted."""
+_NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
+"""Source: Gemini API documentation, "Thought signatures", on calls that another model made."""
 _responses: ContextVar[list[aiohttp.ClientResponse]] = ContextVar("responses")
 """The HTTP responses of the stream that is asked for: the SDK keeps them to itself."""
 
@@ -49,7 +52,7 @@ class Gemini:
 
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         """Stream one answer (see `provider.Provider`)."""
-        wire_names = {spec.name: spec.name.replace(".", "__", 1) for spec in request.tools}
+        wire_names = {spec.name: _wire(spec.name) for spec in request.tools}
         names = {wire: name for name, wire in wire_names.items()}
         parts: list[types.Part] = []
         finish: types.FinishReason | None = None
@@ -86,9 +89,7 @@ class Gemini:
         if finish is not None and finish not in _WHOLE:
             raise provider.RejectedError(f"the model stopped with {finish.value}")
         if finish is not None:
-            yield provider.Finish(
-                [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in _kept(parts)]
-            )
+            yield provider.Finish(_state(parts))
 
     async def close(self) -> None:
         """Close the SDK's connections."""
@@ -162,12 +163,33 @@ def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Ite
 
 
 def _said(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
+    """An answer as parts: the provider's own where it gave them, else its text and its calls.
+
+    A call of another provider's has no signature, and Gemini refuses one without: the documented stand-in says so.
+    """
     state = message.provider_state
-    # An answer that is sent back called tools, so it has a state, and an execution has one provider.
-    assert state is not None  # noqa: S101 - the line above
-    assert state.provider == provider  # noqa: S101 - as above
-    parts: list[dict[str, Any]] = state.data
+    if state is not None and state.provider == provider:
+        own: list[dict[str, Any]] = state.data
+        return own
+    parts: list[dict[str, Any]] = [{"text": message.text}] if message.text else []
+    for index, call in enumerate(message.calls):
+        part: dict[str, Any] = {"functionCall": {"id": call.id, "name": _wire(call.name), "args": _args(call)}}
+        parts.append(part if index else part | {"thoughtSignature": _NO_SIGNATURE})
     return parts
+
+
+def _args(call: messages.ToolCall) -> dict[str, Any]:
+    """Its arguments as an object; {} where they are none, as its result will have told."""
+    try:
+        loaded = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _wire(name: str) -> str:
+    """A tool's name as it is sent: `server__tool`."""
+    return name.replace(".", "__", 1)
 
 
 def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,6 +205,14 @@ def _events(part: types.Part, names: Mapping[str, str]) -> Iterator[provider.Str
         yield provider.Call(names.get(wire, wire), json.dumps(part.function_call.args or {}, ensure_ascii=False))
     elif part.text:
         yield provider.Thinking(part.text) if part.thought else provider.Text(part.text)
+
+
+def _state(parts: Sequence[types.Part]) -> list[dict[str, Any]]:
+    """The parts as JSON, to be sent back as they are."""
+    try:
+        return [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in _kept(parts)]
+    except ValueError as error:
+        raise provider.RejectedError(f"the answer holds what JSON cannot: {error}") from error
 
 
 def _kept(parts: Sequence[types.Part]) -> Iterator[types.Part]:

@@ -8,6 +8,7 @@ does not cost a stage, and within the iteration's time. Each repeat is an attemp
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -79,7 +80,7 @@ class LimitedModel:
         self._limits = limits
         self._slots = asyncio.Semaphore(limits.provider_calls)
 
-    async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Ask, and ask again where that may help; a ModelError says why there is no answer.
 
         The iteration's limit counts from the first request on: waiting for a slot or for the lease is nobody's silence.
@@ -102,16 +103,16 @@ class LimitedModel:
             answer = _Answer()
             try:
                 async with self._slots:
-                    await ensure_lease()
+                    await scope.ensure_lease()
                     async with time_left.running():
                         await self._receive(request, answer)
             except TimeoutError as error:
                 text = f"{self._name} did not answer within {limit:g} s{_tried(attempts)}"
                 raise ports.ModelError(text, kind="timeout", call=call(answer.usage)) from error
             except provider.RetryableError as error:
-                attempts.append(entries.Attempt(error=_told(error), usage=answer.usage))
+                attempts.append(entries.Attempt(error=_message(error), usage=answer.usage))
                 if len(attempts) == ATTEMPTS:
-                    text = f"{self._name} gave no answer in {ATTEMPTS} attempts; the last one: {_told(error)}"
+                    text = f"{self._name} gave no answer in {ATTEMPTS} attempts; the last one: {_message(error)}"
                     raise ports.ModelError(text, kind="fatal", call=call(messages.Usage())) from error
                 wait = (error.after or 0.0) + _backoff(len(attempts))
                 if wait >= time_left.seconds:
@@ -122,14 +123,14 @@ class LimitedModel:
                 time_left.seconds -= wait
             except provider.RejectedError as error:
                 raise ports.ModelError(
-                    f"{self._name}: {_told(error)}", kind="rejected", call=call(answer.usage)
+                    f"{self._name}: {_message(error)}", kind="rejected", call=call(answer.usage)
                 ) from error
             except provider.FatalError as error:
                 raise ports.ModelError(
-                    f"{self._name}: {_told(error)}", kind="fatal", call=call(answer.usage)
+                    f"{self._name}: {_message(error)}", kind="fatal", call=call(answer.usage)
                 ) from error
             else:
-                return ports.Answer(message=self._message(answer), call=call(answer.usage))
+                return ports.Answer(message=self._answered(answer), call=call(answer.usage))
 
     async def _receive(self, request: ports.Request, answer: _Answer) -> None:
         silence = self._limits.first_byte
@@ -145,8 +146,12 @@ class LimitedModel:
                 silence = self._limits.idle
         if answer.finish is None:
             raise provider.RetryableError("the answer ended before it was whole")
+        try:
+            json.dumps(answer.finish.state, allow_nan=False)
+        except (ValueError, TypeError) as error:  # what cannot be stored could not be sent back
+            raise provider.RejectedError(f"the answer holds what JSON cannot: {error}") from error
 
-    def _message(self, answer: _Answer) -> messages.Message:
+    def _answered(self, answer: _Answer) -> messages.Message:
         state = answer.finish and answer.finish.state
         return messages.Message(
             role="assistant",
@@ -165,7 +170,7 @@ async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -
         raise provider.RetryableError(f"the provider was silent for {within:g} s") from error
 
 
-def _told(error: provider.ProviderError) -> str:
+def _message(error: provider.ProviderError) -> str:
     return messages.storable(str(error)[:2000])
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import itertools
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tarsy.resources import base
 
@@ -17,6 +18,7 @@ IterationStrategy = Literal["native-thinking"]
 Iterations = Annotated[int, Field(ge=1, le=100)]
 Servers = Annotated[list[base.Reference], Field(max_length=20)]
 FailurePolicy = Literal["Continue", "Stop"]
+SuccessPolicy = Literal["any", "all"]
 # A tool's name has a dot: what has neither that nor a wildcard, such as a bare `pods_log`, could never match.
 ToolPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"[.*?\[]")]
 ToolPatterns = Annotated[list[ToolPattern], Field(max_length=50)]
@@ -58,13 +60,48 @@ class Tools(base.Model):
         return (self.allow is None or matches(self.allow)) and not matches(self.deny or [])
 
 
+class StageAgent(base.Model):
+    """One of several agents of a stage, with what it overrides of the stage's settings."""
+
+    name: Annotated[base.Reference, Field(description="An agent of the chain's own, or of the platform configuration.")]
+    llm_provider: Annotated[base.Reference | None, Field(description="Replaces the stage's provider.")] = None
+    max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must conclude.")] = None
+    mcp_servers: Annotated[Servers | None, Field(description="Replaces the stage's servers; [] means none.")] = None
+    tools: Annotated[Tools | None, Field(description="Replaces the stage's choice of tools.")] = None
+
+
 class Stage(base.Model):
-    """One stage: an agent with what it overrides of its own settings."""
+    """One stage: its agents, side by side, with what they override of their own settings."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "has(self.agent) != has(self.agents)",
+                    "message": "give either agent (with replicas, if you like) or agents",
+                },
+                {
+                    "rule": "!has(self.replicas) || has(self.agent)",
+                    "message": "replicas goes with agent: list agents as often as they are wanted",
+                    "fieldPath": ".replicas",
+                },
+            ]
+        }
+    )
 
     name: Annotated[base.Name, Field(description="Unique in the chain.")]
     agent: Annotated[
-        base.Reference, Field(description="An agent of the chain's own, or of the platform configuration.")
-    ]
+        base.Reference | None, Field(description="An agent of the chain's own, or of the platform configuration.")
+    ] = None
+    replicas: Annotated[int | None, Field(ge=1, le=10, description="How many of `agent` work side by side; 1.")] = None
+    agents: Annotated[
+        list[StageAgent] | None,
+        Field(min_length=1, max_length=10, description="Several agents that work side by side, instead of `agent`."),
+    ] = None
+    success_policy: Annotated[
+        SuccessPolicy | None,
+        Field(description="any (where nothing is said): one agent has to complete; all: each one."),
+    ] = None
     llm_provider: Annotated[base.Reference | None, Field(description="Replaces the chain's provider.")] = None
     iteration_strategy: Annotated[IterationStrategy | None, Field(description="How the agent iterates.")] = None
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before the agent must conclude.")] = (
@@ -76,6 +113,30 @@ class Stage(base.Model):
         int | None,
         Field(ge=1, le=24 * 3600, description="Seconds from the stage's start, after which it ends as TimedOut."),
     ] = None
+
+    @property
+    def members(self) -> list[StageAgent]:
+        """Its agents, in order, one for each execution."""
+        return self.agents or [StageAgent.model_construct(name=self.agent or "")] * (self.replicas or 1)
+
+    @property
+    def shown_names(self) -> list[str]:
+        """What its agents are called, in order: `NAME-1`, `NAME-2` where a name is there several times."""
+        names = [member.name for member in self.members]
+        taken = {name for name in names if names.count(name) == 1}
+        shown = []
+        for name in names:
+            if names.count(name) > 1:
+                numbered = (f"{name}-{number}" for number in itertools.count(1))
+                name = next(candidate for candidate in numbered if candidate not in taken)
+                taken.add(name)
+            shown.append(name)
+        return shown
+
+    def admits(self, index: int, tool: str) -> bool:
+        """Whether its agent at `index` gets the tool of this name (`server.tool`)."""
+        choice = self.members[index].tools or self.tools
+        return choice is None or choice.admits(tool)
 
 
 class Spec(base.Model):

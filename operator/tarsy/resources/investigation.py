@@ -121,6 +121,7 @@ class StageStatus(base.Model):
 
     name: base.Name
     phase: StagePhase
+    agents: Annotated[str | None, Field(max_length=16, description="Agents that completed, of all.")] = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
     duration: Duration | None = None
@@ -142,7 +143,7 @@ class ChainReference(base.Model):
 class Status(base.Model):
     """The compact result; everything else is in the transcript."""
 
-    sequence: Annotated[base.Count, Field(description="Rises with every change of the transcript.")]
+    sequence: Annotated[base.Count, Field(description="Rises with every change that it shows.")]
     observed_generation: int = -1
     phase: Phase
     conditions: base.Conditions

@@ -1,8 +1,9 @@
 """The one engine of a process: connections, transactions, migrations and the one error that means "not now".
 
-One asyncio engine serves the main loop; the lease thread has a connection of its own (`work.Heartbeat`), and so has who
-listens (`notify.Listener`). All are opened by `connect`: the URL is asyncpg's to read. SQLAlchemy reads one by rules of
-its own (`?sslmode=` is an error to it, `?ssl=` to asyncpg), and the two would then differ in what they connect to.
+One asyncio engine serves the main loop; the lease thread has a connection of its own (`heartbeat.Heartbeat`), and so
+has who listens (`notify.Listener`). All are opened by `connect`: the URL is asyncpg's to read. SQLAlchemy reads one by
+rules of its own (`?sslmode=` is an error to it, `?ssl=` to asyncpg), and the two would then differ in what they connect
+to.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import sqlalchemy
 from sqlalchemy import exc
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
+from tarsy import errors
+
 CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """A database that is silent for so long is taken for one that is away."""
@@ -35,7 +38,7 @@ _NOT_NOW = ("08", "25006", "40", "53", "57P")
 # Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
 
 
-class StoreDownError(Exception):
+class StoreDownError(errors.TemporaryError):
     """The database cannot be reached, or does not let us in, or cannot serve, just now; it may work later."""
 
 
@@ -151,7 +154,10 @@ def _upgrade(connection: sqlalchemy.Connection) -> None:
     try:
         alembic.command.upgrade(config, "head")
     except alembic.util.CommandError as error:  # it is at a revision that is not among ours
-        raise SchemaError(f"the database's schema is of another version of tarsy: {error}") from error
+        raise SchemaError(
+            f"the database's schema is of another version of tarsy: {error}. A newer one needs that version of tarsy; "
+            "of one from before the log nothing can be kept: give this version a database of its own"
+        ) from error
 
 
 def _revision(connection: sqlalchemy.Connection) -> str | None:

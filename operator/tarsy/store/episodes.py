@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import text
-from sqlalchemy.dialects import postgresql
 
 from tarsy.resources import naming
 from tarsy.store import database as databases
-from tarsy.store import notify, tables, work
+from tarsy.store import notify, work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ _REPEATED = text("""
     UNION ALL
     SELECT id, 1, admitted_at FROM investigations JOIN work ON investigation = id
     WHERE namespace = :namespace AND fingerprint = :fingerprint
-      AND (state <> 'ended' OR ended_at > clock_timestamp() - CAST(:cooldown AS interval))
+      AND (ended_at IS NULL OR ended_at > clock_timestamp() - CAST(:cooldown AS interval))
       AND cancel IS DISTINCT FROM 'deleted'
   ) AS known ORDER BY rank, at DESC LIMIT 1
 """)
@@ -47,7 +46,7 @@ _COUNT = text("""
     FROM held WHERE id = held.investigation
     RETURNING id, name
   ), shown AS (
-    UPDATE work SET seq = seq + 1 FROM counted WHERE investigation = id
+    UPDATE work SET revision = revision + 1, stale = true FROM counted WHERE investigation = id
   )
   SELECT id, name FROM counted
 """)
@@ -100,9 +99,9 @@ async def resolved(
                   ), resolved AS (
                     UPDATE investigations SET alert_status = 'resolved'
                     FROM held WHERE id = held.investigation
-                    RETURNING id, name, chain ->> 'onResolved' AS then_do
+                    RETURNING id, name, on_resolved
                   ), shown AS (
-                    UPDATE work SET seq = seq + 1 FROM resolved WHERE investigation = id
+                    UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id
                   )
                   SELECT * FROM resolved
                 """),
@@ -112,15 +111,6 @@ async def resolved(
     if row is None:
         return None
     await notify.send(database, notify.STATUS, str(row.id))
-    if row.then_do == "Cancel":
+    if row.on_resolved == "Cancel":
         await work.cancel(database, row.id, why="resolved")
     return Known(investigation=row.id, name=row.name)
-
-
-async def keep_large(database: databases.Database, *, namespace: str, object_name: str, name: str, data: str) -> None:
-    """Keep alert data for the one object of that name that will refer to it by `name`; again is no harm."""
-    insert = postgresql.insert(tables.large_alerts).values(
-        namespace=namespace, object_name=object_name, name=name, data=data
-    )
-    async with database.begin() as connection:
-        await connection.execute(insert.on_conflict_do_nothing())

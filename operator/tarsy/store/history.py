@@ -1,21 +1,27 @@
-"""What people and the status are told of an investigation: reads of the store, shaped for them.
+"""Reads of the store: an investigation in numbers, as lists and the status need it, and its log.
 
-`summary` is what the status needs, with the numbers summed by the database; `read` is everything.
+The numbers come from narrow rows that each commit keeps up to date; the log is decoded only where its content is asked
+for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Table, func, select, text
+from sqlalchemy import text
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
-from tarsy.store import tables
+from tarsy.transcript import entries
+
+PAGE_BYTES = 16 * 1024 * 1024
+"""Stored bytes of the log that are read at once for one page, beyond its first entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +31,13 @@ class Stage:
     name: str
     outcome: str | None
     message: str
-    started_at: datetime
+    lacks: list[str]
+    """What its agents had to do without, a sentence each."""
+    started_at: datetime | None
+    """None: it was skipped."""
     ended_at: datetime | None
+    completed: int
+    """Executions that completed."""
     iterations: int
     tool_calls: int
     tokens: int
@@ -34,12 +45,14 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One investigation in numbers, as of `seq`."""
+    """One investigation in numbers, as of `revision`: what it is, and how far its run 0 is."""
 
     id: UUID
-    seq: int
-    projected_seq: int
+    revision: int
+    stale: bool
+    """The status in the cluster does not show this revision yet."""
     state: str
+    """Of the run that is queued or running: queued, running, ended."""
     attempts: int
     namespace: str
     name: str
@@ -51,7 +64,10 @@ class Summary:
     chain_hash: str | None
     stage_names: tuple[str, ...]
     """The chain's stages, those that have not started too."""
+    stage_agents: tuple[int, ...]
+    """How many agents each of them has."""
     stages: tuple[Stage, ...]
+    """Those that have started, or were skipped, in the chain's order."""
     admitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -64,10 +80,20 @@ class Summary:
     thinking_tokens: int
     total_tokens: int
     llm_calls: int
+    tool_calls: int
     cancel: str | None
     suspend: bool
+    unreadable: str | None
+    """What the program that last claimed it could not read: it stands still until one that can comes."""
     duplicates: int
     alert_status: Literal["firing", "resolved"] | None
+
+    @property
+    def waits_for(self) -> str:
+        """What a program needs that is to go on with it, where it stands still because of its log; else ""."""
+        if self.phase != "Suspended" or not self.unreadable:
+            return ""
+        return f"waits for a version of TARSy that can read its log: {self.unreadable}"
 
     @property
     def phase(self) -> investigations.Phase:
@@ -78,124 +104,43 @@ class Summary:
             case _, "running":
                 return "Cancelling" if self.cancel else "Running"
             case _:
-                return "Suspended" if self.suspend else "Queued"
+                return "Suspended" if self.suspend or self.unreadable else "Queued"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Execution:
-    """One agent's work in one stage: what it ran with, fixed at its start, and how it ended."""
-
-    stage: str
-    id: str
-    agent: dict[str, Any]
-    """Its settings, resolved."""
-    tools: list[dict[str, Any]]
-    """The tools that it was shown."""
-    started_at: datetime
-    ended_at: datetime | None
-    outcome: str | None
-    error: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Message:
-    """One message of an execution's conversation, as the model saw it."""
-
-    stage: str
-    execution: str
-    position: int
-    """In the conversation, from 0."""
-    role: Literal["system", "user", "assistant", "tool"]
-    text: str
-    thinking: str
-    """What the model let us see of its thoughts; it was never sent back as text."""
-    tool_calls: list[dict[str, Any]]
-    """The calls that it asks for: id, name (`server.tool`), arguments (JSON as text)."""
-    tool_call_id: str
-    """With role tool: the call that this is the result of."""
-    tool_name: str
-    failed: bool
-    """With role tool: the tool answered with an error, or not at all."""
-    in_doubt: bool
-    """With role tool: the call may have happened, and was not repeated."""
-    created_at: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelCall:
-    """One model call: what it was asked with, what it cost, and why it brought nothing, if so."""
-
-    stage: str
-    execution: str
-    position: int
-    """Which of the execution's model calls, from 0."""
-    provider: str
-    model: str
-    asked_with: int
-    """It was sent the first so many messages of the execution."""
-    seconds: float
-    input_tokens: int
-    output_tokens: int
-    thinking_tokens: int
-    total_tokens: int
-    attempts: list[dict[str, Any]]
-    """Requests that failed before, each with its error and the tokens it had counted, which are not in the above."""
-    failure: str | None
-    failure_text: str | None
-    created_at: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolCall:
-    """One tool call that was made; its result is the message with its `tool_call_id`."""
-
-    stage: str
-    execution: str
-    call_id: str
-    tool_name: str
-    arguments: str
-    seconds: float
-    created_at: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class Investigation:
-    """Everything that is known of one investigation; each list in the order of its commits."""
-
-    phase: investigations.Phase
-    summary: Summary
-    alert_data: str
-    """As the agents read it, masked."""
-    severity: str | None
-    runbook_url: str | None
-    chain: dict[str, Any] | None
-    """The chain's spec as it was when the investigation was admitted; None where there was none."""
-    executions: list[Execution]
-    messages: list[Message]
-    llm_interactions: list[ModelCall]
-    tool_interactions: list[ToolCall]
-
-
-_FACTS = text("""
-  SELECT work.seq, work.projected_seq, work.state, work.attempts, work.cancel, work.suspend, investigations.*,
-    (SELECT count(*) FROM llm_interactions WHERE investigation = :id) AS llm_calls,
-    (SELECT coalesce(sum(input_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS input_tokens,
-    (SELECT coalesce(sum(output_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS output_tokens,
-    (SELECT coalesce(sum(thinking_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS thinking_tokens,
-    (SELECT coalesce(sum(total_tokens), 0) FROM llm_interactions WHERE investigation = :id) AS total_tokens
-  FROM work JOIN investigations ON id = investigation
-  WHERE investigation = :id
+_SUMMARY = text("""
+  SELECT work.revision, work.stale, work.state, work.attempts, work.cancel, work.suspend, work.unreadable,
+    known.id, known.namespace, known.name, known.generation, known.alert_type, known.chain_name,
+    known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
+    known.admitted_at, known.duplicates, known.alert_status,
+    runs.started_at, runs.ended_at, runs.ending, coalesce(runs.reason, '') AS reason,
+    coalesce(runs.message, '') AS message, coalesce(runs.final_analysis, '') AS final_analysis,
+    used.*
+  FROM work
+  JOIN investigations AS known ON known.id = work.investigation
+  JOIN runs ON runs.investigation = work.investigation AND runs.number = 0
+  CROSS JOIN LATERAL (
+    SELECT CAST(coalesce(sum(input_tokens), 0) AS bigint) AS input_tokens,
+      CAST(coalesce(sum(output_tokens), 0) AS bigint) AS output_tokens,
+      CAST(coalesce(sum(thinking_tokens), 0) AS bigint) AS thinking_tokens,
+      CAST(coalesce(sum(total_tokens), 0) AS bigint) AS total_tokens,
+      CAST(coalesce(sum(iterations), 0) AS bigint) AS llm_calls,
+      CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls
+    FROM executions WHERE executions.investigation = work.investigation AND run = 0
+  ) AS used
+  WHERE work.investigation = :id
 """)
 
 _STAGES = text("""
-  SELECT name, outcome, coalesce(message, '') AS message, started_at, ended_at,
-    (SELECT count(*) FROM llm_interactions AS call
-     WHERE call.investigation = stages.investigation AND call.stage = stages.name) AS iterations,
-    (SELECT count(*) FROM tool_interactions AS call
-     WHERE call.investigation = stages.investigation AND call.stage = stages.name) AS tool_calls,
-    (SELECT CAST(coalesce(sum(total_tokens), 0) AS bigint) FROM llm_interactions AS call
-     WHERE call.investigation = stages.investigation AND call.stage = stages.name) AS tokens
-  FROM stages WHERE investigation = :id ORDER BY position
+  SELECT stages.name, stages.outcome, stages.message, stages.lacks, stages.started_at, stages.ended_at,
+    count(executions.id) FILTER (WHERE executions.outcome = 'Completed') AS completed,
+    CAST(coalesce(sum(iterations), 0) AS bigint) AS iterations,
+    CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls,
+    CAST(coalesce(sum(total_tokens), 0) AS bigint) AS tokens
+  FROM stages
+  LEFT JOIN executions ON executions.investigation = stages.investigation AND executions.run = stages.run
+    AND executions.stage = stages.name
+  WHERE stages.investigation = :id AND stages.run = 0
+  GROUP BY stages.investigation, stages.run, stages.name
 """)
 
 
@@ -206,88 +151,162 @@ async def summary(database: databases.Database, investigation: UUID) -> Summary 
 
 
 async def _summary(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> Summary | None:
-    facts = (await connection.execute(_FACTS, {"id": investigation})).one_or_none()
+    facts = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
     if facts is None:
         return None
-    stages = [Stage(**row) for row in (await connection.execute(_STAGES, {"id": investigation})).mappings()]
-    chain: dict[str, Any] = facts.chain or {"stages": []}
+    known = {row["name"]: Stage(**row) for row in (await connection.execute(_STAGES, {"id": investigation})).mappings()}
+    names = tuple(facts["stage_names"])
     return Summary(
-        id=facts.id,
-        seq=facts.seq,
-        projected_seq=facts.projected_seq,
-        state=facts.state,
-        attempts=facts.attempts,
-        namespace=facts.namespace,
-        name=facts.name,
-        generation=facts.generation,
-        alert_type=facts.alert_type,
-        chain_name=facts.chain_name,
-        chain_namespace=facts.chain_namespace,
-        chain_generation=facts.chain_generation,
-        chain_hash=facts.chain_hash,
-        stage_names=tuple(stage["name"] for stage in chain["stages"]),
-        stages=tuple(stages),
-        admitted_at=facts.admitted_at,
-        started_at=facts.started_at,
-        ended_at=facts.ended_at,
-        ending=facts.ending,
-        reason=facts.reason or "",
-        message=facts.message or "",
-        final_analysis=facts.final_analysis or "",
-        input_tokens=int(facts.input_tokens),
-        output_tokens=int(facts.output_tokens),
-        thinking_tokens=int(facts.thinking_tokens),
-        total_tokens=int(facts.total_tokens),
-        llm_calls=facts.llm_calls,
-        cancel=facts.cancel,
-        suspend=facts.suspend,
-        duplicates=facts.duplicates,
-        alert_status=facts.alert_status,
+        **{key: value for key, value in facts.items() if key not in ("stage_names", "stage_agents")},
+        stage_names=names,
+        stage_agents=tuple(facts["stage_agents"]),
+        stages=tuple(known[name] for name in names if name in known),
     )
 
 
-_Row = TypeVar("_Row", Execution, Message, ModelCall, ToolCall)
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """Everything that is known of one investigation."""
+
+    summary: Summary
+    alert_data: str
+    """As the agents read it, masked."""
+    severity: str | None
+    runbook_url: str | None
+    chain: dict[str, Any] | None
+    """The chain's spec as it was when the investigation was admitted; None where there is none that can be read."""
+    log: Sequence[entries.Logged]
 
 
-async def read(database: databases.Database, investigation: UUID) -> Investigation | None:
+async def transcript(database: databases.Database, investigation: UUID) -> Transcript | None:
     """Everything that is known of the investigation; None where there is none of that id."""
     async with database.snapshot() as connection:
         found = await _summary(connection, investigation)
         if found is None:
             return None
-
-        async def rows(shape: type[_Row], table: Table, *order: ColumnElement[Any]) -> list[_Row]:
-            columns = [table.c[field.name] for field in fields(shape)]
-            of = select(*columns).where(table.c.investigation == investigation).order_by(*order)
-            return [shape(**row) for row in (await connection.execute(of)).mappings()]
-
-        facts = tables.investigations.c
         alert = (
             await connection.execute(
-                select(facts.alert_data, facts.severity, facts.runbook_url, facts.chain).where(
-                    facts.id == investigation
-                )
+                text("""
+                  SELECT alert_data, severity, runbook_url, CAST(chain AS text) AS chain
+                  FROM investigations WHERE id = :id
+                """),
+                {"id": investigation},
             )
         ).one()
-        said, asked, called = tables.messages.c, tables.llm_interactions.c, tables.tool_interactions.c
-        return Investigation(
-            phase=found.phase,
+        return Transcript(
             summary=found,
             alert_data=alert.alert_data,
             severity=alert.severity,
             runbook_url=alert.runbook_url,
-            chain=alert.chain,
-            executions=await rows(Execution, tables.executions, tables.executions.c.started_at),
-            messages=await rows(Message, tables.messages, said.created_at, said.execution, said.position),
-            llm_interactions=await rows(
-                ModelCall, tables.llm_interactions, asked.created_at, asked.execution, asked.position
-            ),
-            tool_interactions=await rows(
-                ToolCall,
-                tables.tool_interactions,
-                called.created_at,
-                called.execution,
-                func.length(called.call_id),  # 0.10 comes after 0.2
-                called.call_id,
-            ),
+            chain=_object(alert.chain),
+            log=await rows(connection, investigation),
+        )
+
+
+def _object(stored: str | None) -> dict[str, Any] | None:
+    """The JSON object that is stored; None where there is none, or something else."""
+    try:
+        found = json.loads(stored or "null")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+_COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
+_LOG = text(f"""
+  SELECT {_COLUMNS},
+    (SELECT final_analysis FROM runs
+     WHERE entries.kind = 'RunEnded' AND runs.investigation = entries.investigation AND number = entries.run)
+  FROM entries WHERE investigation = :id ORDER BY seq
+""")  # noqa: S608 - our own text
+
+
+async def rows(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> list[entries.Logged]:
+    """The whole log, decoded, in order."""
+    return [_logged(row) for row in await connection.execute(_LOG, {"id": investigation})]
+
+
+def _logged(row: Any) -> entries.Logged:
+    seq, at, claim, kind, version, run, stage, execution, body, opaque, final_analysis = row
+    stored = entries.Stored(kind=kind, version=version, body=body, opaque=opaque, final_analysis=final_analysis or "")
+    return entries.Logged(
+        seq=seq,
+        at=at,
+        claim=claim,
+        run=run,
+        stage=stage,
+        execution=execution,
+        entry=entries.decode(stored, run=run, stage=stage, execution=execution),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPage:
+    """Some entries that follow each other, and what their events cannot be told without."""
+
+    log: Sequence[entries.Logged]
+    """In order. Beside the page's own entries there are earlier and later ones of the same executions: the answer whose
+    calls an entry is about, and those that are about the calls of the page's last answers."""
+    last: int
+    """The number of the page's last entry; where it is empty, `after`."""
+    claims: Mapping[int, int]
+    """Which claim wrote the entry before the page, by its number, if there is one."""
+    more: bool
+    """Whether entries follow."""
+
+
+_PAGE = text(f"""
+  SELECT {_COLUMNS}, NULL
+  FROM (
+    SELECT *, row_number() OVER in_order AS place,
+      sum(pg_column_size(body) + coalesce(pg_column_size(opaque), 0)) OVER in_order AS bytes
+    FROM (SELECT * FROM entries WHERE investigation = :id AND seq > :after ORDER BY seq LIMIT :rows) AS following
+    WINDOW in_order AS (ORDER BY seq)
+  ) AS sized
+  WHERE place = 1 OR bytes <= :bytes
+  ORDER BY seq
+""")  # noqa: S608 - our own text
+
+_AROUND = text(f"""
+  WITH concerned AS (
+    SELECT name,
+      (SELECT max(seq) FROM entries
+       WHERE investigation = :id AND execution = name AND kind = 'Answered' AND seq <= :after) AS back_to,
+      (SELECT min(seq) FROM entries
+       WHERE investigation = :id AND execution = name AND kind IN ('Answered', 'Unanswered') AND seq > :last) AS up_to
+    FROM unnest(CAST(:executions AS text[])) AS name
+  )
+  SELECT {_COLUMNS}, NULL
+  FROM entries JOIN concerned ON execution = name
+  WHERE investigation = :id AND (seq BETWEEN back_to AND :after OR (seq > :last AND (up_to IS NULL OR seq < up_to)))
+  ORDER BY seq
+""")  # noqa: S608 - our own text
+
+_CLAIM_BEFORE = text("""
+  SELECT seq, claim FROM entries WHERE investigation = :id AND seq = :after
+""")
+
+
+async def log_page(database: databases.Database, investigation: UUID, *, after: int, limit: int) -> LogPage | None:
+    """Up to `limit` entries behind number `after`, fewer where they are large; None where there is no such log.
+
+    What is decoded is bounded by the page, not by the log.
+    """
+    known = {"id": investigation, "after": after}
+    async with database.snapshot() as connection:
+        last_entry = await connection.scalar(text("SELECT log_seq FROM work WHERE investigation = :id"), known)
+        if last_entry is None:
+            return None
+        page = [_logged(row) for row in await connection.execute(_PAGE, {**known, "rows": limit, "bytes": PAGE_BYTES})]
+        last = page[-1].seq if page else after
+        concerned = sorted({row.execution for row in page if row.execution})
+        around = (
+            await connection.execute(_AROUND, {**known, "last": last, "executions": concerned}) if concerned else ()
+        )
+        whole = [*page, *map(_logged, around)]
+        return LogPage(
+            log=sorted(whole, key=lambda row: row.seq),
+            last=last,
+            claims={row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, known)},
+            more=last < last_entry,
         )

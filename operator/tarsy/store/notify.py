@@ -62,7 +62,7 @@ class Listener:
             closed = asyncio.Event()
             connection.add_termination_listener(lambda _: closed.set())
             for channel, callback in self._callbacks.items():
-                await connection.add_listener(channel, lambda *told, callback=callback: callback(told[3]))
+                await connection.add_listener(channel, lambda *given, callback=callback: callback(given[3]))
                 callback("")
             await closed.wait()
         finally:

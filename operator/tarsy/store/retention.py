@@ -31,9 +31,9 @@ async def expired(database: databases.Database, *, namespace: str, limit: int) -
         rows = await connection.execute(
             text("""
               SELECT id, name, generation FROM investigations JOIN work ON investigation = id
-              WHERE namespace = :namespace AND ended_at IS NOT NULL AND gone_at IS NULL AND projected_seq >= seq
-                AND ended_at < clock_timestamp() - make_interval(secs => coalesce(
-                  ttl_seconds, CAST(chain ->> 'ttlSecondsAfterFinished' AS bigint), :default))
+              WHERE namespace = :namespace AND ended_at IS NOT NULL AND gone_at IS NULL AND NOT stale
+                AND ended_at
+                  < clock_timestamp() - make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, :default))
               ORDER BY ended_at LIMIT :limit
             """),
             {"namespace": namespace, "default": DEFAULT_TTL_SECONDS, "limit": limit},

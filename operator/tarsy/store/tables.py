@@ -1,25 +1,27 @@
-"""The tables as SQLAlchemy sees them; the migrations make them, and a test compares the two.
+"""The tables as SQLAlchemy sees them; the migration makes them, and a test compares the two.
 
-Rows below a stage carry investigation, stage and execution. JSON that nobody queries is `json`, not `jsonb`: it keeps
-what a provider gave us byte for byte, an escaped NUL included, which `jsonb` refuses.
+`entries` is the log, and everything: what the other tables say of a run that has started is said there too. They are
+narrow rows of what lists, queue and status read, changed in the same statement that appends to the log. `entries`,
+`stages` and `executions` have no foreign keys: those would lock and dirty the parent's row at each commit.
+
+JSON is `json`, not `jsonb`: it keeps what a provider gave us byte for byte, an escaped NUL included, which `jsonb`
+refuses.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import uuid
 
 import sqlalchemy
 from sqlalchemy import (
+    ARRAY,
     JSON,
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
     DateTime,
-    Double,
     ForeignKey,
-    ForeignKeyConstraint,
     Index,
     Integer,
     Interval,
@@ -32,6 +34,8 @@ from sqlalchemy import (
 metadata = sqlalchemy.MetaData()
 
 _NOW = func.now()
+_ROOM = {"fillfactor": 70}
+"""Rows that each commit changes: with room in their page, a new version needs no entry in any index."""
 
 
 def _moment(name: str, *, default: bool = False) -> Column[dt.datetime]:
@@ -39,25 +43,12 @@ def _moment(name: str, *, default: bool = False) -> Column[dt.datetime]:
     return Column(name, moment, nullable=False, server_default=_NOW) if default else Column(name, moment)
 
 
-def _text(name: str, *, nullable: bool = False, primary_key: bool = False) -> Column[str]:
-    return Column(name, Text, nullable=nullable, primary_key=primary_key)
+def _text(name: str, *, nullable: bool = False, primary_key: bool = False, default: str | None = None) -> Column[str]:
+    return Column(name, Text, nullable=nullable, primary_key=primary_key, server_default=default)
 
 
-def _investigation() -> Column[uuid.UUID]:
-    return Column(
-        "investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), primary_key=True, nullable=False
-    )
-
-
-def _of_execution() -> list[Column[uuid.UUID] | Column[str] | ForeignKeyConstraint]:
-    return [
-        Column("investigation", Uuid, primary_key=True),
-        _text("stage"),
-        _text("execution", primary_key=True),
-        ForeignKeyConstraint(
-            ["investigation", "execution"], ["executions.investigation", "executions.id"], ondelete="CASCADE"
-        ),
-    ]
+def _count(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default="0")
 
 
 investigations = Table(
@@ -69,58 +60,29 @@ investigations = Table(
     Column("generation", BigInteger, nullable=False),
     _text("alert_type"),
     _text("alert_data"),
+    _text("severity", nullable=True),
+    _text("runbook_url", nullable=True),
+    _text("fingerprint", nullable=True),
+    _text("alert_status", nullable=True),
+    _count("duplicates"),
     _text("chain_name", nullable=True),
     _text("chain_namespace", nullable=True),
     Column("chain_generation", BigInteger),
-    Column("chain", JSON),
-    _moment("admitted_at", default=True),
-    _moment("started_at"),
-    _moment("ended_at"),
-    _text("ending", nullable=True),
-    _text("reason", nullable=True),
-    _text("message", nullable=True),
-    _text("final_analysis", nullable=True),
-    _text("fingerprint", nullable=True),
-    _text("severity", nullable=True),
-    _text("runbook_url", nullable=True),
     _text("chain_hash", nullable=True),
-    _text("alert_status", nullable=True),
-    Column("duplicates", BigInteger, nullable=False, server_default="0"),
+    Column("chain_version", Integer),
+    Column("chain", JSON),
+    Column("stage_names", ARRAY(Text), nullable=False, server_default="{}"),
+    Column("stage_agents", ARRAY(Integer), nullable=False, server_default="{}"),
+    _text("on_resolved", nullable=True),
+    Column("chain_ttl_seconds", BigInteger),
     Column("ttl_seconds", BigInteger),
+    _moment("admitted_at", default=True),
+    _moment("ended_at"),
     _moment("gone_at"),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
 )
-"""The facts: what came in, which chain it runs, how it ended, and since when its object is known to be gone."""
-
-work = Table(
-    "work",
-    metadata,
-    _investigation(),
-    _text("state"),
-    Column("owner", Uuid),
-    Column("token", Uuid),
-    _moment("lease_until"),
-    Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("commits", BigInteger, nullable=False, server_default="0"),
-    Column("seq", BigInteger, nullable=False, server_default="1"),
-    Column("projected_seq", BigInteger, nullable=False, server_default="0"),
-    _moment("queued_at", default=True),
-    _text("cancel", nullable=True),
-    Column("fruitless", Integer, nullable=False, server_default="0"),
-    Column("priority", Integer, nullable=False, server_default="0"),
-    Column("suspend", Boolean, nullable=False, server_default=sqlalchemy.false()),
-    _moment("suspended_at"),
-    Column("suspended_for", Interval, nullable=False, server_default="0"),
-    CheckConstraint("cancel IN ('user', 'deleted', 'resolved')", name="work_cancel_check"),
-    CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
-)
-"""The queue and the fence: one narrow row an investigation. `seq` rises with every change that a status shows.
-
-`suspend` is what is wanted; `suspended_at` is since when it stands still, and `suspended_for` how long it did before.
-"""
-Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
-Index("work_unprojected", work.c.investigation, postgresql_where=work.c.projected_seq < work.c.seq)
-
+"""What came in, and which chain it runs, fixed at its admission but for generation, ttl_seconds, alert_status and
+duplicates. `ended_at` is its run 0's; `gone_at` is since when its object is known to be gone."""
 Index(
     "investigations_fingerprint",
     investigations.c.namespace,
@@ -128,11 +90,123 @@ Index(
     investigations.c.admitted_at,
     postgresql_where=investigations.c.fingerprint.is_not(None),
 )
+Index("investigations_open", investigations.c.namespace, postgresql_where=investigations.c.ended_at.is_(None))
 Index(
     "investigations_present",
     investigations.c.ended_at,
     postgresql_where=investigations.c.ended_at.is_not(None) & investigations.c.gone_at.is_(None),
 )
+
+work = Table(
+    "work",
+    metadata,
+    Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), primary_key=True),
+    Column("run", Integer, nullable=False, server_default="0"),
+    _text("state"),
+    Column("owner", Uuid),
+    Column("token", Uuid),
+    _moment("lease_until"),
+    Column("claims", Integer, nullable=False, server_default="0"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("attempts_without_progress", Integer, nullable=False, server_default="0"),
+    _count("log_seq"),
+    Column("revision", BigInteger, nullable=False, server_default="1"),
+    Column("stale", Boolean, nullable=False, server_default=sqlalchemy.true()),
+    _moment("queued_at", default=True),
+    _text("cancel", nullable=True),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("suspend", Boolean, nullable=False, server_default=sqlalchemy.false()),
+    Column("unreadable_by", ARRAY(Text), nullable=False, server_default="{}"),
+    _text("unreadable", nullable=True),
+    CheckConstraint("cancel IN ('user', 'deleted', 'resolved')", name="work_cancel_check"),
+    CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
+    postgresql_with=_ROOM,
+)
+"""The queue and the fence: one narrow row an investigation, for its latest run.
+
+`log_seq` is the number of the log's last entry: the next commit's precondition. `revision` rises with every change that
+a status shows, `stale` says that the one in the cluster does not show it yet. `claims` counts claims, `attempts` those
+that were not given back. `unreadable` is what a program could not read of the log, `unreadable_by` which programs.
+"""
+Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
+Index("work_stale", work.c.queued_at, postgresql_where=work.c.stale)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    _text("kind"),
+    _moment("started_at"),
+    _moment("suspended_at"),
+    Column("suspended_for", Interval, nullable=False, server_default="0"),
+    _moment("ended_at"),
+    _text("ending", nullable=True),
+    _text("reason", nullable=True),
+    _text("message", nullable=True),
+    _text("final_analysis", nullable=True),
+    CheckConstraint("kind IN ('investigation')", name="runs_kind_check"),
+)
+"""The runs of an investigation; run 0 is the investigation itself. `started_at` is the first claim; `suspended_at` is
+since when it stands still, and `suspended_for` how long it did before. The final analysis is stored here alone."""
+
+stages = Table(
+    "stages",
+    metadata,
+    Column("investigation", Uuid, primary_key=True),
+    Column("run", Integer, primary_key=True),
+    _text("name", primary_key=True),
+    _moment("started_at"),
+    _moment("ended_at"),
+    _text("outcome", nullable=True),
+    _text("message", default=""),
+    Column("lacks", JSON, nullable=False, server_default="[]"),
+)
+"""The stages that have started, or were skipped; `lacks` is a list of sentences."""
+
+executions = Table(
+    "executions",
+    metadata,
+    Column("investigation", Uuid, primary_key=True),
+    _text("id", primary_key=True),
+    Column("run", Integer, nullable=False),
+    _text("stage"),
+    _text("kind"),
+    Column("index", Integer, nullable=False),
+    _text("parent"),
+    _text("name"),
+    _text("provider"),
+    _moment("started_at", default=True),
+    _moment("ended_at"),
+    _text("outcome", nullable=True),
+    _text("error", default=""),
+    _count("iterations"),
+    _count("tool_calls"),
+    _count("input_tokens"),
+    _count("output_tokens"),
+    _count("thinking_tokens"),
+    _count("total_tokens"),
+    postgresql_with=_ROOM,
+)
+"""Each agent's work in numbers. What it runs with, and what it found, is in the log."""
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("investigation", Uuid, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    _moment("at", default=True),
+    Column("claim", Integer, nullable=False),
+    _text("kind"),
+    Column("version", Integer, nullable=False),
+    Column("run", Integer, nullable=False),
+    _text("stage"),
+    _text("execution"),
+    Column("body", JSON, nullable=False),
+    Column("opaque", JSON(none_as_null=True)),
+)
+"""The log, append-only (`transcript.entries`). `body` is JSON of storable text; `opaque` may hold escapes that Postgres
+refuses to take apart, so no view looks into it."""
 
 identities = Table(
     "identities",
@@ -156,10 +230,10 @@ large_alerts = Table(
 )
 """Alert data that is too large for its object, until that object is admitted."""
 
-duties = Table(
-    "duties",
+leaders = Table(
+    "leaders",
     metadata,
-    _text("name", primary_key=True),
+    _text("role", primary_key=True),
     Column("owner", Uuid, nullable=False),
     Column("until", DateTime(timezone=True), nullable=False),
 )
@@ -167,85 +241,3 @@ duties = Table(
 
 clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
 """The clusters (uid of kube-system) that this database belongs to: one, unless somebody made a mistake."""
-
-stages = Table(
-    "stages",
-    metadata,
-    _investigation(),
-    _text("name", primary_key=True),
-    Column("position", Integer, nullable=False),
-    _moment("started_at", default=True),
-    _moment("ended_at"),
-    _text("outcome", nullable=True),
-    _text("message", nullable=True),
-)
-
-executions = Table(
-    "executions",
-    metadata,
-    Column("investigation", Uuid, primary_key=True),
-    _text("stage"),
-    _text("id", primary_key=True),
-    Column("agent", JSON, nullable=False),
-    Column("tools", JSON, nullable=False),
-    Column("opening", Integer, nullable=False),
-    _moment("started_at", default=True),
-    _moment("ended_at"),
-    _text("outcome", nullable=True),
-    _text("error", nullable=True),
-    ForeignKeyConstraint(["investigation", "stage"], ["stages.investigation", "stages.name"], ondelete="CASCADE"),
-)
-"""What each agent runs with, fixed at its start; `opening` counts the messages that it began with. No output: its
-analysis is its last message."""
-
-messages = Table(
-    "messages",
-    metadata,
-    *_of_execution(),
-    Column("position", Integer, primary_key=True),
-    _text("role"),
-    _text("text"),
-    _text("thinking"),
-    Column("tool_calls", JSON, nullable=False),
-    _text("tool_call_id"),
-    _text("tool_name"),
-    Column("failed", Boolean, nullable=False),
-    Column("in_doubt", Boolean, nullable=False),
-    Column("provider_state", JSON(none_as_null=True)),
-    _moment("created_at", default=True),
-    CheckConstraint("role IN ('system', 'user', 'assistant', 'tool')", name="messages_role_check"),
-)
-"""The conversations, exactly as the models saw them."""
-
-llm_interactions = Table(
-    "llm_interactions",
-    metadata,
-    *_of_execution(),
-    Column("position", Integer, primary_key=True),
-    _text("provider"),
-    _text("model"),
-    Column("asked_with", Integer, nullable=False),
-    Column("seconds", Double, nullable=False),
-    Column("input_tokens", BigInteger, nullable=False),
-    Column("output_tokens", BigInteger, nullable=False),
-    Column("thinking_tokens", BigInteger, nullable=False),
-    Column("total_tokens", BigInteger, nullable=False),
-    Column("attempts", JSON, nullable=False),
-    _text("failure", nullable=True),
-    _text("failure_text", nullable=True),
-    _moment("created_at", default=True),
-    CheckConstraint("failure IN ('timeout', 'rejected', 'fatal')", name="llm_interactions_failure_check"),
-)
-"""The model calls. `asked_with` is how many messages of the execution were sent: the range, not a copy."""
-
-tool_interactions = Table(
-    "tool_interactions",
-    metadata,
-    *_of_execution(),
-    _text("call_id", primary_key=True),
-    _text("tool_name"),
-    _text("arguments"),
-    Column("seconds", Double, nullable=False),
-    _moment("created_at", default=True),
-)
-"""The tool calls; their results are messages."""

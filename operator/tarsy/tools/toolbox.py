@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import mcp
 from mcp import types
@@ -55,6 +55,13 @@ class PoolToolbox:
         self._servers = {server.name: server for server in servers}
         self._limits = limits
 
+    async def __aenter__(self) -> Self:
+        """Open nothing: the connections are the pool's, and shared."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close nothing."""
+
     @property
     def specs(self) -> Sequence[messages.ToolSpec]:
         """The tools, by server and in the server's order."""
@@ -67,7 +74,7 @@ class PoolToolbox:
             f"MCP server '{server.name}' {server.problem}" for server in self._servers.values() if server.problem
         )
 
-    async def call(self, call: messages.ToolCall, *, ensure_lease: ports.EnsureLease) -> ports.ToolOutput:
+    async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
         """Call a tool within the time that a call may take; as much time is given to its server to be there."""
         seconds = self._limits.tool_call.total_seconds()
         server_name, _, tool = call.name.partition(".")
@@ -85,7 +92,7 @@ class PoolToolbox:
                     client = await server.client()
             except TimeoutError:
                 return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
-            await ensure_lease()
+            await scope.ensure_lease()
             try:
                 async with asyncio.timeout(seconds):
                     output = await self._send(server, client, tool, arguments)
@@ -119,7 +126,7 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
     hints = tool.annotations
     return messages.ToolSpec(
         name=messages.storable(f"{server}.{tool.name}"),
-        description=tool.description or tool.title or "",
+        description=messages.storable(tool.description or tool.title or ""),
         parameters=tool.input_schema,
         # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
         idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),

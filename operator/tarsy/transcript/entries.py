@@ -1,44 +1,74 @@
-"""The facts of an investigation, in the only order in which they can happen.
+"""The facts of an investigation, in the only order in which they can happen; and how each is stored.
 
-Each is committed whole, in one transaction, and never changed. A worker that takes over folds them (`record`) and goes
-on where they end.
+Facts that become true together are committed together, and none is ever changed. A worker that takes over folds them
+(`record`) and goes on where they end; the timeline (`timeline`) is another fold of the same facts.
+
+Every shape that is stored has a version, which covers all that is nested in it. A version that was ever released keeps
+its decoder, and a change of a shape takes a new one (a test compares them with what is recorded). What this program
+cannot read is an `Unreadable`, never an exception halfway: the run is left to a program that can.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+import pydantic
+from pydantic import ConfigDict, TypeAdapter
 
 from tarsy.config import resolve
 from tarsy.transcript import messages
 
-Outcome = Literal["Completed", "Failed", "TimedOut"]
+Outcome = Literal["Completed", "Failed", "TimedOut", "Cancelled"]
 """How an execution ends, or a stage that has started."""
 
 StageOutcome = Literal[Outcome, "Skipped"]
 """How a stage ends. A skipped one never starts: the chain was stopped before it."""
 
 Ending = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
-"""How an investigation ends."""
+"""How a run ends."""
+
+ExecutionKind = Literal["agent"]
+"""What an execution does: the work of an agent of a stage."""
+
+INVESTIGATION = 0
+"""The run that is the investigation itself; it is there from its admission on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageStarted:
     """The chain came to this stage."""
 
+    run: int = INVESTIGATION
     stage: str
+    clock: float
+    """Seconds that its run had been running, without those in which it was suspended: a stage's age is counted from
+    here, whoever runs it later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionStarted:
     """An agent began to work; all that it runs with is fixed here."""
 
+    run: int = INVESTIGATION
     stage: str
     execution: str
-    """`<stage>/<number>`, unique in the investigation."""
-    agent: resolve.ResolvedAgent
-    tools: tuple[messages.ToolSpec, ...]
-    messages: tuple[messages.Message, ...]
+    """Opaque, and the same for whoever starts it (`record.execution_id`)."""
+    kind: ExecutionKind = "agent"
+    index: int
+    """Its place in the stage, from 0."""
+    parent: str = ""
+    """The execution that it works for, if any."""
+    name: str
+    """What it is called beside its siblings, such as KubernetesAgent-2."""
+    agent: resolve.ResolvedAgent | None
+    """None where it never got that far: a name that nothing answers to, or its stage's time was over."""
+    tools: tuple[messages.ToolSpec, ...] = ()
+    messages: tuple[messages.Message, ...] = field(default_factory=tuple)  # no attribute that hides the module
     """What the conversation begins with: the system prompt and the task."""
 
 
@@ -67,7 +97,9 @@ class Answered:
     """A model call brought an answer."""
 
     execution: str
-    messages: tuple[messages.Message, ...]
+    turn: int
+    """Which of the execution's model calls, from 0."""
+    messages: Annotated[tuple[messages.Message, ...], pydantic.Field(min_length=1)]
     """The answer; before it, what was added to the conversation for this call, if anything."""
     call: ModelCall
 
@@ -77,9 +109,11 @@ class Unanswered:
     """A model call brought none."""
 
     execution: str
+    turn: int
+    """Which of the execution's model calls, from 0."""
     failure: messages.Failure
     call: ModelCall
-    messages: tuple[messages.Message, ...] = ()
+    messages: tuple[messages.Message, ...] = field(default_factory=tuple)  # no attribute that hides the module
     """What was added to the conversation for this call, if anything. It was sent, so it stays, and the next call does
     not add it again."""
 
@@ -103,40 +137,185 @@ class ToolsAnswered:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionEnded:
-    """An agent is done: `text` is its analysis, or why there is none."""
+    """An agent is done. Its analysis, where it completed, is its last answer."""
 
     execution: str
     outcome: Outcome
-    text: str
+    error: str = ""
+    """Why there is no analysis."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageEnded:
-    """A stage is done; `message` says why it failed or was skipped, and what it lacked."""
+    """A stage is done."""
 
+    run: int = INVESTIGATION
     stage: str
     outcome: StageOutcome
     message: str = ""
+    """What failed, or why it was skipped."""
+    lacks: tuple[str, ...] = ()
+    """What its agents had to do without, a sentence each: servers that could not be reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class InvestigationEnded:
-    """Nothing follows."""
+class RunEnded:
+    """Nothing follows in this run."""
 
+    run: int = INVESTIGATION
     ending: Ending
     reason: str
     """CamelCase, for conditions."""
     message: str = ""
     final_analysis: str = ""
+    """Stored beside the log, in a column of its run: lists read it, and it is stored once."""
 
 
 Entry: TypeAlias = (
-    StageStarted
-    | ExecutionStarted
-    | Answered
-    | Unanswered
-    | ToolsAnswered
-    | ExecutionEnded
-    | StageEnded
-    | InvestigationEnded
+    StageStarted | ExecutionStarted | Answered | Unanswered | ToolsAnswered | ExecutionEnded | StageEnded | RunEnded
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """An entry as it is stored, but for what says where it belongs: run, stage and execution are columns."""
+
+    kind: str
+    version: int
+    body: str
+    """JSON of storable text (`messages.storable`): Postgres can take it apart."""
+    opaque: str | None = None
+    """JSON that may hold what Postgres cannot unescape: providers' state, tools' schemas."""
+    final_analysis: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """An entry that this program cannot read."""
+
+    kind: str
+    version: int
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """An entry in its place in the log."""
+
+    seq: int
+    at: datetime
+    claim: int
+    """Which claim of the investigation wrote it: another than the one before it tells of a takeover."""
+    run: int
+    stage: str
+    execution: str
+    entry: Entry | Unreadable
+
+
+_COLUMNS = ("run", "stage", "execution", "final_analysis")
+"""What is stored beside the body."""
+_KINDS: dict[str, type[Any]] = {
+    "StageStarted": StageStarted,
+    "ExecutionStarted": ExecutionStarted,
+    "Answered": Answered,
+    "Unanswered": Unanswered,
+    "ToolsAnswered": ToolsAnswered,
+    "ExecutionEnded": ExecutionEnded,
+    "StageEnded": StageEnded,
+    "RunEnded": RunEnded,
+}
+VERSIONS: dict[str, int] = dict.fromkeys(_KINDS, 1)
+"""The version that each kind is written in."""
+
+_adapters: dict[str, TypeAdapter[Any]] = {
+    kind: TypeAdapter(pydantic.with_config(ConfigDict(extra="forbid"))(shape)) for kind, shape in _KINDS.items()
+}
+
+
+def encode(entry: Entry) -> Stored:
+    """How `entry` is stored, in its kind's newest version; a ValueError says that JSON cannot hold it."""
+    kind = type(entry).__name__
+    fields = _adapters[kind].dump_python(entry)
+    final_analysis = fields.get("final_analysis", "")
+    for column in _COLUMNS:
+        fields.pop(column, None)
+    opaque = _without_opaque(fields)
+    return Stored(
+        kind=kind,
+        version=VERSIONS[kind],
+        body=json.dumps(fields, ensure_ascii=False, allow_nan=False),
+        opaque=None if opaque is None else json.dumps(opaque, allow_nan=False),
+        final_analysis=final_analysis,
+    )
+
+
+def decode(stored: Stored, *, run: int, stage: str, execution: str) -> Entry | Unreadable:
+    """The entry that was stored, whichever version that was in; an `Unreadable` says why not."""
+    decoder = DECODERS.get((stored.kind, stored.version))
+    if decoder is None:
+        newest = VERSIONS.get(stored.kind)
+        why = "its kind is unknown here" if newest is None else f"version {newest} is the newest that is known here"
+        return Unreadable(kind=stored.kind, version=stored.version, problem=why)
+    columns = {"run": run, "stage": stage, "execution": execution, "final_analysis": stored.final_analysis}
+    try:
+        body = json.loads(stored.body)
+        opaque = None if stored.opaque is None else json.loads(stored.opaque)
+        return decoder(body, opaque, columns)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        problem = f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    problem = messages.storable(f"it is not what it should be: {problem}")
+    return Unreadable(kind=stored.kind, version=stored.version, problem=problem)
+
+
+Decoder = Callable[[Any, Any, Mapping[str, Any]], Entry]
+"""From body, opaque part and columns to the entry."""
+
+
+def _newest(kind: str) -> Decoder:
+    """The decoder of the version that `kind` is written in now."""
+    shape, adapter = _KINDS[kind], _adapters[kind]
+    own = tuple(column for column in _COLUMNS if column in shape.__dataclass_fields__)
+
+    def decoder(body: Any, opaque: Any, columns: Mapping[str, Any]) -> Entry:
+        _with_opaque(body, opaque)
+        entry: Entry = adapter.validate_python({**body, **{column: columns[column] for column in own}}, strict=False)
+        return entry
+
+    return decoder
+
+
+DECODERS: dict[tuple[str, int], Decoder] = {(kind, version): _newest(kind) for kind, version in VERSIONS.items()}
+"""A decoder for each version that was ever written."""
+
+
+def _without_opaque(fields: dict[str, Any]) -> dict[str, Any] | None:
+    """Take out of `fields` what Postgres could not unescape, and return it."""
+    opaque: dict[str, Any] = {}
+    states = [message.pop("provider_state") for message in fields.get("messages", ())]
+    if any(state is not None for state in states):
+        opaque["provider_states"] = states
+    for run in fields.get("runs", ()):
+        run["result"].pop("provider_state")  # a tool's result has none
+    if fields.get("tools"):
+        opaque["parameters"] = [tool.pop("parameters") for tool in fields["tools"]]
+    return opaque or None
+
+
+def _with_opaque(body: dict[str, Any], opaque: Mapping[str, Any] | None) -> None:
+    """Undo `_without_opaque`."""
+    if opaque is None:
+        return
+    if "provider_states" in opaque:
+        for message, state in zip(body["messages"], opaque["provider_states"], strict=True):
+            message["provider_state"] = state
+    if "parameters" in opaque:
+        for tool, parameters in zip(body["tools"], opaque["parameters"], strict=True):
+            tool["parameters"] = parameters
+
+
+def build() -> str:
+    """What tells programs apart that can read different things: 16 hex digits of what this one can."""
+    return hashlib.sha256(repr(sorted(DECODERS)).encode()).hexdigest()[:16]

@@ -2,49 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Self
 
-from tarsy.transcript import entries, messages, ports, record
+from tarsy.transcript import entries, messages, ports, record, turns
 
 
 class MemoryJournal:
-    """A journal that forgets with the process; `lose_lease` fences it."""
+    """A journal that forgets with the process; `lose_lease` fences it, `suspend` makes it stand still."""
 
-    def __init__(self, subject: record.Subject, *facts: entries.Entry) -> None:
-        self.facts: list[entries.Entry] = []
-        self.record = record.Record(subject=subject)
+    def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
+        self.facts: list[entries.Entry] = list(facts)
+        self.record = record.fold(snapshot, facts)
+        self.passed = 0.0
+        """Seconds that have passed on its clock beside those that really did."""
+        self._turns = turns.Turns(self.record, prepare=lambda entry: entry, write=self._write)
         self._lost = False
-        for fact in facts:
-            self._keep(fact)
+        self._suspended = False
+        self._began = time.monotonic()
 
-    async def commit(self, entry: entries.Entry) -> None:
-        """Keep `entry`."""
-        await self.ensure_lease()
-        self._keep(entry)
+    def clock(self) -> float:
+        """Seconds since it was made, and those that were added."""
+        return time.monotonic() - self._began + self.passed
+
+    def suspended(self) -> bool:
+        """Whether it is to stand still."""
+        return self._suspended
+
+    async def commit(self, *added: entries.Entry) -> None:
+        """Keep `added`."""
+        await self._turns.commit(*added)
 
     async def settle(self) -> None:
-        """Nothing to do: a commit to memory is never under way."""
+        """Keep what was still waiting."""
+        await self._turns.settle()
 
     async def ensure_lease(self) -> None:
         """Raise once the lease is lost."""
         if self._lost:
-            raise ports.LeaseLostError(self.record.subject.id)
+            raise ports.LeaseLostError(self.record.snapshot.id)
 
     def lose_lease(self) -> None:
         """Let another worker own the investigation from now on."""
         self._lost = True
 
+    def suspend(self) -> None:
+        """Let it stand still before its next step."""
+        self._suspended = True
+
     def taken_over(self) -> MemoryJournal:
-        """The journal of another worker, who owns the investigation from now on; its stages' clocks run on."""
+        """The journal of another worker, who owns the investigation from now on; its clock runs on."""
         self.lose_lease()
-        journal = MemoryJournal(self.record.subject, *self.facts)
-        for name, stage in self.record.stages.items():
-            journal.record.stages[name].since = stage.since
+        journal = MemoryJournal(self.record.snapshot, *self.facts)
+        journal.passed = self.clock()
         return journal
 
-    def _keep(self, entry: entries.Entry) -> None:
-        self.record.apply(entry)
-        self.facts.append(entry)
+    async def _write(self, batch: Sequence[entries.Entry]) -> None:
+        await self.ensure_lease()
+        self.facts.extend(batch)
 
 
 class ScriptedModel:
@@ -70,9 +86,9 @@ class ScriptedModel:
             else:
                 self._failures.setdefault(len(self._answers), []).append(item)
 
-    async def ask(self, request: ports.Request, *, ensure_lease: ports.EnsureLease) -> ports.Answer:
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Answer, or fail, as the script says for this turn."""
-        await ensure_lease()
+        await scope.ensure_lease()
         self.requests.append(request)
         turn = sum(message.role == "assistant" for message in request.messages)
         if failures := self._failures.get(turn):
@@ -91,9 +107,16 @@ class DictToolbox:
         self.problems = ()
         self.called: list[messages.ToolCall] = []
 
-    async def call(self, call: messages.ToolCall, *, ensure_lease: ports.EnsureLease) -> ports.ToolOutput:
+    async def __aenter__(self) -> Self:
+        """Open nothing."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close nothing."""
+
+    async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
         """Answer by the tool's name; an unknown tool is an error."""
-        await ensure_lease()
+        await scope.ensure_lease()
         self.called.append(call)
         if call.name not in self.answers:
             return ports.ToolOutput(text=f"unknown tool {call.name!r}", failed=True)

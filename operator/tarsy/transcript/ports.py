@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from tarsy.config import platform
 from tarsy.transcript import entries, messages, record
@@ -45,14 +45,20 @@ class Answer:
     call: entries.ModelCall
 
 
-EnsureLease = Callable[[], Awaitable[None]]
-"""See `Journal.ensure_lease`. Whoever sends awaits it last before each sending, behind whatever he had to wait for."""
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """The execution on whose behalf something is sent."""
+
+    execution: str
+    """Its id."""
+    ensure_lease: Callable[[], Awaitable[None]]
+    """See `Journal.ensure_lease`. Whoever sends awaits it last before each sending, behind whatever he waited for."""
 
 
 class Model(Protocol):
     """One provider with its limits and retries inside."""
 
-    async def ask(self, request: Request, *, ensure_lease: EnsureLease) -> Answer:
+    async def ask(self, request: Request, scope: Scope) -> Answer:
         """Ask once; a ModelError says why there is no answer. Cancelling the task closes the socket."""
         ...
 
@@ -66,7 +72,15 @@ class ToolOutput:
 
 
 class Toolbox(Protocol):
-    """The tools of one execution."""
+    """The tools of one execution: opened once, by its own task and within its time."""
+
+    async def __aenter__(self) -> Self:
+        """Open it; what cannot be reached is a problem of its, not an error."""
+        ...
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close it."""
+        ...
 
     @property
     def specs(self) -> Sequence[messages.ToolSpec]:
@@ -78,25 +92,40 @@ class Toolbox(Protocol):
         """What is missing, one sentence each: servers that cannot be reached."""
         ...
 
-    async def call(self, call: messages.ToolCall, *, ensure_lease: EnsureLease) -> ToolOutput:
+    async def call(self, call: messages.ToolCall, scope: Scope) -> ToolOutput:
         """Call a tool. It answers, it does not raise: what goes wrong is the output's text."""
         ...
 
 
 class Journal(Protocol):
-    """Where the facts of one investigation are kept, and the fence around them."""
+    """Where the facts of one investigation are kept, and the fence around them.
+
+    Agents side by side share it: their commits take turns (`turns.Turns`).
+    """
 
     @property
     def record(self) -> record.Record:
         """What has been committed so far; every commit adds to it."""
         ...
 
-    async def commit(self, entry: entries.Entry) -> None:
-        """Keep one fact, whole; a LeaseLostError says that the investigation is another worker's."""
+    def clock(self) -> float:
+        """Seconds that the run has been running, whoever ran it; it stands still while the run is suspended."""
+        ...
+
+    def suspended(self) -> bool:
+        """Whether the run is to stand still: asked before each step, because what is paid for is finished."""
+        ...
+
+    async def commit(self, *added: entries.Entry) -> None:
+        """Keep some facts that become true together, all or none.
+
+        A LeaseLostError says that the investigation is another worker's. A commit whose caller is cancelled is kept
+        all the same, by `settle` at the latest.
+        """
         ...
 
     async def settle(self) -> None:
-        """Bring a commit to its end that was cancelled under way: afterwards the record holds it."""
+        """Bring commits to their end that were cancelled under way: afterwards the record holds them."""
         ...
 
     async def ensure_lease(self) -> None:
@@ -112,4 +141,4 @@ class Runtime:
     model: Callable[[str], Model]
     """The model of a provider of the platform file."""
     toolbox: Callable[[Sequence[str]], Toolbox]
-    """The tools of some MCP servers of the platform file."""
+    """The tools of some MCP servers of the platform file, to be opened."""

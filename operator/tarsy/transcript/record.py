@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tarsy.resources import chain
 from tarsy.transcript import entries, messages
@@ -13,8 +15,12 @@ class OutOfOrderError(Exception):
     """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
 
 
+SNAPSHOT_VERSION = 1
+"""Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it that old rows lack."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class Snapshot:
     """What is investigated, and by which chain; fixed when the investigation was admitted."""
 
     id: str
@@ -37,83 +43,208 @@ class Execution:
     log: messages.Log = field(default_factory=list)
     ended: entries.ExecutionEnded | None = None
 
+    @property
+    def analysis(self) -> str:
+        """What it found: its last answer; "" where it has not completed."""
+        if self.ended is None or self.ended.outcome != "Completed":
+            return ""
+        said = messages.answers(self.log)
+        return said[-1].text if said else ""
+
 
 @dataclass(kw_only=True)
 class Stage:
     """One stage so far."""
 
+    started: entries.StageStarted | None
+    """None where it was skipped."""
     executions: dict[str, Execution] = field(default_factory=dict)
     ended: entries.StageEnded | None = None
-    since: float = field(default_factory=time.monotonic, compare=False)
-    """Monotonic seconds at which it started. A journal that is taken over sets it by its own clock, so that a stage's
-    time does not begin anew with each worker."""
 
-    def age(self) -> float:
-        """Seconds since it started, whoever ran it then."""
-        return time.monotonic() - self.since
+    @property
+    def in_order(self) -> list[Execution]:
+        """Its executions by their place in the stage, whichever began first."""
+        return sorted(self.executions.values(), key=lambda execution: execution.started.index)
+
+
+@dataclass(kw_only=True)
+class Run:
+    """One run so far: the investigation, or what was asked about it later."""
+
+    stages: dict[str, Stage] = field(default_factory=dict)
+    ended: entries.RunEnded | None = None
+
+
+Scope: TypeAlias = tuple[str, ...]
+"""What begins and ends, and lies in another: a run, a stage of it, an execution of that."""
+
+
+@dataclass(kw_only=True)
+class _Scopes:
+    """Which scopes have begun, and what is open in those that have not ended."""
+
+    begun: set[Scope] = field(default_factory=set)
+    open: dict[Scope, int] = field(default_factory=dict)
+    """To the number of open scopes in it."""
+    within: dict[Scope, Scope] = field(default_factory=dict)
+
+    def begin(self, scope: Scope, *, within: Scope | None = None) -> None:
+        if scope in self.begun:
+            raise OutOfOrderError(f"{_words(scope)} has started already")
+        if within is not None:
+            self.require(within)
+            self.open[within] += 1
+            self.within[scope] = within
+        self.begun.add(scope)
+        self.open[scope] = 0
+
+    def require(self, scope: Scope) -> None:
+        if scope not in self.open:
+            raise OutOfOrderError(f"{_words(scope)} has {'ended' if scope in self.begun else 'not started'}")
+
+    def end(self, scope: Scope) -> None:
+        self.require(scope)
+        if self.open[scope]:
+            inside = [_words(one) for one in self.open if self.within.get(one) == scope]
+            raise OutOfOrderError(f"{_words(scope)} cannot end before {', '.join(inside)}")
+        del self.open[scope]
+        if scope in self.within:
+            self.open[self.within[scope]] -= 1
+
+    def add(self, entry: entries.Entry) -> None:
+        match entry:
+            case entries.StageStarted():
+                self.begin(_stage(entry), within=_run(entry))
+            case entries.ExecutionStarted():
+                self.begin(_execution(entry), within=_stage(entry))
+            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
+                self.require(_execution(entry))
+            case entries.ExecutionEnded():
+                self.end(_execution(entry))
+            case entries.StageEnded(outcome="Skipped"):
+                self.begin(_stage(entry), within=_run(entry))
+                self.end(_stage(entry))
+            case entries.StageEnded():
+                self.end(_stage(entry))
+            case entries.RunEnded():
+                self.end(_run(entry))
+
+    def copied(self) -> _Scopes:
+        return _Scopes(begun=set(self.begun), open=dict(self.open), within=dict(self.within))
+
+
+def _run(entry: entries.StageStarted | entries.StageEnded | entries.RunEnded) -> Scope:
+    return ("run", str(entry.run))
+
+
+def _stage(entry: entries.StageStarted | entries.StageEnded | entries.ExecutionStarted) -> Scope:
+    return ("stage", str(entry.run), entry.stage)
+
+
+def _execution(
+    entry: entries.ExecutionStarted
+    | entries.Answered
+    | entries.Unanswered
+    | entries.ToolsAnswered
+    | entries.ExecutionEnded,
+) -> Scope:
+    return ("execution", entry.execution)
+
+
+def _words(scope: Scope) -> str:
+    return f"{scope[0]} {scope[-1]!r}"
+
+
+def _first_run() -> _Scopes:
+    scopes = _Scopes()
+    scopes.begin(("run", str(entries.INVESTIGATION)))
+    return scopes
 
 
 @dataclass(kw_only=True)
 class Record:
     """One investigation so far."""
 
-    subject: Subject
-    stages: dict[str, Stage] = field(default_factory=dict)
-    ended: entries.InvestigationEnded | None = None
+    snapshot: Snapshot
+    runs: dict[int, Run] = field(default_factory=lambda: {entries.INVESTIGATION: Run()})
+    executions: dict[str, Execution] = field(default_factory=dict)
+    """All of them, by their ids."""
+    _scopes: _Scopes = field(default_factory=_first_run, compare=False, repr=False)
+
+    @property
+    def stages(self) -> dict[str, Stage]:
+        """The stages of the investigation's own run that have started, or were skipped."""
+        return self.runs[entries.INVESTIGATION].stages
+
+    @property
+    def ended(self) -> entries.RunEnded | None:
+        """How the investigation's own run ended."""
+        return self.runs[entries.INVESTIGATION].ended
+
+    def check(self, added: Iterable[entries.Entry]) -> None:
+        """Raise an OutOfOrderError if these entries cannot follow: before they are written, not after."""
+        scopes = self._scopes.copied()
+        for entry in added:
+            scopes.add(entry)
 
     def apply(self, entry: entries.Entry) -> None:
         """Add one fact; an OutOfOrderError says what it lacks."""
-        self.check(entry)
+        self._scopes.add(entry)
         match entry:
             case entries.StageStarted():
-                self.stages[entry.stage] = Stage()
+                self.runs[entry.run].stages[entry.stage] = Stage(started=entry)
             case entries.ExecutionStarted():
                 execution = Execution(started=entry, log=list(entry.messages))
-                self.stages[entry.stage].executions[entry.execution] = execution
-            case entries.Answered():
-                self.execution(entry.execution).log.extend(entry.messages)
-            case entries.Unanswered():
-                self.execution(entry.execution).log.extend((*entry.messages, entry.failure))
-            case entries.ToolsAnswered():
-                self.execution(entry.execution).log.extend(run.result for run in entry.runs)
+                self.executions[entry.execution] = execution
+                self.runs[entry.run].stages[entry.stage].executions[entry.execution] = execution
+            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
+                self.executions[entry.execution].log.extend(said(entry))
             case entries.ExecutionEnded():
-                self.execution(entry.execution).ended = entry
+                self.executions[entry.execution].ended = entry
             case entries.StageEnded(outcome="Skipped"):
-                self.stages[entry.stage] = Stage(ended=entry)
+                self.runs[entry.run].stages[entry.stage] = Stage(started=None, ended=entry)
             case entries.StageEnded():
-                self.stages[entry.stage].ended = entry
-            case entries.InvestigationEnded():
-                self.ended = entry
+                self.runs[entry.run].stages[entry.stage].ended = entry
+            case entries.RunEnded():
+                self.runs[entry.run].ended = entry
 
-    def check(self, entry: entries.Entry) -> None:
-        """Raise an OutOfOrderError if `entry` cannot follow what there is: before it is written, not after."""
-        if self.ended:
-            raise OutOfOrderError(f"{self.subject.id} has ended; {type(entry).__name__} came after")
-        match entry:
-            case entries.StageStarted() | entries.StageEnded(outcome="Skipped"):
-                if entry.stage in self.stages:
-                    raise OutOfOrderError(f"stage {entry.stage!r} has started already")
-            case entries.ExecutionStarted():
-                if entry.execution in self._open_stage(entry.stage).executions:
-                    raise OutOfOrderError(f"execution {entry.execution!r} has started already")
-            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered() | entries.ExecutionEnded():
-                self._open_execution(entry.execution)
-            case entries.StageEnded():
-                self._open_stage(entry.stage)
+    def endings(self, run: int, outcome: entries.Outcome, *, message: str) -> list[entries.Entry]:
+        """The ends of all that is open in a run, from the inside out, but for the run's own."""
+        ends: list[entries.Entry] = []
+        for name, stage in self.runs[run].stages.items():
+            if stage.ended:
+                continue
+            ends += [
+                entries.ExecutionEnded(execution=identity, outcome=outcome, error=message)
+                for identity, execution in stage.executions.items()
+                if execution.ended is None
+            ]
+            ends.append(entries.StageEnded(run=run, stage=name, outcome=outcome, message=message))
+        return ends
 
-    def execution(self, name: str) -> Execution:
-        """The execution of that name; an OutOfOrderError when it has not started."""
-        for stage in self.stages.values():
-            if name in stage.executions:
-                return stage.executions[name]
-        raise OutOfOrderError(f"execution {name!r} has not started")
 
-    def _open_stage(self, name: str) -> Stage:
-        stage = self.stages.get(name)
-        if stage is None or stage.ended:
-            raise OutOfOrderError(f"stage {name!r} has {'ended' if stage else 'not started'}")
-        return stage
+def fold(snapshot: Snapshot, log: Iterable[entries.Entry]) -> Record:
+    """The record that these entries add up to; an OutOfOrderError says which one cannot follow those before it."""
+    record = Record(snapshot=snapshot)
+    for entry in log:
+        record.apply(entry)
+    return record
 
-    def _open_execution(self, name: str) -> None:
-        if self.execution(name).ended:
-            raise OutOfOrderError(f"execution {name!r} has ended")
+
+def said(
+    entry: entries.Answered | entries.Unanswered | entries.ToolsAnswered,
+) -> Sequence[messages.Message | messages.Failure]:
+    """What an entry adds to its execution's log."""
+    match entry:
+        case entries.Answered():
+            return entry.messages
+        case entries.Unanswered():
+            return (*entry.messages, entry.failure)
+        case entries.ToolsAnswered():
+            return tuple(run.result for run in entry.runs)
+
+
+def execution_id(investigation: str, *, run: int, stage: str, kind: entries.ExecutionKind, index: int) -> str:
+    """An execution's id: 16 hex digits, the same whoever starts it, and parsed by nobody."""
+    place = "\n".join([investigation, str(run), kind, str(index), stage])
+    return hashlib.sha256(place.encode()).hexdigest()[:16]

@@ -38,6 +38,8 @@ class Claimer:
         self._queue = queue
         self._hinted = asyncio.Event()
         self._free = asyncio.Semaphore(queue.slots)
+        self._tried_again = False
+        """Whether what this program could not read may be claimed once more: it may have been mended since."""
 
     def hint(self, _investigation: str) -> None:
         """There may be something to claim."""
@@ -77,8 +79,15 @@ class Claimer:
 
     async def _try(self) -> work.Claim | None:
         try:
+            if not self._tried_again:
+                await work.try_unreadable_again(self._database, build=run.BUILD)
+                self._tried_again = True
             return await work.claim(
-                self._database, owner=self._owner, lease=self._queue.lease, max_running=self._queue.max_running
+                self._database,
+                owner=self._owner,
+                lease=self._queue.lease,
+                build=run.BUILD,
+                max_running=self._queue.max_running,
             )
         except databases.StoreDownError as error:
             log.warning("nothing can be claimed: %s", error, extra={"action": "claim_failed"})

@@ -1,7 +1,8 @@
-"""Keeps the leases of this process, from a thread with its own loop and its own connection.
+"""The leases of this process: each as its run sees it, and the manager that keeps them all.
 
-A blocked main loop must not lose leases, and a hung one must not keep them: the thread stops beating, and ends the
-process, when the main loop has not ticked for a while.
+The manager beats from a thread with its own loop and its own connection. A blocked main loop must not lose leases, and
+a hung one must not keep them: the thread stops beating, and ends the process, when the main loop has not ticked for a
+while.
 
 A worker in doubt of its lease sends nothing. Doubt begins well before the lease can have passed, by the monotonic
 clock and counted from the moment the last good heartbeat was *sent*.
@@ -22,6 +23,7 @@ from typing import Literal
 from uuid import UUID
 
 from tarsy.store import database as databases
+from tarsy.store import heartbeat as heartbeats
 from tarsy.store import work
 from tarsy.transcript import ports
 
@@ -31,8 +33,8 @@ TICK_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-StopReason = work.StopRequest | Literal["lost", "deadline"]
-"""Why a run is stopped: what is wanted of it, or its lease is lost, or its time is over."""
+StopReason = work.Cancellation | Literal["lost", "deadline"]
+"""Why a run is stopped: it was cancelled, or its lease is lost, or its time is over."""
 
 
 class Lease:
@@ -43,7 +45,7 @@ class Lease:
         self.claim = claim
         self.stopped: StopReason | None = None
         self.suspend = False
-        """Whether the run is to stop before it sends anything more."""
+        """Whether the run is to stand still before its next step."""
         self._on_stop: Callable[[], object] | None = None
         self._certain_until = certain_until
         self._renewed = asyncio.Event()
@@ -51,14 +53,9 @@ class Lease:
             self.stop(claim.cancel)
 
     async def ensure_lease(self) -> None:
-        """Return while the lease is certain; wait while it is in doubt; LeaseLostError once it is gone.
-
-        A run that is to be suspended is stopped here: after a commit, before the next call.
-        """
+        """Return while the lease is certain; wait while it is in doubt; LeaseLostError once it is gone."""
         while self.stopped != "lost":
-            if self.suspend:
-                self.stop("suspend")
-            elif time.monotonic() < self._certain_until:
+            if time.monotonic() < self._certain_until:
                 return
             self._renewed.clear()
             await self._renewed.wait()
@@ -77,11 +74,11 @@ class Lease:
 
     def stop(self, reason: StopReason) -> None:
         """Stop the run. The first reason holds, but that nothing can be written once the lease is lost."""
-        told = self.stopped is not None  # every heartbeat says it again; a second cancel would cut a clean-up short
-        if reason == "lost" or not told:
+        already = self.stopped is not None  # every heartbeat says it again; a second cancel would cut a clean-up short
+        if reason == "lost" or not already:
             self.stopped = reason
         self._renewed.set()
-        if self._on_stop is not None and not told:
+        if self._on_stop is not None and not already:
             self._on_stop()
 
 
@@ -89,7 +86,7 @@ class LeaseManager:
     """All leases of this process."""
 
     def __init__(self, url: str, *, lease: timedelta, heartbeat: timedelta) -> None:
-        self._heartbeat = work.Heartbeat(url, lease=lease)
+        self._heartbeat = heartbeats.Heartbeat(url, lease=lease)
         self._every = heartbeat.total_seconds()
         self._certain = lease.total_seconds() - heartbeat.total_seconds()
         self._leases: dict[UUID, Lease] = {}

@@ -4,18 +4,20 @@
     given up       claimed too often without a commit in between: it may be what ends the processes
     cancelled      by spec.cancel, or because the object is gone: the last write says so
     timed out      its chain's deadline has passed: the last write says so
-    suspended      by spec.suspend: the claim is given back, and nobody claims it until it may go on
+    suspended      by spec.suspend, seen by the engine before a step: the claim is given back until it may go on
+    unreadable     its log says what this program cannot read: the claim is given back, for programs that can
     lease lost     another worker has it: stop, write nothing
     shutdown       cancelled from outside: give the claim back, for another worker to go on at once
     defect         an error of ours: keep the claim, let the lease pass, and be claimed again until attempts run out
 
-Engine and agent hold no code for any of these: to them, to be stopped is to be a cancelled task.
+Engine and agent hold no code for the others: to them, to be stopped is to be a cancelled task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tarsy.engine import investigation
@@ -29,6 +31,9 @@ DEFAULT_DEADLINE = 900
 """Seconds from the first claim, for chains that say nothing of it."""
 RELEASE_SECONDS = 5.0
 """How long a process that stops tries to give a claim back; its lease passes anyway."""
+
+BUILD = entries.build()
+"""What this program can read."""
 
 log = logging.getLogger(__name__)
 
@@ -54,18 +59,30 @@ class Supervisor:
             raise
         except ports.LeaseLostError:
             log.warning("another worker has it", extra={"action": "lease_lost", **where})
+        except journals.UnreadableError as error:
+            log.warning("left to another version: %s", error, extra={"action": "unreadable", **where})
+            await self.give_back(held.claim, unreadable=str(error))
         except Exception:  # the supervisor of a run: one that breaks must not break the others
             log.exception("broke", extra={"action": "run_broke", **where})
         finally:
             self.lease_manager.drop(held)
 
     async def _supervised(self, held: leases.Lease) -> None:
-        journal = await journals.PgJournal.open(self.database, claim=held.claim, ensure_lease=held.ensure_lease)
-        if held.claim.fruitless > self.max_attempts and not held.stopped:
-            message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
-            await _end(journal, "Failed", reason="AttemptsExhausted", message=message)
-        else:
-            await self._work(held, journal)
+        journal = await journals.PgJournal.open(
+            self.database, claim=held.claim, ensure_lease=held.ensure_lease, suspended=lambda: held.suspend
+        )
+        try:
+            if held.claim.attempts_without_progress > self.max_attempts and not held.stopped:
+                message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
+                await _end(journal, "Failed", reason="AttemptsExhausted", message=message)
+            else:
+                await self._work(held, journal)
+        except asyncio.CancelledError:
+            # A shutdown: what agents had asked to be kept is kept before the claim goes back.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE_SECONDS):
+                    await journal.settle()
+            raise
         if journal.record.ended:
             ending = journal.record.ended.ending
             log.info("ended", extra={"action": "ended", "ending": ending, **_where(held.claim)})
@@ -74,8 +91,8 @@ class Supervisor:
 
     async def _work(self, held: leases.Lease, journal: journals.PgJournal) -> None:
         """Run until the investigation has ended, or is suspended."""
-        seconds = journal.record.subject.chain.active_deadline_seconds or DEFAULT_DEADLINE
-        deadline = asyncio.get_running_loop().call_later(seconds - held.claim.age, held.stop, "deadline")
+        seconds = journal.record.snapshot.chain.active_deadline_seconds or DEFAULT_DEADLINE
+        deadline = asyncio.get_running_loop().call_later(seconds - journal.clock(), held.stop, "deadline")
         working = asyncio.create_task(investigation.run(runtime=self.runtime, journal=journal))
         held.on_stop(working.cancel)
         try:
@@ -95,16 +112,16 @@ class Supervisor:
             case "deadline":
                 message = f"not finished within the {seconds} s of activeDeadlineSeconds"
                 await _end(journal, "TimedOut", reason="DeadlineExceeded", message=message)
-            case "suspend":
+            case None:  # it is to stand still
                 return
-            case _:
+            case "lost":
                 raise ports.LeaseLostError(f"the lease of investigation {held.claim.investigation} is lost")
 
-    async def give_back(self, claim: work.Claim) -> None:
-        """Give an unfinished claim back, for another worker to go on at once."""
+    async def give_back(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
+        """Give an unfinished claim back: to any worker, or to those that can read what this program cannot."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await work.release(self.database, claim)
+                await work.release(self.database, claim, unreadable=unreadable, build=BUILD)
         except (databases.StoreDownError, TimeoutError) as error:
             extra = {"action": "release_failed", **_where(claim)}
             why = str(error) or type(error).__name__
@@ -117,8 +134,12 @@ def _where(claim: work.Claim) -> dict[str, object]:
     return {"investigation": claim.investigation, "attempt": claim.attempts}
 
 
-async def _end(journal: journals.PgJournal, ending: entries.Ending, *, reason: str, message: str) -> None:
-    await journal.commit(entries.InvestigationEnded(ending=ending, reason=reason, message=message))
+async def _end(journal: journals.PgJournal, ending: entries.Outcome, *, reason: str, message: str) -> None:
+    """End the run, and with it all that is open in it."""
+    await journal.commit(
+        *journal.record.endings(entries.INVESTIGATION, ending, message=message),
+        entries.RunEnded(ending=ending, reason=reason, message=message),
+    )
 
 
 def _cancelled_from_outside() -> bool:

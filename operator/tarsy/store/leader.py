@@ -1,4 +1,4 @@
-"""What only one process may do at a time: a lease row for each duty, by the database's clock."""
+"""Which process leads: a lease row for each role that only one may have at a time, by the database's clock."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from sqlalchemy import text
 from tarsy.store import database as databases
 
 CONTROLLER = "controller"
-"""Conditions of chains, sweep, expiry, resync."""
+"""Writes the conditions of chains; sweeps, expires, resyncs."""
 LEASE = timedelta(seconds=15)
 
 
-async def take(database: databases.Database, duty: str, *, owner: UUID, lease: timedelta) -> bool:
-    """Take or renew a duty for `lease`; False while another process has it."""
+async def lead(database: databases.Database, role: str, *, owner: UUID, lease: timedelta) -> bool:
+    """Take or renew a role for `lease`; False while another process has it."""
     async with database.begin() as connection:
         taken = await connection.execute(
             text("""
-              INSERT INTO duties AS held (name, owner, until) VALUES (:duty, :owner, clock_timestamp() + :lease)
-              ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
+              INSERT INTO leaders AS held (role, owner, until) VALUES (:role, :owner, clock_timestamp() + :lease)
+              ON CONFLICT (role) DO UPDATE SET owner = excluded.owner, until = excluded.until
               WHERE held.owner = excluded.owner OR held.until < clock_timestamp()
             """),
-            {"duty": duty, "owner": owner, "lease": lease},
+            {"role": role, "owner": owner, "lease": lease},
         )
         return taken.rowcount == 1
 
 
-async def give_up(database: databases.Database, duty: str, *, owner: UUID) -> None:
-    """Let a duty go, if this process has it."""
+async def resign(database: databases.Database, role: str, *, owner: UUID) -> None:
+    """Let a role go, if this process has it."""
     async with database.single() as connection:
         await connection.execute(
-            text("DELETE FROM duties WHERE name = :duty AND owner = :owner"), {"duty": duty, "owner": owner}
+            text("DELETE FROM leaders WHERE role = :role AND owner = :owner"), {"role": role, "owner": owner}
         )
 
 

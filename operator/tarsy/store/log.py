@@ -1,0 +1,300 @@
+"""Appending to the log: one statement for a commit, whatever it holds.
+
+The statement fences, adds the entries, and brings the narrow rows up to date that lists and the status read (`runs`,
+`stages`, `executions`). It is composed of the parts that a commit needs; each part takes its rows as arrays, so that
+the same few texts serve all commits.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+
+from tarsy.transcript import entries
+
+Place = Callable[[str], tuple[int, str]]
+"""From an execution's id to its run and stage."""
+
+_FENCE = """
+  fenced AS (
+    UPDATE work
+    SET log_seq = log_seq + :count, revision = revision + 1, stale = true, attempts_without_progress = 0,
+      state = CASE WHEN :ends THEN 'ended' ELSE state END,
+      token = CASE WHEN :forget THEN NULL ELSE token END
+    WHERE investigation = :investigation AND log_seq = :log_seq AND token IS NOT DISTINCT FROM :token
+      AND state <> 'ended'
+    RETURNING investigation, claims
+  )"""
+
+_COUNTERS = ("iterations", "tool_calls", "input_tokens", "output_tokens", "thinking_tokens", "total_tokens")
+_STANDING = {"outcome": "text", "error": "text", **dict.fromkeys(_COUNTERS, "bigint")}
+
+_PARTS: dict[str, tuple[dict[str, str], str]] = {
+    "entries": (
+        {
+            "seq": "bigint",
+            "kind": "text",
+            "version": "integer",
+            "run": "integer",
+            "stage": "text",
+            "execution": "text",
+            "body": "text",
+            "opaque": "text",
+        },
+        """
+    INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body, opaque)
+    SELECT investigation, seq, clock_timestamp(), claims, kind, version, run, stage, execution, CAST(body AS json),
+      CAST(opaque AS json)
+    FROM fenced, {rows}""",
+    ),
+    "new_stages": (
+        {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text"},
+        """
+    INSERT INTO stages (investigation, run, name, started_at, ended_at, outcome, message, lacks)
+    SELECT investigation, run, name, CASE WHEN outcome IS DISTINCT FROM 'Skipped' THEN clock_timestamp() END,
+      CASE WHEN outcome IS NOT NULL THEN clock_timestamp() END, outcome, message, CAST(lacks AS json)
+    FROM fenced, {rows}""",
+    ),
+    "ended_stages": (
+        {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text"},
+        """
+    UPDATE stages
+    SET ended_at = clock_timestamp(), outcome = added.outcome, message = added.message,
+      lacks = CAST(added.lacks AS json)
+    FROM fenced, {rows}
+    WHERE stages.investigation = fenced.investigation AND stages.run = added.run AND stages.name = added.name""",
+    ),
+    "new_executions": (
+        {
+            "id": "text",
+            "run": "integer",
+            "stage": "text",
+            "kind": "text",
+            "index": "integer",
+            "parent": "text",
+            "name": "text",
+            "provider": "text",
+            **_STANDING,
+        },
+        """
+    INSERT INTO executions
+      (investigation, id, run, stage, kind, index, parent, name, provider, started_at, ended_at, outcome, error,
+      iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens)
+    SELECT investigation, id, run, stage, kind, index, parent, name, provider, clock_timestamp(),
+      CASE WHEN outcome IS NOT NULL THEN clock_timestamp() END, outcome, error,
+      iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens
+    FROM fenced, {rows}""",
+    ),
+    "moved_executions": (
+        {
+            "id": "text",
+            **_STANDING,
+        },
+        """
+    UPDATE executions AS known
+    SET iterations = known.iterations + added.iterations, tool_calls = known.tool_calls + added.tool_calls,
+      input_tokens = known.input_tokens + added.input_tokens,
+      output_tokens = known.output_tokens + added.output_tokens,
+      thinking_tokens = known.thinking_tokens + added.thinking_tokens,
+      total_tokens = known.total_tokens + added.total_tokens,
+      ended_at = CASE WHEN added.outcome IS NOT NULL THEN clock_timestamp() ELSE known.ended_at END,
+      outcome = coalesce(added.outcome, known.outcome), error = added.error
+    FROM fenced, {rows}
+    WHERE known.investigation = fenced.investigation AND known.id = added.id""",
+    ),
+    "ended_runs": (
+        {"number": "integer", "ending": "text", "reason": "text", "message": "text", "final_analysis": "text"},
+        """
+    UPDATE runs
+    SET ended_at = clock_timestamp(), ending = added.ending, reason = added.reason, message = added.message,
+      final_analysis = added.final_analysis
+    FROM fenced, {rows}
+    WHERE runs.investigation = fenced.investigation AND runs.number = added.number""",
+    ),
+    "ended_investigations": (
+        {"run": "integer"},
+        """
+    UPDATE investigations SET ended_at = clock_timestamp()
+    FROM fenced, {rows}
+    WHERE investigations.id = fenced.investigation""",
+    ),
+}
+"""For each part its rows' columns with their types, and what it does with them (`added`)."""
+
+Row = dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class _Changes:
+    """What a commit adds to which part. Rows that begin and end in one commit are added as they ended."""
+
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    places: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Of executions that begin in it."""
+
+    def add(self, part: str, row: Row) -> Row:
+        self.rows.setdefault(part, []).append(row)
+        return row
+
+    def find(self, part: str, **keys: Any) -> Row | None:
+        found = (row for row in self.rows.get(part, ()) if row.items() >= keys.items())
+        return next(found, None)
+
+    def execution(self, identity: str) -> Row:
+        """The row of an execution, new or not."""
+        known = self.find("new_executions", id=identity) or self.find("moved_executions", id=identity)
+        return known or self.add("moved_executions", {"id": identity, **_NOTHING_YET})
+
+
+_NOTHING_YET: Row = {"outcome": None, "error": "", **dict.fromkeys(_COUNTERS, 0)}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An entry, and how it is stored."""
+
+    entry: entries.Entry
+    stored: entries.Stored
+
+
+def prepare(entry: entries.Entry) -> Prepared:
+    """Make ready what is to be appended; a ValueError says that it cannot be stored."""
+    return Prepared(entry, entries.encode(entry))
+
+
+async def append(
+    connection: sqlalchemy_asyncio.AsyncConnection,
+    added: Sequence[Prepared],
+    *,
+    investigation: UUID,
+    log_seq: int,
+    token: UUID | None,
+    place: Place,
+    forget_token: bool = False,
+) -> bool:
+    """Append `added` behind entry `log_seq`; False, and nothing is done, where that is not the last one of `token`'s.
+
+    `forget_token`: the claim ends with it, so that its worker, however late it wakes, writes nothing more.
+    """
+    changes = _changes(added, log_seq=log_seq, place=place)
+    parts = tuple(part for part in _PARTS if part in changes.rows)
+    values = {
+        f"{part}_{column}": [row[column] for row in changes.rows[part]] for part in parts for column in _PARTS[part][0]
+    }
+    fence = {
+        "investigation": investigation,
+        "token": token,
+        "log_seq": log_seq,
+        "count": len(added),
+        "ends": "ended_runs" in parts,
+        "forget": forget_token,
+    }
+    return (await connection.execute(_statement(parts), fence | values)).first() is not None
+
+
+@functools.cache
+def _statement(parts: tuple[str, ...]) -> TextClause:
+    texts = [_FENCE]
+    for part in parts:
+        columns, statement = _PARTS[part]
+        arrays = ", ".join(f"CAST(:{part}_{column} AS {kind}[])" for column, kind in columns.items())
+        rows = f"unnest({arrays}) AS added({', '.join(columns)})"
+        texts.append(f"\n  {part} AS ({statement.format(rows=rows)}\n  )")
+    return text(f"WITH {','.join(texts)} SELECT investigation FROM fenced")  # noqa: S608 - our own texts
+
+
+def _changes(added: Iterable[Prepared], *, log_seq: int, place: Place) -> _Changes:
+    changes = _Changes()
+    for seq, one in enumerate(added, log_seq + 1):
+        _move(changes, one.entry)
+        run, stage, execution = _where(one.entry, changes.places, place)
+        stored = one.stored
+        changes.add(
+            "entries",
+            {
+                "seq": seq,
+                "kind": stored.kind,
+                "version": stored.version,
+                "run": run,
+                "stage": stage,
+                "execution": execution,
+                "body": stored.body,
+                "opaque": stored.opaque,
+            },
+        )
+    return changes
+
+
+def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], place: Place) -> tuple[int, str, str]:
+    match entry:
+        case entries.RunEnded():
+            return entry.run, "", ""
+        case entries.StageStarted() | entries.StageEnded():
+            return entry.run, entry.stage, ""
+        case _:
+            run, stage = begun.get(entry.execution) or place(entry.execution)
+            return run, stage, entry.execution
+
+
+def _move(changes: _Changes, entry: entries.Entry) -> None:
+    """Note what `entry` changes beside the log."""
+    match entry:
+        case entries.StageStarted():
+            changes.add("new_stages", _stage_row(entry.run, entry.stage))
+        case entries.StageEnded():
+            row = _stage_row(entry.run, entry.stage)
+            new = changes.find("new_stages", run=entry.run, name=entry.stage)
+            if new is None:
+                new = changes.add("new_stages" if entry.outcome == "Skipped" else "ended_stages", row)
+            new |= {"outcome": entry.outcome, "message": entry.message, "lacks": json.dumps(entry.lacks)}
+        case entries.ExecutionStarted():
+            changes.places[entry.execution] = (entry.run, entry.stage)
+            changes.add("new_executions", _execution_row(entry))
+        case entries.ExecutionEnded():
+            row = changes.execution(entry.execution)
+            row |= {"outcome": entry.outcome, "error": entry.error}
+        case entries.Answered() | entries.Unanswered():
+            row = changes.execution(entry.execution)
+            row["iterations"] += 1
+            for tokens in ("input_tokens", "output_tokens", "thinking_tokens", "total_tokens"):
+                row[tokens] += getattr(entry.call.usage, tokens)
+        case entries.ToolsAnswered():
+            changes.execution(entry.execution)["tool_calls"] += len(entry.runs)
+        case entries.RunEnded():
+            changes.add(
+                "ended_runs",
+                {
+                    "number": entry.run,
+                    "ending": entry.ending,
+                    "reason": entry.reason,
+                    "message": entry.message,
+                    "final_analysis": entry.final_analysis,
+                },
+            )
+            if entry.run == entries.INVESTIGATION:
+                changes.add("ended_investigations", {"run": entry.run})
+
+
+def _stage_row(run: int, name: str) -> Row:
+    return {"run": run, "name": name, "outcome": None, "message": "", "lacks": "[]"}
+
+
+def _execution_row(entry: entries.ExecutionStarted) -> Row:
+    return {
+        "id": entry.execution,
+        "run": entry.run,
+        "stage": entry.stage,
+        "kind": entry.kind,
+        "index": entry.index,
+        "parent": entry.parent,
+        "name": entry.name,
+        "provider": entry.agent.provider if entry.agent else "",
+        **_NOTHING_YET,
+    }

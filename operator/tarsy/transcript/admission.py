@@ -1,0 +1,54 @@
+"""What becomes of an object that asks for an investigation: a snapshot to run, or a refusal. Facts, not yet stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tarsy.resources import chain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why an investigation ends before it begins."""
+
+    reason: str
+    """CamelCase, for conditions."""
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmittedChain:
+    """The chain as it was when the investigation was admitted: a later edit never changes a running one."""
+
+    name: str
+    namespace: str
+    generation: int
+    hash: str
+    spec: chain.Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admission:
+    """One object, with the chain that it is to run; all text from outside is masked."""
+
+    id: str
+    """The object's uid."""
+    namespace: str
+    name: str
+    generation: int
+    alert_type: str
+    alert_data: str | None
+    """None: it is in the store, under `alert_data_ref`; only the store knows whether it is there."""
+    alert_data_ref: str | None = None
+    severity: str | None = None
+    runbook_url: str | None = None
+    fingerprint: str | None = None
+    starts_at: datetime | None = None
+    """With `fingerprint`: the alert's episode."""
+    priority: int = 0
+    suspend: bool = False
+    ttl_seconds: int | None = None
+    """How long the object stays once it has ended, by its own word; None leaves that to its chain."""
+    chain: AdmittedChain | Refusal
+    """What it runs, or why it cannot."""

@@ -1,0 +1,218 @@
+"""The timeline: what happened, event by event, for people. A pure function of the log.
+
+An event's id is known before what it tells of is committed, so that a stream of it can carry the same one: the
+execution, the turn (which of its model calls) and the place in that turn. An event that is told again under its id has
+changed; the one with the higher `seq` counts.
+
+A tool call streams from the answer that asks for it to its result; an end closes what still streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from tarsy.transcript import entries, messages
+
+Type = Literal[
+    "llm_thinking",
+    "llm_response",
+    "llm_tool_call",
+    "mcp_tool_call",
+    "tool_result",
+    "final_analysis",
+    "error",
+    "resumed",
+]
+Status = Literal["streaming", "completed", "failed", "cancelled", "timed_out"]
+
+_CLOSED_AS: dict[entries.Outcome, Status] = {"TimedOut": "timed_out", "Cancelled": "cancelled"}
+"""How an end closes what streams; as failed where it is not here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One event, as it stands after entry `seq`."""
+
+    id: str
+    """Unique in the investigation."""
+    seq: int
+    """The entry that brought its last change."""
+    type: Type
+    status: Status
+    stage: str
+    """"" where it is of no stage."""
+    execution: str
+    """"" where it is of no execution."""
+    content: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    created_at: datetime
+    updated_at: datetime
+
+
+def fold(log: Sequence[entries.Logged], *, claims: Mapping[int, int] | None = None) -> list[Event]:
+    """The events of these entries in their newest form, by `seq` and in an entry by their places.
+
+    An entry that is about calls needs the answer with these; `claims` are those of entries that are not in `log`, by
+    their numbers: a takeover shows between neighbours.
+    """
+    known = {**(claims or {}), **{logged.seq: logged.claim for logged in log}}
+    events: dict[str, Event] = {}
+    streaming: dict[str, list[str]] = {}
+    for logged in log:
+        if logged.claim > known.get(logged.seq - 1, logged.claim):
+            events |= _by_id([_resumed(logged)])
+        changed = _by_id(_events(logged))
+        if outcome := _closes(logged.entry):
+            still = (events[identity] for identity in streaming.pop(logged.execution, ()))
+            changed |= _by_id(_closed(event, outcome, logged) for event in still)
+        for event in changed.values():
+            before = events.pop(event.id, None)  # popped, so that what changed last stands last
+            events[event.id] = replace(event, created_at=before.created_at) if before else event
+            if event.status == "streaming":
+                streaming.setdefault(event.execution, []).append(event.id)
+            elif event.id in streaming.get(event.execution, ()):
+                streaming[event.execution].remove(event.id)
+    return sorted(events.values(), key=lambda event: event.seq)
+
+
+def page(events: Sequence[Event], *, after: int, last: int, limit: int) -> tuple[list[Event], int]:
+    """Those that changed behind entry `after` and up to `last`, `limit` of them at most, and the entry that they reach.
+
+    No page ends inside an entry, so the events of the first entry are all in it, however many they are.
+    """
+    shown = [event for event in events if after < event.seq <= last]
+    if len(shown) <= limit:
+        return shown, last
+    cut = shown[limit].seq
+    if cut == shown[0].seq:
+        whole = [event for event in shown if event.seq == cut]
+        return whole, cut
+    shown = [event for event in shown if event.seq < cut]
+    return shown, cut - 1
+
+
+def call_id(execution: str, call: messages.ToolCall) -> str:
+    """The id of a tool call's event."""
+    return f"{execution}.{call.id}.call"
+
+
+def _by_id(events: Iterable[Event]) -> dict[str, Event]:
+    return {event.id: event for event in events}
+
+
+def _events(logged: entries.Logged) -> Iterator[Event]:
+    """What an entry tells by itself."""
+    new = _maker(logged)
+    match logged.entry:
+        case entries.Answered() as entry:
+            yield from _answered(entry, new)
+        case entries.Unanswered() as entry:
+            failure, call = entry.failure, entry.call
+            metadata = {"kind": failure.kind, "provider": call.provider, "model": call.model}
+            yield new(f"{entry.turn}.error", "error", "failed", failure.text, metadata)
+        case entries.ToolsAnswered() as entry:
+            for run in entry.runs:
+                yield from _ran(run, new)
+        case entries.ExecutionEnded(error=error) as entry if error:
+            yield new("end", "error", _CLOSED_AS.get(entry.outcome, "failed"), error, {"outcome": entry.outcome})
+        case entries.RunEnded(ending=("Failed" | "TimedOut") as ending) as entry if not _is_sum_of_stages(entry):
+            status: Status = "timed_out" if ending == "TimedOut" else "failed"
+            yield new("end", "error", status, entry.message, {"reason": entry.reason})
+        case entries.Unreadable() as entry:
+            content = f"entry {logged.seq} cannot be read by this version: {entry.problem}"
+            yield new(f"unreadable-{logged.seq}", "error", "failed", content, {"kind": entry.kind})
+
+
+_New = Callable[[str, Type, Status, str, dict[str, Any]], Event]
+"""Makes an event of one entry: the end of its id, type, status, content, metadata."""
+
+
+def _maker(logged: entries.Logged) -> _New:
+    def new(place: str, type: Type, status: Status, content: str, metadata: dict[str, Any]) -> Event:  # noqa: A002 - its name
+        return Event(
+            id=f"{logged.execution or f'run-{logged.run}'}.{place}",
+            seq=logged.seq,
+            type=type,
+            status=status,
+            stage=logged.stage,
+            execution=logged.execution,
+            content=content,
+            metadata=metadata,
+            created_at=logged.at,
+            updated_at=logged.at,
+        )
+
+    return new
+
+
+def _answered(entry: entries.Answered, new: _New) -> Iterator[Event]:
+    answer = entry.messages[-1]
+    metadata = {"provider": entry.call.provider, "model": entry.call.model}
+    if answer.thinking:
+        yield new(
+            f"{entry.turn}.thinking", "llm_thinking", "completed", answer.thinking, {"source": "native"} | metadata
+        )
+    if answer.text:
+        kind: Type = "llm_response" if answer.calls else "final_analysis"
+        yield new(f"{entry.turn}.text", kind, "completed", answer.text, metadata)
+    for call in answer.calls:
+        yield new(f"{call.id}.asked", "llm_tool_call", "completed", "", _of_call(call))
+        yield new(f"{call.id}.call", "mcp_tool_call", "streaming", "", _of_call(call))
+
+
+def _ran(run: entries.ToolRun, new: _New) -> Iterator[Event]:
+    status: Status = "failed" if run.result.failed else "completed"
+    metadata = _of_call(run.call) | ({"in_doubt": True} if run.result.in_doubt else {})
+    yield new(f"{run.call.id}.call", "mcp_tool_call", status, "", metadata)
+    yield new(f"{run.call.id}.result", "tool_result", status, run.result.text, metadata)
+
+
+def _of_call(call: messages.ToolCall) -> dict[str, Any]:
+    server, dot, tool = call.name.partition(".")
+    return {
+        "server_name": server if dot else "",
+        "tool_name": tool if dot else call.name,
+        "arguments": call.arguments,
+    }
+
+
+def _closes(entry: entries.Entry | entries.Unreadable) -> entries.Outcome | None:
+    """As what an entry closes the calls of its execution that still stream, if it does.
+
+    A model is asked again only once its calls have results: one that has none then has one that cannot be read.
+    """
+    match entry:
+        case entries.ExecutionEnded():
+            return entry.outcome
+        case entries.Answered() | entries.Unanswered():
+            return "Failed"
+        case _:
+            return None
+
+
+def _closed(event: Event, outcome: entries.Outcome, logged: entries.Logged) -> Event:
+    status = _CLOSED_AS.get(outcome, "failed")
+    return replace(event, seq=logged.seq, status=status, updated_at=logged.at)
+
+
+def _resumed(logged: entries.Logged) -> Event:
+    return Event(
+        id=f"run-{logged.run}.resumed-{logged.claim}",
+        seq=logged.seq,
+        type="resumed",
+        status="completed",
+        stage="",
+        execution="",
+        content="another worker went on with it",
+        metadata={"claim": logged.claim},
+        created_at=logged.at,
+        updated_at=logged.at,
+    )
+
+
+def _is_sum_of_stages(entry: entries.RunEnded) -> bool:
+    """Whether its message only says again what its agents' errors said."""
+    return entry.reason == "StagesFailed"

@@ -1,0 +1,82 @@
+"""A log with an entry that this version does not know: its run waits for one that does, and people can see why."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import asyncpg
+from support import manifests
+from tarsy_dev import mcp_server, model
+
+if TYPE_CHECKING:
+    from support.operators import Operator
+
+LEASE = timedelta(seconds=3)
+NEWER = """
+from tarsy.transcript import entries
+
+def greeting(body, opaque, columns):
+    return entries.ToolsAnswered(execution=columns["execution"], runs=())
+
+entries.DECODERS["Greeting", 7] = greeting
+"""
+"""A version of TARSy that knows one kind more; it says nothing to the conversation."""
+
+WRITE = """
+    WITH last AS (
+      SELECT investigation, seq, claim, run, stage, execution FROM entries
+      WHERE investigation = (SELECT id FROM investigations WHERE name = $1) AND execution <> ''
+      ORDER BY seq DESC LIMIT 1
+    ), moved AS (
+      UPDATE work SET log_seq = log_seq + 1 FROM last WHERE work.investigation = last.investigation
+    )
+    INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body)
+    SELECT investigation, seq + 1, claim, 'Greeting', 7, run, stage, execution, '{"hello": "there"}' FROM last
+"""
+
+
+async def test_an_entry_of_an_unknown_kind_parks_its_run_for_a_version_that_knows_it(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server, tmp_path: Path
+) -> None:
+    names = ["to-go-on", "to-cancel"]
+    llm.script = lambda _turn: model.Hang()
+    first = await operator.start(lease=LEASE)
+    await operator.apply(manifests.chain(), *(manifests.investigation(name) for name in names))
+    await llm.wait_for(lambda requests: len(requests) == 2, timeout=20)
+    await first.kill()
+    connection = await asyncpg.connect(operator.database_url)
+    try:
+        for name in names:
+            await connection.execute(WRITE, name)
+    finally:
+        await connection.close()
+
+    llm.script = model.answers("root cause: a bad image")
+    second = await operator.start(lease=LEASE)
+    for name in names:
+        await operator.kubectl("wait", f"inv/{name}", "--for=jsonpath={.status.phase}=Suspended", "--timeout=20s")
+    found = json.loads(await operator.kubectl("get", "inv", "to-go-on", "-o", "json"))
+    assert "entry 3 (kind 'Greeting', version 7)" in found["status"]["message"]
+    (waiting,) = [one for one in found["status"]["conditions"] if one["type"] == "Reconciling"]
+    assert (waiting["reason"], waiting["message"]) == ("Suspended", found["status"]["message"])
+    path = f"/api/v1/investigations/{found['metadata']['uid']}"
+    status, read = await second.request("GET", path)
+    assert (status, read["phase"]) == (200, "Suspended")
+    assert [(one["seq"], one["kind"], one["version"]) for one in read["unreadable"]] == [(3, "Greeting", 7)]
+    assert read["summary"]["waits_for"] == found["status"]["message"]
+    status, page = await second.request("GET", f"{path}/timeline")
+    assert (status, [event["type"] for event in page["events"]]) == (200, ["error"])
+
+    await operator.kubectl("patch", "inv", "to-cancel", "--type=merge", "--patch", '{"spec":{"cancel":true}}')
+    assert (await operator.finished("to-cancel"))["to-cancel"]["status"]["phase"] == "Cancelled"
+
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "sitecustomize.py").write_text(NEWER)
+    newer = await operator.start(lease=LEASE, env={"PYTHONPATH": str(tmp_path / "newer")})
+    status = (await operator.finished("to-go-on"))["to-go-on"]["status"]
+    assert (status["phase"], status["finalAnalysis"]) == ("Completed", "root cause: a bad image")
+    await second.stop()
+    await newer.stop()

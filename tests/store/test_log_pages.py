@@ -1,0 +1,261 @@
+"""A timeline that is read in pages while its log grows is the one that is read at the end, and no page is dear."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import pytest
+from support import queue, stories
+from tarsy.api import investigations as api
+from tarsy.store import database as databases
+from tarsy.store import history, journal
+from tarsy.transcript import entries, messages, timeline
+
+
+@pytest.fixture
+async def database(emptied: databases.Database) -> databases.Database:
+    """One database for all these tests: with one each, making them would take longer than the tests."""
+    return emptied
+
+
+def turns(execution: str, *, count: int) -> Iterator[entries.Entry]:
+    """What one execution commits: answers with two calls, some results together and some apart, some failures."""
+    for turn in range(count):
+        asked = stories.asks(
+            "k8s.pods_log", "k8s.pods_list", execution=execution, turn=turn, text=f"look {turn}", thinking="hm"
+        )
+        match turn % 4:
+            case 0:
+                yield asked
+                yield stories.ran(asked, text=f"{turn}")
+            case 1:
+                yield asked
+                yield stories.ran(asked, 1, text=f"{turn}")
+                yield stories.ran(asked, 0, text="no", failed=True, in_doubt=True)
+            case 2:
+                yield stories.unanswered(execution=execution, turn=turn)
+            case _:
+                yield asked
+                yield stories.ran(asked, 0)
+                yield stories.ran(asked, 1)
+
+
+def commits(*, seed: int) -> Iterator[tuple[entries.Entry, ...]]:
+    """Two stages of three agents each, whose commits mix; one agent is cut off in the middle of its calls."""
+    dice = random.Random(seed)  # noqa: S311 - which one comes next
+    outcomes: dict[int, entries.Outcome] = {0: "Completed", 1: "TimedOut", 2: "Failed"}
+    for stage in ("collect", "analysis"):
+        running = {}
+        started = []
+        for index in range(3):
+            identity = f"{stage[0]}{index}"
+            started.append(stories.started(identity, stage=stage, index=index))
+            running[index] = turns(identity, count=dice.randint(3, 6))
+        yield (stories.stage_started(stage), *started)
+        while running:
+            index = dice.choice(list(running))
+            identity = f"{stage[0]}{index}"
+            if (entry := next(running[index], None)) is not None:
+                yield (entry,)
+                continue
+            del running[index]
+            last: entries.Entry = stories.answers(f"{identity} is done", execution=identity, turn=9)
+            if index:
+                last = stories.asks("k8s.pods_log", "k8s.pods_log", execution=identity, turn=9)
+            why = f"{identity} failed" if index else ""
+            yield (last,)
+            ends: list[entries.Entry] = [stories.ended(identity, outcomes[index], why)]
+            yield (*ends, *([] if running else [stories.stage_ended(stage)]))
+    yield (stories.run_ended("CompletedWithErrors", "StagesFailed", message="two failed"),)
+
+
+class Reader:
+    """Somebody who polls a timeline, and keeps the newest form of each event."""
+
+    def __init__(self, database: databases.Database, identity: UUID, *, limit: int) -> None:
+        self._database = database
+        self._identity = identity
+        self._limit = limit
+        self.after = 0
+        self.events: dict[str, api.Event] = {}
+        self.more = False
+
+    async def read(self) -> None:
+        """Read one page."""
+        page = await api.read_timeline(self._database, self._identity, after=self.after, limit=self._limit)
+        assert page.last >= self.after
+        assert all(self.after < event.seq <= page.last for event in page.events)
+        assert [event.seq for event in page.events] == sorted(event.seq for event in page.events)
+        by_entry = defaultdict[int, int](int)
+        for event in page.events:
+            by_entry[event.seq] += 1
+        assert len(page.events) <= self._limit or len(by_entry) == 1, "over its limit only to keep an entry whole"
+        for event in page.events:
+            before = self.events.get(event.id)
+            assert before is None or (before.seq < event.seq and before.created_at == event.created_at)
+            self.events[event.id] = event
+        assert page.more or not self.more or page.last > self.after, "it was told that there is more"
+        self.after, self.more = page.last, page.more
+
+    async def catch_up(self) -> None:
+        """Read until there is no more."""
+        while True:
+            await self.read()
+            if not self.more:
+                return
+
+    @property
+    def in_order(self) -> list[api.Event]:
+        return sorted(self.events.values(), key=lambda event: (event.seq, event.id))
+
+
+async def at_the_end(database: databases.Database, identity: UUID) -> list[api.Event]:
+    """The whole timeline, folded at once."""
+    events = timeline.fold(await queue.log(database, identity))
+    return sorted(map(api.Event.model_validate, events), key=lambda event: (event.seq, event.id))
+
+
+async def take_over(database: databases.Database) -> journal.PgJournal:
+    await queue.let_leases_pass(database)
+    return await queue.opened(database, await queue.claimed(database))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 100])
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_timeline_that_is_read_while_it_grows_is_the_one_at_the_end(
+    database: databases.Database, limit: int, seed: int
+) -> None:
+    identity = await queue.admit(database)
+    writing = await take_over(database)
+    impatient, slow = (Reader(database, identity, limit=limit) for _ in range(2))
+    for number, commit in enumerate(commits(seed=seed)):
+        if number % 11 == 10:
+            writing = await take_over(database)
+        await writing.commit(*commit)
+        await impatient.catch_up()
+        if number % 3 == 0:
+            await slow.read()
+    await slow.catch_up()
+    whole = await at_the_end(database, identity)
+    assert impatient.in_order == whole
+    assert slow.in_order == whole
+    assert not [event for event in whole if event.status == "streaming"]
+    assert {event.type for event in whole} == {
+        "llm_thinking",
+        "llm_response",
+        "llm_tool_call",
+        "mcp_tool_call",
+        "tool_result",
+        "final_analysis",
+        "error",
+        "resumed",
+    }
+    assert {event.status for event in whole} == {"completed", "failed", "timed_out"}
+    assert (impatient.after, impatient.more) == (len(await queue.log(database, identity)), False)
+
+
+async def test_each_page_of_what_is_there_is_a_part_of_the_whole(database: databases.Database) -> None:
+    """From wherever somebody reads on, each event is told once, in its newest form."""
+    identity = await queue.admit(database)
+    writing = await take_over(database)
+    for number, commit in enumerate(commits(seed=3)):
+        if number % 11 == 10:
+            writing = await take_over(database)
+        await writing.commit(*commit)
+    whole = {event.id: event for event in await at_the_end(database, identity)}
+    for after in range(len(await queue.log(database, identity))):
+        page = await api.read_timeline(database, identity, after=after, limit=3)
+        assert page.events == [whole[event.id] for event in page.events]
+
+
+async def test_there_is_no_page_of_what_is_not_there(database: databases.Database) -> None:
+    assert await history.log_page(database, UUID(int=1), after=0, limit=1) is None
+    identity = await queue.admit(database)
+    for after in (0, 7):
+        page = await history.log_page(database, identity, after=after, limit=1)
+        assert page == history.LogPage(log=[], last=after, claims={}, more=False)
+
+
+Counted = Callable[[], int]
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """How many entries were decoded since it was last asked."""
+    count = 0
+    decode = entries.decode
+
+    def counting(stored: entries.Stored, *, run: int, stage: str, execution: str) -> entries.Entry | entries.Unreadable:
+        nonlocal count
+        count += 1
+        return decode(stored, run=run, stage=stage, execution=execution)
+
+    def since() -> int:
+        nonlocal count
+        found, count = count, 0
+        return found
+
+    monkeypatch.setattr(entries, "decode", counting)
+    return since
+
+
+async def long_log(database: databases.Database, *, count: int) -> UUID:
+    """Two agents side by side, with so many turns each of an answer and its two results."""
+    identity = await queue.admit(database)
+    writing = await take_over(database)
+    await writing.commit(stories.stage_started(), stories.started("one"), stories.started("two", index=1))
+    for turn in range(count):
+        asked = [
+            stories.asks("k8s.pods_log", "k8s.pods_log", execution=execution, turn=turn) for execution in ("one", "two")
+        ]
+        await writing.commit(*asked)
+        await writing.commit(*(stories.ran(one, place) for one in asked for place in (0, 1)))
+    return identity
+
+
+async def test_a_poll_decodes_what_is_new_and_not_the_whole_log(database: databases.Database, decoded: Counted) -> None:
+    identity = await long_log(database, count=60)
+    end = len(await queue.log(database, identity))
+    assert decoded() == end
+    beside = 2 * 3
+    """Of each agent: an answer and its results, before the page or behind it."""
+    for after in (end, end - 1, end - 3, end - 20, end // 2, 0):
+        for limit in (1, 2, 10):
+            page = await history.log_page(database, identity, after=after, limit=limit)
+            assert page is not None
+            assert decoded() == len(page.log) <= min(limit, end - after) + 2 * beside
+            assert page.last == min(after + limit, end)
+            assert page.more == (page.last < end)
+
+
+async def test_a_page_is_cut_where_its_entries_are_large(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = await queue.admit(database)
+    writing = await take_over(database)
+    await writing.commit(stories.stage_started(), stories.started())
+    dice = random.Random(1)  # noqa: S311 - what does not compress
+
+    def large(size: int) -> str:
+        return dice.randbytes(size // 2).hex()
+
+    sizes = [2_000, 2_000, 50_000, 2_000]
+    for turn, size in enumerate(sizes):
+        await writing.commit(stories.unanswered(turn=turn, failure=messages.Failure(kind="rejected", text=large(size))))
+    monkeypatch.setattr(history, "PAGE_BYTES", 10_000)
+
+    async def own_entries(after: int) -> list[int]:
+        page = await history.log_page(database, identity, after=after, limit=100)
+        assert page is not None
+        assert page.more == (page.last < 2 + len(sizes))
+        return [logged.seq for logged in page.log if after < logged.seq <= page.last]
+
+    assert await own_entries(0) == [1, 2, 3, 4]
+    assert await own_entries(4) == [5], "one is always read, however large"
+    assert await own_entries(5) == [6]
+    reader = Reader(database, identity, limit=100)
+    await reader.catch_up()
+    assert reader.in_order == await at_the_end(database, identity)

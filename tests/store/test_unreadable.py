@@ -1,0 +1,361 @@
+"""Logs that this program cannot read, written by hand: the run stands still for programs that can, and is not lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from uuid import UUID
+
+import pytest
+from support import queue, stories
+from tarsy.api import investigations as api
+from tarsy.config import platform
+from tarsy.resources import investigation
+from tarsy.store import database as databases
+from tarsy.store import history, journal, retention, work
+from tarsy.transcript import entries, memory, ports
+from tarsy.worker import claimer, lease, run
+
+NEWER = "a program that can read it"
+ASKED = stories.asks("k8s.pods_log", "k8s.pods_log", text="I look at both.", thinking="both")
+LOG: tuple[entries.Entry, ...] = (
+    stories.stage_started(),
+    stories.started(),
+    ASKED,
+    stories.ran(ASKED, 0),
+    stories.unanswered(turn=1),
+    stories.answers(turn=2),
+    stories.ended(),
+    stories.stage_ended(),
+)
+DEEP = "[" * 3000 + "]" * 3000
+EXTRA = """
+  INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body)
+  SELECT investigation, log_seq + 1, 1, 'StageEnded', 1, 0, 'analysis', '', '{"outcome": "Completed"}' FROM work
+"""
+
+
+def body(seq: int, json: str) -> str:
+    return f"UPDATE entries SET body = '{json}' WHERE seq = {seq}"  # noqa: S608 - a test's own words
+
+
+def changed(seq: int, change: str) -> str:
+    """A body with a change of its own: a `jsonb` expression behind `body`."""
+    return f"UPDATE entries SET body = (CAST(body AS jsonb) {change})::json WHERE seq = {seq}"  # noqa: S608
+
+
+SPOILT: dict[str, tuple[str, str]] = {
+    "an unknown kind": (
+        "UPDATE entries SET kind = 'Pondered' WHERE seq = 3",
+        r"entry 3 \(kind 'Pondered', version 1\) cannot be read: its kind is unknown here",
+    ),
+    "a newer version": (
+        "UPDATE entries SET version = 2 WHERE seq = 4",
+        r"entry 4 \(kind 'ToolsAnswered', version 2\) cannot be read: version 1 is the newest that is known here",
+    ),
+    "a list as body": (body(3, "[]"), r"entry 3 .* is not what it should be: TypeError"),
+    "null as body": (body(2, "null"), r"entry 2 .* is not what it should be: TypeError"),
+    "a text as body": (body(4, '"x"'), r"entry 4 .* is not what it should be: TypeError"),
+    "an empty body": (body(3, "{}"), r"entry 3 .*: turn: Missing|entry 3 .*: turn: Field required"),
+    "a body that is too deep": (body(3, DEEP), r"entry 3 .* is not what it should be: RecursionError"),
+    "a field of another type": (changed(3, """|| '{"turn": "first"}'"""), r"entry 3 .*: turn: Input should be"),
+    "a field that is not known": (changed(3, """|| '{"mood": "good"}'"""), r"entry 3 .*: mood: Unexpected"),
+    "a nested field that is not known": (
+        changed(3, """|| '{"messages": [{"role": "assistant", "mood": "good"}]}'"""),
+        r"entry 3 .*: messages.0.mood: Unexpected",
+    ),
+    "a role that is not known": (
+        changed(3, """|| '{"messages": [{"role": "oracle"}]}'"""),
+        r"entry 3 .*: messages.0.role: Input should be",
+    ),
+    "an outcome that is not known": (body(7, '{"outcome": "Exploded", "error": ""}'), r"entry 7 .*: outcome: Input"),
+    "half a character": (
+        body(3, '{"turn": 0, "call": null, "messages": [{"role": "assistant", "text": "\\ud83d"}]}'),
+        r"entry 3 .* is not what it should be",
+    ),
+    "an answer without a message": (changed(3, """|| '{"messages": []}'"""), r"entry 3 "),
+    "states that do not fit their messages": (
+        """UPDATE entries SET opaque = '{"provider_states": []}' WHERE seq = 3""",
+        r"entry 3 .* is not what it should be: ValueError",
+    ),
+    "an opaque part of another shape": (
+        "UPDATE entries SET opaque = '5' WHERE seq = 2",
+        r"entry 2 .* is not what it should be: TypeError",
+    ),
+    "a gap": ("DELETE FROM entries WHERE seq = 4", r"the log does not hold the entries 1 to 8, and nothing else"),
+    "a row too few": ("DELETE FROM entries WHERE seq = 8", r"the log does not hold the entries 1 to 8"),
+    "a row too many": (EXTRA, r"the log does not hold the entries 1 to 8"),
+    "another order": (
+        "UPDATE entries SET seq = 9 - seq + 100; UPDATE entries SET seq = seq - 100",
+        r"entry 1 cannot follow those before it",
+    ),
+    "a stage twice": (
+        "UPDATE entries SET (kind, body) = (SELECT kind, body FROM entries WHERE seq = 1) WHERE seq = 8",
+        r"entry 8 cannot follow those before it: stage 'analysis' has started already",
+    ),
+    "an execution that never started": (
+        "UPDATE entries SET execution = 'nobody' WHERE seq = 3",
+        r"entry 3 cannot follow those before it",
+    ),
+    "a run that there is not": ("UPDATE entries SET run = 7 WHERE seq = 1", r"entry 1 cannot follow those before it"),
+    "a newer snapshot": (
+        "UPDATE investigations SET chain_version = 2",
+        r"the snapshot of the chain is of version 2, which is unknown here",
+    ),
+    "no snapshot": ("UPDATE investigations SET chain = NULL", r"the snapshot of the chain cannot be read"),
+    "a snapshot of another shape": (
+        """UPDATE investigations SET chain = '{"stages": []}'""",
+        r"the snapshot of the chain cannot be read: ",
+    ),
+    "a list as snapshot": ("UPDATE investigations SET chain = '[]'", r"the snapshot of the chain cannot be read"),
+}
+BY_HAND = pytest.mark.parametrize(("spoil", "told"), SPOILT.values(), ids=SPOILT)
+
+
+@pytest.fixture
+async def database(emptied: databases.Database) -> databases.Database:
+    """One database for all these tests: with one each, making them would take longer than the tests."""
+    return emptied
+
+
+async def spoil_log(database: databases.Database, spoil: str) -> None:
+    for statement in spoil.split("; "):
+        await queue.execute(database, statement)
+
+
+async def told_once_and_given_back(database: databases.Database, *, log: Sequence[entries.Entry] = LOG) -> UUID:
+    """An investigation whose worker committed `log` and then gave it back."""
+    identity = await queue.admit(database)
+    claim = await queue.claimed(database)
+    await (await queue.opened(database, claim)).commit(*log)
+    await work.release(database, claim)
+    return identity
+
+
+async def parked(database: databases.Database, *, spoil: str = EXTRA) -> UUID:
+    """An investigation whose log this program could not read, and said so."""
+    identity = await told_once_and_given_back(database)
+    await spoil_log(database, spoil)
+    claim = await queue.claimed(database)
+    with pytest.raises(journal.UnreadableError) as error:
+        await queue.opened(database, claim)
+    await work.release(database, claim, unreadable=str(error.value), build=queue.BUILD)
+    return identity
+
+
+@BY_HAND
+async def test_it_is_not_opened_and_what_stands_in_the_way_is_said(
+    database: databases.Database, spoil: str, told: str
+) -> None:
+    await told_once_and_given_back(database)
+    await spoil_log(database, spoil)
+    with pytest.raises(journal.UnreadableError, match=told):
+        await queue.opened(database, await queue.claimed(database))
+
+
+@BY_HAND
+async def test_it_is_shown_for_what_it_is_all_the_same(database: databases.Database, spoil: str, told: str) -> None:
+    identity = await told_once_and_given_back(database)
+    await spoil_log(database, spoil)
+    assert (await queue.summary(database, identity)).phase == "Queued"
+    found = await history.transcript(database, identity)
+    assert found is not None
+    page = await history.log_page(database, identity, after=0, limit=500)
+    assert page is not None
+    assert [logged.entry for logged in page.log] == [logged.entry for logged in found.log]
+    shown = await api.read(database, identity)
+    assert [one.seq for one in shown.unreadable] == [
+        logged.seq for logged in found.log if isinstance(logged.entry, entries.Unreadable)
+    ]
+    assert shown.model_dump_json()
+    for after in range(len(found.log)):
+        events = await api.read_timeline(database, identity, after=after, limit=2)
+        assert events.model_dump_json()
+    whole = await api.read_timeline(database, identity, after=0, limit=500)
+    unreadable = [event.id for event in whole.events if event.metadata.get("kind") and "unreadable" in event.id]
+    assert len(unreadable) == len(shown.unreadable)
+
+
+async def test_it_waits_for_another_program_and_says_for_what(database: databases.Database) -> None:
+    identity = await parked(database, spoil="UPDATE entries SET version = 2 WHERE seq = 4")
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.state, found.attempts) == ("Suspended", "queued", 0)
+    assert found.waits_for == (
+        "waits for a version of TARSy that can read its log: entry 4 (kind 'ToolsAnswered', version 2) cannot be read: "
+        "version 1 is the newest that is known here"
+    )
+    assert await work.stale(database, limit=1) == [identity]
+    assert await queue.claim(database) is None
+    assert await queue.claim(database) is None
+    claim = await queue.claimed(database, build=NEWER)
+    assert (claim.investigation, claim.attempts, claim.log_seq) == (identity, 1, len(LOG))
+    running = await queue.summary(database, identity)
+    assert (running.phase, running.waits_for) == ("Running", "")
+
+
+async def test_each_program_that_cannot_read_it_is_remembered(database: databases.Database) -> None:
+    await parked(database)
+    for build in (NEWER, "another"):
+        claim = await queue.claimed(database, build=build)
+        await work.release(database, claim, unreadable="what it could not read", build=build)
+    for build in (queue.BUILD, NEWER, "another"):
+        assert await queue.claim(database, build=build) is None
+    assert await queue.claim(database, build="a third") is not None
+
+
+async def test_a_program_that_gave_it_back_for_another_reason_may_claim_it_again(database: databases.Database) -> None:
+    identity = await parked(database)
+    await work.release(database, await queue.claimed(database, build=NEWER))
+    assert (await queue.summary(database, identity)).phase == "Queued"
+    assert await queue.claim(database) is None
+    assert await queue.claim(database, build=NEWER) is not None
+
+
+async def test_its_clock_stands_still_meanwhile(database: databases.Database) -> None:
+    identity = await parked(database)
+    await queue.execute(
+        database,
+        "UPDATE runs SET started_at = started_at - interval '100 s', suspended_at = suspended_at - interval '90 s'",
+    )
+    assert await queue.claim(database) is None
+    claim = await queue.claimed(database, build=NEWER)
+    assert claim.investigation == identity
+    assert claim.age == pytest.approx(10, abs=5)
+
+
+async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(database: databases.Database) -> None:
+    identity = await parked(database)
+    (named,) = [one for one in await work.open_in(database, namespace="tarsy") if one.id == identity]
+    await queue.execute(
+        database,
+        "UPDATE runs SET started_at = started_at - interval '100 s', suspended_at = suspended_at - interval '90 s'",
+    )
+    for generation, suspend in ((2, True), (3, False)):
+        metadata = {"name": named.name, "namespace": "tarsy", "uid": str(identity), "generation": generation}
+        spec = {"alertType": "kubernetes", "alertData": "web-0 restarts", "suspend": suspend}
+        seen = investigation.AlertInvestigation.model_validate({"metadata": metadata, "spec": spec})
+        await work.observe(database, seen)
+    assert (await queue.summary(database, identity)).phase == "Suspended", "it still cannot be read"
+    assert (await queue.claimed(database, build=NEWER)).age == pytest.approx(10, abs=5)
+
+
+@BY_HAND
+async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spoil: str, told: str) -> None:
+    identity = await parked(database, spoil=spoil)
+    assert await work.cancel(database, identity, why="deleted")
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.state, found.reason, found.waits_for) == (
+        "Cancelled",
+        "ended",
+        "ObjectDeleted",
+        "",
+    )
+    assert (await queue.log(database, identity))[-1].entry == entries.RunEnded(
+        ending="Cancelled", reason=found.reason, message=found.message
+    )
+    await retention.gone(database, identity)
+    assert await work.open_in(database, namespace="tarsy") == []
+    assert await queue.claim(database, build=NEWER) is None
+
+
+async def test_one_that_is_cancelled_while_nobody_can_read_it_ends_when_it_is_given_back(
+    database: databases.Database,
+) -> None:
+    identity = await told_once_and_given_back(database)
+    await spoil_log(database, EXTRA)
+    claim = await queue.claimed(database)
+    await work.cancel(database, identity, why="user")
+    await work.release(database, claim, unreadable="a row too many", build=queue.BUILD)
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.waits_for) == ("Cancelled", "")
+    assert [logged.seq for logged in await queue.log(database, identity)] == list(range(1, len(LOG) + 3))
+
+
+async def test_the_same_program_claims_it_once_more_when_it_is_to_be_tried_again(database: databases.Database) -> None:
+    identity = await parked(database)
+    await work.try_unreadable_again(database, build=NEWER)
+    assert await queue.claim(database) is None, "another program is another matter"
+    await work.try_unreadable_again(database, build=queue.BUILD)
+    assert (await queue.summary(database, identity)).phase == "Suspended", "until it is claimed"
+    claim = await queue.claimed(database)
+    assert claim.investigation == identity
+    await queue.execute(database, "DELETE FROM entries WHERE seq > :last", last=len(LOG))
+    assert (await queue.opened(database, claim)).record.stages["analysis"].ended
+
+
+@contextlib.asynccontextmanager
+async def supervising(database: databases.Database) -> AsyncIterator[run.Supervisor]:
+    """A worker's supervisor whose model ends everything at once."""
+    runtime = ports.Runtime(
+        platform=queue.PLATFORM, model=lambda _: memory.ScriptedModel(), toolbox=lambda _: memory.DictToolbox({})
+    )
+    settings = platform.Queue()
+    lease_manager = lease.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
+    keeping = asyncio.create_task(lease_manager.run())
+    yield run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
+    keeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+
+
+async def until(database: databases.Database, identity: UUID, ready: Callable[[history.Summary], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not ready(await queue.summary(database, identity)):
+            pass  # the read itself gives way to the others
+
+
+async def test_a_worker_leaves_it_alone_and_goes_on_with_the_others(database: databases.Database) -> None:
+    broken = await told_once_and_given_back(database)
+    await spoil_log(database, "UPDATE entries SET kind = 'Pondered' WHERE seq = 3")
+    fine = await queue.admit(database)
+    async with supervising(database) as supervisor:
+        claims = claimer.Claimer(
+            supervisor,
+            database=database,
+            lease_manager=supervisor.lease_manager,
+            owner=queue.OWNER,
+            queue=platform.Queue(slots=1),
+        )
+        claiming = asyncio.create_task(claims.run())
+        await until(database, fine, lambda found: found.ended_at is not None)
+        await until(database, broken, lambda found: found.phase == "Suspended")
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+    assert "kind 'Pondered'" in (await queue.summary(database, broken)).waits_for
+    assert (await queue.summary(database, fine)).ending == "Completed"
+
+
+async def test_a_worker_that_starts_tries_it_once_more_and_it_may_be_mended_by_then(
+    database: databases.Database,
+) -> None:
+    identity = await parked(database, spoil="UPDATE entries SET version = 2 WHERE seq = 4")
+    await queue.execute(database, "UPDATE entries SET version = 1 WHERE seq = 4")
+    async with supervising(database) as supervisor:
+        claims = claimer.Claimer(
+            supervisor,
+            database=database,
+            lease_manager=supervisor.lease_manager,
+            owner=queue.OWNER,
+            queue=platform.Queue(),
+        )
+        claiming = asyncio.create_task(claims.run())
+        await until(database, identity, lambda found: found.state == "running" or found.ended_at is not None)
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+
+
+async def test_a_worker_ends_a_cancelled_one_that_it_cannot_read(database: databases.Database) -> None:
+    identity = await told_once_and_given_back(database)
+    await spoil_log(database, EXTRA)
+    await queue.claimed(database)
+    await work.cancel(database, identity, why="user")
+    await queue.let_leases_pass(database)
+    async with supervising(database) as supervisor:
+        sent = time.monotonic()
+        claim = await queue.claimed(database)
+        await supervisor.run(supervisor.lease_manager.hold(claim, sent=sent))
+    assert (await queue.summary(database, identity)).ending == "Cancelled"

@@ -1,0 +1,276 @@
+"""What people query in SQL says the same as the decoder: messages, model calls and tool calls as views over the log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support import queue, stories
+from tarsy.api import investigations as api
+from tarsy.store import database as databases
+from tarsy.store import work
+from tarsy.transcript import entries, messages
+
+VIEWS = ("messages", "llm_interactions", "mcp_interactions")
+STATE = messages.ProviderState(
+    provider="google-default", data=[{"text": "\u0000 and \ud83d and \\u0000", "deep": [[[{}]]]}]
+)
+SCHEMA = {"type": "object", "properties": {"name": {"description": "naïve \u0000 \ud83d", "default": None}}}
+BOTH = stories.asks(
+    "k8s.pods_log", "prometheus.query.range", text="Zuerst die Pods 🔍", thinking="größer\n\t\\u0000 ?", state=STATE
+)
+MORE = stories.asks("bare", turn=1)
+HURRY = messages.Message(role="user", text="Hurry.")
+TRIED = replace(
+    stories.CALL,
+    attempts=(
+        entries.Attempt(error="503 überlastet", usage=messages.Usage(input_tokens=7)),
+        entries.Attempt(error=""),
+    ),
+)
+LOG: tuple[entries.Entry, ...] = (
+    stories.stage_started("collect"),
+    replace(stories.started("b", stage="collect"), tools=(replace(stories.TOOL, parameters=SCHEMA),)),
+    stories.started("a", stage="collect", index=1),
+    replace(stories.started("c", stage="collect", index=2, agent=None), tools=(), messages=()),
+    stories.ended("c", "Failed", "references unknown agent"),
+    replace(BOTH, execution="b", call=TRIED),
+    stories.unanswered(execution="a", failure=messages.Failure(kind="timeout", text="nothing within 120 s")),
+    stories.ran(replace(BOTH, execution="b"), 1, text="", failed=True),
+    stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1),
+    stories.ran(replace(BOTH, execution="b"), 0, text='{"a": "\\u0000"}'),
+    stories.ran(stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1), 1, 0),
+    replace(MORE, execution="b"),
+    stories.ran(
+        stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1),
+        2,
+        text="unknown",
+        failed=True,
+        in_doubt=True,
+    ),
+    stories.unanswered(HURRY, execution="a", turn=2, failure=messages.Failure(kind="rejected", text="")),
+    stories.ran(replace(MORE, execution="b")),
+    stories.unanswered(stories.CONCLUDE, execution="b", turn=2, failure=messages.Failure(kind="rejected", text="?")),
+    stories.answers("Es war der Speicher.", execution="a", turn=3),
+    stories.answers("root cause: größer", execution="b", turn=3, before=(HURRY, stories.CONCLUDE)),
+    stories.ended("a"),
+    stories.ended("b"),
+    stories.stage_ended("collect"),
+    stories.stage_started("analysis"),
+    stories.started("d"),
+    stories.unanswered(execution="d"),
+    stories.ended("d", "Failed", stories.FATAL.text),
+    stories.stage_ended("analysis", "Failed", "no answer"),
+    stories.stage_ended("report", "Skipped", "skipped by failurePolicy Stop"),
+    stories.run_ended("Failed", "StagesFailed", final_analysis="root cause: größer"),
+)
+
+
+@pytest.fixture
+async def database(emptied: databases.Database) -> databases.Database:
+    """One database for all these tests: with one each, making them would take longer than the tests."""
+    return emptied
+
+
+async def told(database: databases.Database) -> UUID:
+    """An investigation with all kinds of entries, one commit each, with takeovers among them."""
+    identity = await queue.admit(database)
+    writing = await queue.opened(database, await queue.claimed(database))
+    for number, entry in enumerate(LOG):
+        if number % 7 == 6:
+            await queue.let_leases_pass(database)
+            writing = await queue.opened(database, await queue.claimed(database))
+        await writing.commit(entry)
+    return identity
+
+
+async def view(database: databases.Database, name: str, identity: UUID) -> list[dict[str, Any]]:
+    """The rows of one investigation in the order that people are told to use."""
+    columns = [str(name) for (name,) in await queue.rows(database, _COLUMNS, view=name)]
+    found = await queue.rows(
+        database,
+        f"SELECT * FROM {name} WHERE investigation = :id ORDER BY seq",  # noqa: S608 - a test's own word
+        id=identity,
+    )
+    return [dict(zip(columns, row, strict=True)) for row in found]
+
+
+_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regclass) AND attnum > 0 ORDER BY attnum"
+
+
+async def test_messages_are_what_the_decoder_reads(database: databases.Database) -> None:
+    identity = await told(database)
+    decoded = (await api.read(database, identity)).messages
+    found = await view(database, "messages", identity)
+    by_place = {(row["execution"], row["position"]): row for row in found}
+    assert len(by_place) == len(found) == len(decoded)
+    for message in decoded:
+        row = by_place[message.execution, message.position]
+        assert {name: row[name] for name in api.Message.model_fields} == message.model_dump(), message
+
+
+async def test_llm_interactions_are_what_the_decoder_reads(database: databases.Database) -> None:
+    identity = await told(database)
+    decoded = (await api.read(database, identity)).llm_interactions
+    found = await view(database, "llm_interactions", identity)
+    assert [{name: row[name] for name in api.ModelCall.model_fields} for row in found] == [
+        call.model_dump() for call in decoded
+    ]
+    assert {row["failure"] for row in found} == {None, "timeout", "rejected", "fatal"}
+
+
+async def test_what_a_call_was_sent_are_the_messages_before_its_number(database: databases.Database) -> None:
+    """The query of the documentation: what the model saw, and what it said to it."""
+    identity = await told(database)
+    sent = await queue.rows(
+        database,
+        """
+          SELECT call.execution, call.turn, array_agg(message.text ORDER BY message.position)
+          FROM llm_interactions AS call
+          JOIN messages AS message USING (investigation, execution)
+          WHERE investigation = :id AND message.position < call.context_messages AND message.role = 'user'
+          GROUP BY call.execution, call.turn, call.seq ORDER BY call.seq
+        """,
+        id=identity,
+    )
+    said = {(execution, turn): texts[1:] for execution, turn, texts in sent}
+    assert said == {
+        ("b", 0): [],
+        ("a", 0): [],
+        ("a", 1): [],
+        ("b", 1): [],
+        ("a", 2): ["Hurry."],
+        ("b", 2): ["Conclude now."],
+        ("a", 3): ["Hurry."],
+        ("b", 3): ["Conclude now.", "Hurry.", "Conclude now."],
+        ("d", 0): [],
+    }
+
+
+async def test_mcp_interactions_are_what_the_decoder_reads(database: databases.Database) -> None:
+    identity = await told(database)
+    shown = await api.read(database, identity)
+    results = {(one.execution, one.tool_call_id): one for one in shown.messages if one.role == "tool"}
+    found = await view(database, "mcp_interactions", identity)
+    own = ("run", "stage", "execution", "call_id", "arguments", "seconds", "created_at")
+    assert [{name: row[name] for name in own} for row in found] == [
+        call.model_dump(include=set(own)) for call in shown.mcp_interactions
+    ]
+    for row, call in zip(found, shown.mcp_interactions, strict=True):
+        result = results[call.execution, call.call_id]
+        assert (row["result"], row["failed"], row["in_doubt"]) == (result.text, result.failed, result.in_doubt)
+        assert ".".join(filter(None, [row["server_name"], row["tool_name"]])) == call.tool_name
+    assert {(row["server_name"], row["tool_name"]) for row in found} == {
+        ("k8s", "pods_log"),
+        ("k8s", "scale"),
+        ("prometheus", "query.range"),
+        ("", "bare"),
+    }
+
+
+OF_ANOTHER_SHAPE = {
+    "null": "null",
+    "a list": "[]",
+    "a text": '"messages"',
+    "nothing in it": "{}",
+    "lists that are none": '{"messages": 5, "runs": "x", "call": [], "failure": 1}',
+}
+BY_HAND = OF_ANOTHER_SHAPE | {
+    "lists of what is no object": '{"messages": [1, null, "x", []], "runs": [1, null, "x", []], "call": {"usage": 1}}',
+    "parts that are no objects": '{"runs": [{"call": 1, "result": 2}, {"call": null, "result": null}, {}]}',
+    "numbers that are none": '{"turn": "first", "call": {"seconds": "x", "usage": {"input_tokens": 1.5}}}',
+    "truths that are none": '{"messages": [{"role": [], "failed": "perhaps"}], "runs": [{"result": {"failed": 7}}]}',
+    "a number that is too large": '{"turn": 99999999999999999999, "call": {"usage": {"total_tokens": 1e99}}}',
+    "a character that Postgres refuses": r'{"messages": [{"role": "user", "text": "\u0000"}]}',
+    "half a character": r'{"runs": [{"result": {"text": "\ud83d"}}]}',
+}
+
+
+async def write_by_hand(database: databases.Database, body: str) -> None:
+    """An investigation with this body in an entry of each kind that a view reads."""
+    broken = await queue.admit(database)
+    for seq, kind in enumerate(("ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered"), 1):
+        await queue.execute(
+            database,
+            """
+              INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body)
+              VALUES (:id, :seq, 1, :kind, 1, 0, 'analysis', 'one', CAST(:body AS json))
+            """,
+            id=broken,
+            seq=seq,
+            kind=kind,
+            body=body,
+        )
+
+
+@pytest.mark.parametrize("body", BY_HAND.values(), ids=BY_HAND)
+async def test_a_row_that_somebody_wrote_by_hand_breaks_no_other_investigation_s_view(
+    database: databases.Database, body: str
+) -> None:
+    fine = await told(database)
+    before = {name: await view(database, name, fine) for name in VIEWS}
+    await write_by_hand(database, body)
+    for name in VIEWS:
+        assert await view(database, name, fine) == before[name]
+
+
+@pytest.mark.parametrize("body", OF_ANOTHER_SHAPE.values(), ids=OF_ANOTHER_SHAPE)
+async def test_a_body_of_another_shape_does_not_break_a_scan_over_all_investigations(
+    database: databases.Database, body: str
+) -> None:
+    fine = await told(database)
+    before = {name: await view(database, name, fine) for name in VIEWS}
+    await write_by_hand(database, body)
+    for name in VIEWS:
+        counted = f"SELECT count(*) FROM {name} WHERE investigation = :id OR stage = ''"  # noqa: S608 - a test's own word
+        assert await queue.rows(database, counted, id=fine) == [(len(before[name]),)]
+        assert len(await queue.rows(database, f"SELECT * FROM {name}")) >= len(before[name])  # noqa: S608
+
+
+async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(database: databases.Database) -> None:
+    identity = await told(database)
+    known = {name: await view(database, name, identity) for name in VIEWS}
+    await queue.execute(
+        database,
+        """
+          INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body)
+          SELECT investigation, log_seq + number, 1, kind, version, 0, 'analysis', 'a', body
+          FROM work, (
+            SELECT row_number() OVER () AS number, source.kind, source.body, made.version FROM entries AS source,
+              (VALUES (2), (0)) AS made (version)
+          ) AS copies
+        """,
+    )
+    await queue.execute(database, "UPDATE entries SET kind = 'Pondered' WHERE seq % 3 = 0 AND version = 2")
+    assert {name: await view(database, name, identity) for name in VIEWS} == known
+
+
+async def test_a_query_by_investigation_reads_its_own_entries_alone(database: databases.Database) -> None:
+    identity = await told(database)
+    await queue.execute(
+        database,
+        """
+          INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body)
+          SELECT gen_random_uuid(), seq, claim, kind, version, run, stage, execution, body
+          FROM entries, generate_series(1, 200)
+        """,
+    )
+    await queue.execute(database, "ANALYZE entries")
+    for name in VIEWS:
+        ((plan,),) = await queue.rows(
+            database,
+            f"EXPLAIN (FORMAT JSON) SELECT * FROM {name} WHERE investigation = '{identity}'",  # noqa: S608 - as above
+        )
+        text = json.dumps(plan)
+        assert '"Index Name": "entries_pkey"' in text, name
+        assert f"(investigation = '{identity}'::uuid)" in text, name
+        assert '"Seq Scan"' not in text, name
+
+
+async def test_an_end_without_a_journal_is_in_the_log_and_in_no_view(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    await work.cancel(database, identity, why="user")
+    assert [await view(database, name, identity) for name in VIEWS] == [[], [], []]

@@ -1,0 +1,122 @@
+"""Entries of a log, for tests that need some and do not care for every word of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tarsy.config import resolve
+from tarsy.transcript import entries, messages
+
+AGENT = resolve.ResolvedAgent(
+    name="KubernetesAgent",
+    provider="google-default",
+    strategy="native-thinking",
+    max_iterations=20,
+    servers=("k8s",),
+    custom_instructions="Be brief.",
+    server_instructions=(("k8s", "Look before you conclude."),),
+)
+TOOL = messages.ToolSpec(name="k8s.pods_log", parameters={"type": "object"}, idempotent=True)
+CALL = entries.ModelCall(
+    provider="google-default",
+    model="gemini-2.5-flash",
+    seconds=1.0,
+    usage=messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=3, total_tokens=123),
+)
+CONCLUDE = messages.Message(role="user", text="Conclude now.")
+FATAL = messages.Failure(kind="fatal", text="no answer")
+PROMPT = (messages.Message(role="system", text="You are an agent."), messages.Message(role="user", text="web-0 dies"))
+
+
+def stage_started(stage: str = "analysis", *, clock: float = 0.0) -> entries.StageStarted:
+    return entries.StageStarted(stage=stage, clock=clock)
+
+
+def started(
+    execution: str = "one",
+    *,
+    stage: str = "analysis",
+    index: int = 0,
+    agent: resolve.ResolvedAgent | None = AGENT,
+) -> entries.ExecutionStarted:
+    return entries.ExecutionStarted(
+        stage=stage,
+        execution=execution,
+        index=index,
+        name=f"KubernetesAgent-{index + 1}",
+        agent=agent,
+        tools=(TOOL,),
+        messages=PROMPT,
+    )
+
+
+def asks(
+    *names: str,
+    execution: str = "one",
+    turn: int = 0,
+    text: str = "",
+    thinking: str = "",
+    before: Sequence[messages.Message] = (),
+    state: messages.ProviderState | None = None,
+) -> entries.Answered:
+    """An answer that asks for calls of these tools (`server.tool`), behind what was added for it."""
+    calls = tuple(
+        messages.ToolCall(id=f"{turn}.{index}", name=name, arguments='{"name": "web-0"}')
+        for index, name in enumerate(names)
+    )
+    said = messages.Message(role="assistant", text=text, thinking=thinking, calls=calls, provider_state=state)
+    return entries.Answered(execution=execution, turn=turn, messages=(*before, said), call=CALL)
+
+
+def answers(
+    text: str = "done", *, execution: str = "one", turn: int = 0, before: Sequence[messages.Message] = ()
+) -> entries.Answered:
+    """An answer that asks for nothing more."""
+    return asks(execution=execution, turn=turn, text=text, before=before)
+
+
+def unanswered(
+    *before: messages.Message, failure: messages.Failure = FATAL, execution: str = "one", turn: int = 0
+) -> entries.Unanswered:
+    return entries.Unanswered(execution=execution, turn=turn, failure=failure, call=CALL, messages=before)
+
+
+def ran(
+    asked: entries.Answered, *places: int, text: str = "r", failed: bool = False, in_doubt: bool = False
+) -> entries.ToolsAnswered:
+    """The results of the calls at these places of an answer; of all where none is named."""
+    calls = asked.messages[-1].calls
+    chosen = [calls[place] for place in places] if places else calls
+    return entries.ToolsAnswered(
+        execution=asked.execution,
+        runs=tuple(
+            entries.ToolRun(
+                call=call,
+                result=messages.Message(
+                    role="tool", text=text, call_id=call.id, tool_name=call.name, failed=failed, in_doubt=in_doubt
+                ),
+                seconds=0.5,
+            )
+            for call in chosen
+        ),
+    )
+
+
+def ended(execution: str = "one", outcome: entries.Outcome = "Completed", error: str = "") -> entries.ExecutionEnded:
+    return entries.ExecutionEnded(execution=execution, outcome=outcome, error=error)
+
+
+def stage_ended(
+    stage: str = "analysis", outcome: entries.StageOutcome = "Completed", message: str = ""
+) -> entries.StageEnded:
+    return entries.StageEnded(stage=stage, outcome=outcome, message=message)
+
+
+def run_ended(
+    ending: entries.Ending = "Completed",
+    reason: str = "StagesCompleted",
+    *,
+    message: str = "",
+    final_analysis: str = "",
+) -> entries.RunEnded:
+    return entries.RunEnded(ending=ending, reason=reason, message=message, final_analysis=final_analysis)

@@ -1,0 +1,118 @@
+"""From an object to its admission: pure, and the same whoever asks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tarsy.config import check
+from tarsy.config import platform as platforms
+from tarsy.ingest import admission
+from tarsy.resources import chain, investigation
+from tarsy.transcript import admission as admissions
+
+SPEC: dict[str, Any] = {
+    "alertType": "KubePodCrashLooping",
+    "alertData": "the secret is out",
+    "severity": "secret",
+    "runbookURL": "https://runbooks/secret",
+}
+
+
+def mask(text: str) -> str:
+    return text.replace("secret", "***")
+
+
+def asked(**spec: Any) -> investigation.AlertInvestigation:
+    metadata = {"name": "web-crash", "namespace": "tarsy", "uid": "u1", "generation": 3}
+    return investigation.AlertInvestigation.model_validate({"metadata": metadata, "spec": {**SPEC, **spec}})
+
+
+def made(name: str, *types: str, agent: str = "KubernetesAgent") -> chain.AgentChain:
+    spec = {"alertTypes": list(types), "stages": [{"name": "look", "agent": agent}]}
+    metadata = {"name": name, "namespace": "tarsy", "uid": name, "generation": 7}
+    return chain.AgentChain.model_validate({"metadata": metadata, "spec": spec})
+
+
+MINE, OTHER, BROKEN = made("mine", "KubePodCrashLooping"), made("other", "Y"), made("broken", "Z", agent="Nobody")
+
+
+@pytest.fixture
+def index(platform: platforms.Platform) -> check.ChainIndex:
+    return check.ChainIndex([MINE, OTHER, BROKEN], platform=platform, unusable_providers={})
+
+
+def admitted(of: chain.AgentChain) -> admissions.AdmittedChain:
+    return admissions.AdmittedChain(
+        name=of.metadata.name, namespace="tarsy", generation=7, hash=of.digest(), spec=of.spec
+    )
+
+
+def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: check.ChainIndex) -> None:
+    spec = {
+        "fingerprint": "f1",
+        "startsAt": "2026-11-21T20:29:42Z",
+        "priority": 5,
+        "suspend": True,
+        "ttlSecondsAfterFinished": 60,
+    }
+    assert admission.of(asked(**spec), index, mask=mask) == admissions.Admission(
+        id="u1",
+        namespace="tarsy",
+        name="web-crash",
+        generation=3,
+        alert_type="KubePodCrashLooping",
+        alert_data="the *** is out",
+        severity="***",
+        runbook_url="https://runbooks/***",
+        fingerprint="f1",
+        starts_at=datetime(2026, 11, 21, 20, 29, 42, tzinfo=UTC),
+        priority=5,
+        suspend=True,
+        ttl_seconds=60,
+        chain=admitted(MINE),
+    )
+
+
+def test_what_is_not_said_is_what_it_always_was(index: check.ChainIndex) -> None:
+    found = admission.of(asked(alertData=None, severity=None, runbookURL=None), index, mask=mask)
+    assert (found.alert_data, found.severity, found.runbook_url, found.alert_data_ref) == ("", None, None, None)
+    assert (found.fingerprint, found.starts_at, found.ttl_seconds) == (None, None, None)
+    assert (found.priority, found.suspend) == (0, False)
+
+
+def test_data_that_is_referred_to_is_left_to_the_store(index: check.ChainIndex) -> None:
+    """It was masked when it was stored, and only the store knows whether it is there."""
+    found = admission.of(asked(alertData=None, alertDataRef={"name": "d1", "size": 70_000}), index, mask=mask)
+    assert (found.alert_data, found.alert_data_ref) == (None, "d1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "taken"),
+    [({}, MINE), ({"alertType": "Y"}, OTHER), ({"chainRef": {"name": "other"}}, OTHER)],
+    ids=["by its type", "by another type", "by name, whatever its type"],
+)
+def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
+    index: check.ChainIndex, spec: dict[str, Any], taken: chain.AgentChain
+) -> None:
+    assert admission.of(asked(**spec), index, mask=mask).chain == admitted(taken)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "message"),
+    [
+        ({"alertType": "X"}, "ChainNotFound", "No chain found for alert type 'X'. Available alert types: "),
+        ({"chainRef": {"name": "x"}}, "ChainNotFound", "No chain is named 'x'. Available chains: broken, mine, other"),
+        ({"alertType": "Z"}, "ChainNotReady", "Chain 'broken' is not ready: "),
+        ({"chainRef": {"name": "broken"}}, "ChainNotReady", "Chain 'broken' is not ready: "),
+    ],
+)
+def test_what_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
+    index: check.ChainIndex, spec: dict[str, Any], reason: str, message: str
+) -> None:
+    found = admission.of(asked(**spec), index, mask=mask)
+    assert isinstance(found.chain, admissions.Refusal)
+    assert found.chain.reason == reason
+    assert found.chain.message.startswith(message)
+    assert found.alert_data == "the *** is out"

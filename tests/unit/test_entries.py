@@ -1,0 +1,539 @@
+"""How entries are stored: what is written comes back, for ever; and what cannot be read is said and never raised.
+
+`recorded/shapes.json` holds a digest of each stored shape by its version, `recorded/entries-v1.json` rows as version 1
+wrote them. Both are only ever added to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+from tarsy.config import resolve
+from tarsy.resources import chain
+from tarsy.transcript import entries, messages, record, timeline
+
+RECORDED = Path(__file__).parent / "recorded"
+
+NOT_STORABLE = "\x00 and \ud83d and \\u0000"
+AGENT = resolve.ResolvedAgent(
+    name="KubernetesAgent",
+    provider="google-default",
+    strategy="native-thinking",
+    max_iterations=20,
+    servers=("kubernetes-server", "prometheus"),
+    custom_instructions="Be brief.\nBé brîef. 💥",
+    server_instructions=(("kubernetes-server", "Prefer namespaced queries."),),
+    problems=("MCP server 'prometheus' is not connected yet",),
+)
+TOOLS = (
+    messages.ToolSpec(name="kubernetes-server.pods_list"),
+    messages.ToolSpec(
+        name="kubernetes-server.pods_log",
+        description="Log of a pod; größer als 0",
+        parameters={
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": NOT_STORABLE},
+                "tail": {"type": "integer", "minimum": 1, "maximum": 2**70, "default": None, "examples": [1, 2.5]},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+            "\x00": {},
+        },
+        idempotent=True,
+    ),
+)
+STATE = messages.ProviderState(
+    provider="google-default",
+    data=[
+        {"thought": True, "text": "erst die Pods 🔍"},
+        {"thoughtSignature": "q83vAAD/", "functionCall": {"name": "k__pods_log", "args": {"n": [1, 2.5, None]}}},
+        {"text": NOT_STORABLE, "deep": {"er": [{"est": [[], {}]}]}, "yes": True, "": -0.0, "\x00": 10**30},
+    ],
+)
+PROMPT = (
+    messages.Message(role="system", text="You are KubernetesAgent."),
+    messages.Message(role="user", text='pod "wéb-0" startet neu\n\t{"a": "\\u0000"} 🚨 \u2028 \ufffd'),
+)
+CALLS = (
+    messages.ToolCall(id="0.0", name="kubernetes-server.pods_log", arguments='{"name": "web-0", "tail": 5}'),
+    messages.ToolCall(id="0.1", name="made up", arguments="{"),
+)
+ASKS = messages.Message(role="assistant", text="I look.", thinking="hm\n", calls=CALLS, provider_state=STATE)
+CALL = entries.ModelCall(
+    provider="google-default",
+    model="gemini-2.5-flash",
+    seconds=1.25,
+    usage=messages.Usage(input_tokens=7, output_tokens=5, thinking_tokens=3, total_tokens=15),
+    attempts=(
+        entries.Attempt(error="503 UNAVAILABLE: überlastet", usage=messages.Usage(input_tokens=7)),
+        entries.Attempt(error="429"),
+    ),
+)
+CONCLUDE = messages.Message(role="user", text="Conclude now.")
+RESULTS = (
+    messages.Message(role="tool", call_id="0.0", tool_name="kubernetes-server.pods_log", text="FATAL 💥\n"),
+    messages.Message(role="tool", call_id="0.1", tool_name="made up", text="unknown", failed=True, in_doubt=True),
+)
+
+SAMPLES: dict[str, entries.Entry] = {
+    "StageStarted": entries.StageStarted(run=3, stage="look", clock=12.75),
+    "StageStarted, small": entries.StageStarted(stage="look", clock=0.0),
+    "ExecutionStarted": entries.ExecutionStarted(
+        run=3,
+        stage="look",
+        execution="0123456789abcdef",
+        index=2,
+        parent="fedcba9876543210",
+        name="KubernetesAgent-3",
+        agent=AGENT,
+        tools=TOOLS,
+        messages=PROMPT,
+    ),
+    "ExecutionStarted, which never got that far": entries.ExecutionStarted(
+        stage="look", execution="0123456789abcdef", index=0, name="Nobody", agent=None
+    ),
+    "Answered": entries.Answered(execution="0123456789abcdef", turn=4, messages=(ASKS,), call=CALL),
+    "Answered, a conclusion": entries.Answered(
+        execution="0123456789abcdef",
+        turn=20,
+        messages=(CONCLUDE, messages.Message(role="assistant", text="It is out of memory.")),
+        call=entries.ModelCall(provider="google-default", model="gemini-2.5-flash", seconds=0.0),
+    ),
+    "Unanswered": entries.Unanswered(
+        execution="0123456789abcdef",
+        turn=5,
+        failure=messages.Failure(kind="rejected", text="an empty answer"),
+        call=CALL,
+        messages=(CONCLUDE,),
+    ),
+    "Unanswered, small": entries.Unanswered(
+        execution="0123456789abcdef",
+        turn=0,
+        failure=messages.Failure(kind="fatal", text=""),
+        call=entries.ModelCall(provider="p", model="m", seconds=3.0),
+    ),
+    "ToolsAnswered": entries.ToolsAnswered(
+        execution="0123456789abcdef",
+        runs=tuple(
+            entries.ToolRun(call=call, result=result, seconds=0.5) for call, result in zip(CALLS, RESULTS, strict=True)
+        ),
+    ),
+    "ExecutionEnded": entries.ExecutionEnded(execution="0123456789abcdef", outcome="Failed", error="the key is bad"),
+    "ExecutionEnded, small": entries.ExecutionEnded(execution="0123456789abcdef", outcome="Completed"),
+    "StageEnded": entries.StageEnded(
+        run=3, stage="look", outcome="Completed", message="A-2: no", lacks=("no tools", "nor those")
+    ),
+    "StageEnded, skipped": entries.StageEnded(stage="look", outcome="Skipped", message="skipped"),
+    "RunEnded": entries.RunEnded(
+        run=3,
+        ending="CompletedWithErrors",
+        reason="StagesFailed",
+        message="stage 'look' failed: no",
+        final_analysis="#### Agent 1: A-1\n\nIt is out of memory. 💥",
+    ),
+    "RunEnded, small": entries.RunEnded(ending="Cancelled", reason="CancelledByUser"),
+}
+
+
+def columns(entry: entries.Entry) -> dict[str, Any]:
+    """What the log's columns say of where an entry belongs."""
+    return {
+        "run": getattr(entry, "run", 3),
+        "stage": getattr(entry, "stage", "look"),
+        "execution": getattr(entry, "execution", ""),
+    }
+
+
+def decoded(stored: entries.Stored, entry: entries.Entry) -> entries.Entry | entries.Unreadable:
+    return entries.decode(stored, **columns(entry))
+
+
+def test_there_is_a_sample_of_every_kind() -> None:
+    assert {type(entry).__name__ for entry in SAMPLES.values()} == entries.VERSIONS.keys()
+
+
+@pytest.mark.parametrize("entry", SAMPLES.values(), ids=SAMPLES)
+def test_what_is_stored_comes_back_as_it_was(entry: entries.Entry) -> None:
+    stored = entries.encode(entry)
+    assert (stored.kind, stored.version) == (type(entry).__name__, entries.VERSIONS[type(entry).__name__])
+    assert decoded(stored, entry) == entry
+
+
+@pytest.mark.parametrize("name", ["ExecutionStarted", "Answered"])
+def test_even_a_key_that_is_no_unicode_comes_back_as_it_was(name: str) -> None:
+    odd = {"\ud83d": 1}
+    entry = SAMPLES[name]
+    if isinstance(entry, entries.Answered):
+        entry = replace(entry, messages=(replace(ASKS, provider_state=replace(STATE, data=odd)),))
+    elif isinstance(entry, entries.ExecutionStarted):
+        entry = replace(entry, tools=(replace(TOOLS[0], parameters=odd),))
+    assert decoded(entries.encode(entry), entry) == entry
+
+
+@pytest.mark.parametrize("entry", SAMPLES.values(), ids=SAMPLES)
+def test_a_body_is_json_that_postgres_can_take_apart(entry: entries.Entry) -> None:
+    stored = entries.encode(entry)
+    stored.body.encode()
+    assert all(messages.storable(text) == text for text in strings(json.loads(stored.body)))
+    assert not {"run", "stage", "execution", "final_analysis"} & json.loads(stored.body).keys(), "they are columns"
+    if stored.opaque is not None:
+        assert stored.opaque.isascii(), "what Postgres' UTF-8 cannot hold stays escaped"
+        assert "\x00" not in stored.opaque
+
+
+def strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for key, item in value.items():
+                yield key
+                yield from strings(item)
+        case list():
+            for item in value:
+                yield from strings(item)
+
+
+@pytest.mark.parametrize(
+    ("name", "opaque"),
+    [
+        ("ExecutionStarted", {"parameters"}),
+        ("Answered", {"provider_states"}),
+        ("Answered, a conclusion", None),
+        ("ToolsAnswered", None),
+        ("StageEnded", None),
+    ],
+)
+def test_only_what_providers_and_servers_wrote_is_opaque(name: str, opaque: set[str] | None) -> None:
+    stored = entries.encode(SAMPLES[name])
+    assert (None if stored.opaque is None else set(json.loads(stored.opaque))) == opaque
+
+
+def test_the_final_analysis_is_stored_once_and_outside_the_body() -> None:
+    entry = entries.RunEnded(ending="Completed", reason="StagesCompleted", final_analysis="It is out of memory.")
+    stored = entries.encode(entry)
+    assert stored.final_analysis == "It is out of memory."
+    assert "out of memory" not in stored.body + (stored.opaque or "")
+    assert decoded(replace(stored, final_analysis=""), entry) == replace(entry, final_analysis="")
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "problem"),
+    [
+        ("Dreamt", 1, "its kind is unknown here"),
+        ("", 0, "its kind is unknown here"),
+        ("Answered", 2, "version 1 is the newest that is known here"),
+        ("StageStarted", 99, "version 1 is the newest that is known here"),
+        ("StageStarted", 0, "version 1 is the newest that is known here"),
+    ],
+)
+def test_an_unknown_kind_and_a_newer_version_are_unreadable_and_told_as_such(
+    kind: str, version: int, problem: str
+) -> None:
+    stored = entries.Stored(kind=kind, version=version, body="not even JSON")
+    found = entries.decode(stored, run=0, stage="look", execution="e0")
+    assert found == entries.Unreadable(kind=kind, version=version, problem=problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("StageStarted", {"body": "{"}, "JSONDecodeError: "),
+        ("StageStarted", {"body": ""}, "JSONDecodeError: "),
+        ("StageStarted", {"body": "{}"}, "clock: Field required"),
+        ("StageStarted", {"body": "[]"}, "TypeError: "),
+        ("StageStarted", {"body": "null"}, "TypeError: "),
+        ("StageStarted", {"body": '{"clock": "soon"}'}, "clock: Input should be a valid number"),
+        ("StageStarted", {"body": '{"clock": 1, "colour": 2}'}, "colour: Unexpected keyword argument"),
+        ("StageStarted", {"body": '{"clock": ' + "[" * 100_000}, "RecursionError: "),
+        ("StageStarted", {"body": '{"clock": ' + "9" * 5_000 + "}"}, "ValueError: "),
+        ("ExecutionEnded", {"body": '{"outcome": "Dreamt", "error": ""}'}, "outcome: Input should be 'Completed', "),
+        ("Answered", {"opaque": "{"}, "JSONDecodeError: "),
+        ("Answered", {"opaque": "5"}, "TypeError: "),
+        ("Answered", {"opaque": '"provider_states"'}, "TypeError: "),
+        ("Answered", {"opaque": '{"provider_states": []}'}, "ValueError: "),
+        ("Answered", {"opaque": '{"provider_states": 5}'}, "TypeError: "),
+        ("Answered", {"opaque": '{"provider_states": [5]}'}, "messages.0.provider_state: "),
+        ("Answered", {"body": '{"messages": "x"}'}, "TypeError: "),
+        ("Answered", {"body": '{"messages": 5}'}, "TypeError: "),
+        ("Answered", {"body": '{"turn": 0}'}, "KeyError: "),
+        ("Unanswered", {"body": '{"turn": 0}'}, "failure: Field required"),
+        ("ExecutionStarted", {"opaque": '{"parameters": [{}]}'}, "ValueError: "),
+        ("ExecutionStarted", {"opaque": '{"parameters": [{}, 5]}'}, "tools.1.parameters: "),
+    ],
+)
+def test_a_row_that_is_not_what_it_should_be_is_unreadable_and_says_where(
+    name: str, change: dict[str, Any], problem: str
+) -> None:
+    stored = replace(entries.encode(SAMPLES[name]), **change)
+    found = decoded(stored, SAMPLES[name])
+    assert isinstance(found, entries.Unreadable)
+    assert (found.kind, found.version) == (stored.kind, 1)
+    assert found.problem.startswith(f"it is not what it should be: {problem}")
+
+
+def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The places of all objects in some JSON."""
+    if isinstance(value, dict):
+        yield at
+        for key, item in value.items():
+            yield from places(item, (*at, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from places(item, (*at, index))
+
+
+@pytest.mark.parametrize("name", ["ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered"])
+def test_a_field_that_is_unknown_here_is_not_dropped_however_deep_it_stands(name: str) -> None:
+    """A shape that has grown has another version; a row that says otherwise was not written by us."""
+    stored = entries.encode(SAMPLES[name])
+    tried = 0
+    for place in places(json.loads(stored.body)):
+        body = json.loads(stored.body)
+        inner = body
+        for step in place:
+            inner = inner[step]
+        inner["colour"] = "blue"
+        found = decoded(replace(stored, body=json.dumps(body)), SAMPLES[name])
+        assert isinstance(found, entries.Unreadable), place
+        tried += 1
+    assert tried >= 3
+
+
+JUNK: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    2.5,
+    10**30,
+    10**400,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "\x00",
+    "\ud83d",
+    [],
+    [[]],
+    {},
+]
+JUNK += [{"": None}, [{}] * 3, {"messages": None}, {"provider_states": None}, "Completed", 0.0, "9" * 5000, b"x".hex()]
+
+
+def bent(value: Any, source: random.Random) -> Any:
+    """Some JSON, of which something is missing, or junk, or of another kind."""
+    if source.random() < 0.15 or not isinstance(value, dict | list) or not value:
+        return source.choice(JUNK)
+    if isinstance(value, list):
+        changed = list(value)
+        place = source.randrange(len(changed))
+        match source.randrange(4):
+            case 0:
+                del changed[place]
+            case 1:
+                changed.insert(place, source.choice(JUNK))
+            case _:
+                changed[place] = bent(changed[place], source)
+        return changed
+    bowed = dict(value)
+    key = source.choice(sorted(bowed))
+    match source.randrange(5):
+        case 0:
+            del bowed[key]
+        case 1:
+            bowed[source.choice(["colour", "\x00", "\ud83d", "run", "execution", "final_analysis"])] = source.choice(
+                JUNK
+            )
+        case _:
+            bowed[key] = bent(bowed[key], source)
+    return bowed
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_whatever_junk_a_row_holds_it_is_decoded_or_unreadable_and_never_raises(name: str) -> None:
+    source = random.Random(name)  # noqa: S311 - it mixes, it guards nothing
+    entry = SAMPLES[name]
+    stored = entries.encode(entry)
+    body, opaque = json.loads(stored.body), json.loads(stored.opaque or "null")
+    unreadable = 0
+    for _ in range(400):
+        change: dict[str, Any] = {"body": json.dumps(bent(body, source))}
+        match source.randrange(4):
+            case 0:
+                change = {"body": change["body"][: source.randrange(40)]}
+            case 1:
+                change["opaque"] = json.dumps(bent(opaque, source))
+            case 2:
+                change = {"opaque": json.dumps(bent(opaque, source))}
+        found = decoded(replace(stored, **change), entry)
+        logged = entries.Logged(seq=1, at=datetime.now(UTC), claim=1, entry=found, **columns(entry))
+        assert all(event.seq == 1 for event in timeline.fold([logged])), "its timeline can be told"
+        if isinstance(found, entries.Unreadable):
+            unreadable += 1
+            assert found.problem
+        else:
+            assert type(found) is type(entry)
+    assert unreadable > 50
+
+
+def test_an_answer_that_holds_no_message_is_unreadable() -> None:
+    stored = entries.encode(SAMPLES["Answered"])
+    body = {**json.loads(stored.body), "messages": []}
+    found = decoded(replace(stored, body=json.dumps(body), opaque=None), SAMPLES["Answered"])
+    assert isinstance(found, entries.Unreadable)
+    assert found.problem.startswith("it is not what it should be: messages: ")
+
+
+@pytest.mark.parametrize("body", ['{"clock": 1, "a\\u0000b": 2}'])
+def test_why_an_entry_cannot_be_read_is_said_in_text_that_can_be_stored(body: str) -> None:
+    """It is: the work row says what it waits for."""
+    found = entries.decode(entries.Stored(kind="StageStarted", version=1, body=body), run=0, stage="look", execution="")
+    assert isinstance(found, entries.Unreadable)
+    assert found.problem == messages.storable(found.problem)
+
+
+def test_a_build_is_told_by_what_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = entries.build()
+    assert build == entries.build()
+    assert len(build) == 16
+    grown = {**entries.DECODERS, ("Answered", 2): entries.DECODERS["Answered", 1]}
+    monkeypatch.setattr(entries, "DECODERS", grown)
+    assert entries.build() != build
+
+
+# What follows is for ever.
+
+
+def rows(version: int) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads((RECORDED / f"entries-v{version}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def stored_of(row: Mapping[str, Any]) -> entries.Stored:
+    return entries.Stored(
+        kind=row["kind"],
+        version=row["version"],
+        body=row["body"],
+        opaque=row["opaque"],
+        final_analysis=row["final_analysis"],
+    )
+
+
+def row_of(entry: entries.Entry) -> dict[str, Any]:
+    stored = entries.encode(entry)
+    kept = ("kind", "version", "body", "opaque", "final_analysis")
+    return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_rows_of_version_1_mean_for_ever_what_they_meant_when_they_were_written(name: str) -> None:
+    row = rows(1)[name]
+    found = entries.decode(stored_of(row), run=row["run"], stage=row["stage"], execution=row["execution"])
+    assert found == SAMPLES[name], "this is what is in the databases: keep a decoder of version 1 that reads it"
+
+
+def test_of_each_kind_there_are_recorded_rows() -> None:
+    assert rows(1).keys() == SAMPLES.keys()
+    assert {row["version"] for row in rows(1).values()} == {1}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_is_written_in_version_1_is_written_as_it_was_recorded(name: str) -> None:
+    entry = SAMPLES[name]
+    kind = type(entry).__name__
+    if entries.VERSIONS[kind] == 1:
+        assert row_of(entry) == rows(1)[name], f"what is written of {kind} has changed: it needs a new version"
+
+
+def bare(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """A JSON schema without what is for people, and with its definitions where they are used."""
+    if isinstance(node, list):
+        return [bare(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        node = {**definitions[node["$ref"].rpartition("/")[2]], **{key: node[key] for key in node if key != "$ref"}}
+    named = node.get("type") == "object" and "properties" in node
+    found = {key: item for key, item in node.items() if key not in ("$defs", "title", "description")}
+    return {
+        key: {name: bare(inner, definitions) for name, inner in item.items()}
+        if named and key == "properties"
+        else bare(item, definitions)
+        for key, item in found.items()
+        if not key.startswith("x-kubernetes-")
+    }
+
+
+def digest(kind: Any) -> str:
+    """16 hex digits of a stored shape, all that is nested in it included."""
+    schema = pydantic.TypeAdapter(kind).json_schema()
+    shape = bare(schema, schema.get("$defs", {}))
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:16]
+
+
+SHAPES: dict[str, dict[str, str]] = json.loads((RECORDED / "shapes.json").read_text(encoding="utf-8"))
+CURRENT: dict[str, tuple[int, Any]] = {
+    **{kind: (version, getattr(entries, kind)) for kind, version in entries.VERSIONS.items()},
+    "snapshot": (record.SNAPSHOT_VERSION, chain.Spec),
+}
+
+
+def what_to_do(kind: str, version: int, found: str) -> str:
+    """For whoever has changed a stored shape."""
+    if str(version) not in SHAPES.get(kind, {}):
+        return f"version {version} of {kind} is new: add its digest {found!r} to recorded/shapes.json, and rows of it"
+    where = "record.SNAPSHOT_VERSION" if kind == "snapshot" else f"entries.VERSIONS[{kind!r}]"
+    return (
+        f"the stored shape of {kind} is another one than that of its version {version}, which is in databases. Raise "
+        f"{where}, keep a decoder for version {version} (entries.DECODERS, or store.journal for the snapshot), record "
+        f"rows of the new version beside entries-v1.json, and add the digest {found!r} under the new version to "
+        "recorded/shapes.json. Never change what is there already."
+    )
+
+
+@pytest.mark.parametrize("kind", CURRENT)
+def test_no_stored_shape_changes_without_a_new_version(kind: str) -> None:
+    version, shape = CURRENT[kind]
+    found = digest(shape)
+    assert SHAPES.get(kind, {}).get(str(version)) == found, what_to_do(kind, version, found)
+
+
+def test_every_version_that_was_ever_recorded_has_its_decoder() -> None:
+    recorded = {(kind, int(version)) for kind, versions in SHAPES.items() for version in versions}
+    lost = sorted(recorded - entries.DECODERS.keys() - {("snapshot", record.SNAPSHOT_VERSION)})
+    assert lost == [], "rows of these versions are in databases"
+    assert recorded.issuperset(entries.DECODERS)
+
+
+def test_a_shape_is_another_one_when_anything_in_it_changes_but_words_for_people() -> None:
+    class Inner(pydantic.BaseModel):
+        """Some words."""
+
+        name: str = "x"
+
+    class Described(pydantic.BaseModel):
+        """Other words."""
+
+        name: str = pydantic.Field(default="x", description="Words.", title="A name")
+
+    class Changed(pydantic.BaseModel):
+        name: str = "y"
+
+    class Grown(pydantic.BaseModel):
+        name: str = "x"
+        title: str = ""
+
+    assert digest(list[Inner]) == digest(list[Described])
+    assert len({digest(list[Inner]), digest(list[Changed]), digest(list[Grown])}) == 3

@@ -1,0 +1,450 @@
+"""The timeline as a pure function of the log: what each entry tells, how events close, and how pages add up to it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tarsy.transcript import entries, messages, timeline
+
+BEGAN = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
+CALL = entries.ModelCall(provider="google-default", model="gemini-2.5-flash", seconds=1.5)
+MODEL = {"provider": "google-default", "model": "gemini-2.5-flash"}
+GET = messages.ToolCall(id="0.0", name="k8s.pods.get", arguments='{"name": "web-0"}')
+LIST = messages.ToolCall(id="0.1", name="k8s.list", arguments="{}")
+OF_GET = {"server_name": "k8s", "tool_name": "pods.get", "arguments": '{"name": "web-0"}'}
+OF_LIST = {"server_name": "k8s", "tool_name": "list", "arguments": "{}"}
+
+STARTED = entries.StageStarted(stage="look", clock=0.0)
+
+
+def began(execution: str = "e0", *, index: int = 0) -> entries.ExecutionStarted:
+    return entries.ExecutionStarted(stage="look", execution=execution, index=index, name=execution, agent=None)
+
+
+def answered(
+    *calls: messages.ToolCall, execution: str = "e0", turn: int = 0, text: str = "", thinking: str = ""
+) -> entries.Answered:
+    said = messages.Message(role="assistant", text=text, thinking=thinking, calls=calls)
+    return entries.Answered(execution=execution, turn=turn, messages=(said,), call=CALL)
+
+
+def unanswered(*, execution: str = "e0", turn: int = 0) -> entries.Unanswered:
+    failure = messages.Failure(kind="timeout", text="nothing within 5 s")
+    return entries.Unanswered(execution=execution, turn=turn, failure=failure, call=CALL)
+
+
+def ran(
+    *calls: messages.ToolCall, execution: str = "e0", failed: bool = False, in_doubt: bool = False
+) -> entries.ToolsAnswered:
+    results = [
+        messages.Message(
+            role="tool", call_id=call.id, tool_name=call.name, text=f"of {call.id}", failed=failed, in_doubt=in_doubt
+        )
+        for call in calls
+    ]
+    runs = (entries.ToolRun(call=call, result=result, seconds=0.5) for call, result in zip(calls, results, strict=True))
+    return entries.ToolsAnswered(execution=execution, runs=tuple(runs))
+
+
+def ended(outcome: entries.Outcome = "Completed", error: str = "", *, execution: str = "e0") -> entries.ExecutionEnded:
+    return entries.ExecutionEnded(execution=execution, outcome=outcome, error=error)
+
+
+@dataclass
+class Log:
+    """A log that is written entry by entry, a second each."""
+
+    claim: int = 1
+    rows: list[entries.Logged] = field(default_factory=list)
+
+    def add(self, *added: entries.Entry | entries.Unreadable, execution: str = "") -> Log:
+        for entry in added:
+            self.rows.append(
+                entries.Logged(
+                    seq=len(self.rows) + 1,
+                    at=at(len(self.rows) + 1),
+                    claim=self.claim,
+                    run=0,
+                    stage="" if isinstance(entry, entries.RunEnded | entries.Unreadable) and not execution else "look",
+                    execution=execution or getattr(entry, "execution", ""),
+                    entry=entry,
+                )
+            )
+        return self
+
+    def taken_over(self) -> Log:
+        self.claim += 1
+        return self
+
+
+def at(seq: int) -> datetime:
+    return BEGAN + timedelta(seconds=seq)
+
+
+def log(*added: entries.Entry | entries.Unreadable) -> list[entries.Logged]:
+    return Log().add(*added).rows
+
+
+def seen(events: Sequence[timeline.Event]) -> list[tuple[int, str, str, str, str]]:
+    return [(one.seq, one.id, one.type, one.status, one.content) for one in events]
+
+
+def by_id(events: Sequence[timeline.Event]) -> dict[str, timeline.Event]:
+    found = {one.id: one for one in events}
+    assert len(found) == len(events)
+    return found
+
+
+STRAIGHT = log(
+    STARTED,
+    began(),
+    answered(GET, LIST, text="I look.", thinking="hm"),
+    ran(LIST),
+    ran(GET, failed=True),
+    unanswered(turn=1),
+    answered(turn=2, text="It is out of memory.", thinking="so"),
+    ended(),
+    entries.StageEnded(stage="look", outcome="Completed"),
+    entries.RunEnded(ending="Completed", reason="StagesCompleted", final_analysis="It is out of memory."),
+)
+
+
+def test_a_straight_run_is_told_event_by_event_in_the_order_of_their_last_changes() -> None:
+    assert seen(timeline.fold(STRAIGHT)) == [
+        (3, "e0.0.thinking", "llm_thinking", "completed", "hm"),
+        (3, "e0.0.text", "llm_response", "completed", "I look."),
+        (3, "e0.0.0.asked", "llm_tool_call", "completed", ""),
+        (3, "e0.0.1.asked", "llm_tool_call", "completed", ""),
+        (4, "e0.0.1.call", "mcp_tool_call", "completed", ""),
+        (4, "e0.0.1.result", "tool_result", "completed", "of 0.1"),
+        (5, "e0.0.0.call", "mcp_tool_call", "failed", ""),
+        (5, "e0.0.0.result", "tool_result", "failed", "of 0.0"),
+        (6, "e0.1.error", "error", "failed", "nothing within 5 s"),
+        (7, "e0.2.thinking", "llm_thinking", "completed", "so"),
+        (7, "e0.2.text", "final_analysis", "completed", "It is out of memory."),
+    ]
+
+
+def test_each_event_says_of_what_it_is() -> None:
+    events = by_id(timeline.fold(STRAIGHT))
+    assert {identity: one.metadata for identity, one in events.items()} == {
+        "e0.0.thinking": {"source": "native", **MODEL},
+        "e0.0.text": MODEL,
+        "e0.0.0.asked": OF_GET,
+        "e0.0.1.asked": OF_LIST,
+        "e0.0.1.call": OF_LIST,
+        "e0.0.1.result": OF_LIST,
+        "e0.0.0.call": OF_GET,
+        "e0.0.0.result": OF_GET,
+        "e0.1.error": {"kind": "timeout", **MODEL},
+        "e0.2.thinking": {"source": "native", **MODEL},
+        "e0.2.text": MODEL,
+    }
+    assert {(one.stage, one.execution) for one in events.values()} == {("look", "e0")}
+
+
+def test_an_event_keeps_the_time_of_its_beginning_when_it_changes() -> None:
+    events = by_id(timeline.fold(STRAIGHT))
+    assert (events["e0.0.0.call"].created_at, events["e0.0.0.call"].updated_at) == (at(3), at(5))
+    assert (events["e0.0.0.result"].created_at, events["e0.0.0.result"].updated_at) == (at(5), at(5))
+    assert (events["e0.0.0.asked"].created_at, events["e0.0.0.asked"].updated_at) == (at(3), at(3))
+
+
+def test_a_call_streams_from_the_answer_that_asks_for_it_to_its_result() -> None:
+    so_far = by_id(timeline.fold(STRAIGHT[:4]))
+    assert (so_far["e0.0.0.call"].status, so_far["e0.0.1.call"].status) == ("streaming", "completed")
+    assert "e0.0.0.result" not in so_far
+
+
+def test_the_id_of_a_calls_event_is_known_before_its_result() -> None:
+    assert timeline.call_id("e0", GET) in by_id(timeline.fold(STRAIGHT[:3]))
+
+
+@pytest.mark.parametrize("name", ["get", ""])
+def test_a_tool_without_a_server_is_told_as_the_model_called_it(name: str) -> None:
+    call = messages.ToolCall(id="0.0", name=name, arguments="{}")
+    told = by_id(timeline.fold(log(STARTED, began(), answered(call))))["e0.0.0.call"]
+    assert told.metadata == {"server_name": "", "tool_name": name, "arguments": "{}"}
+
+
+def test_a_call_in_doubt_says_so() -> None:
+    events = by_id(timeline.fold(log(STARTED, began(), answered(GET), ran(GET, failed=True, in_doubt=True))))
+    for identity in ("e0.0.0.call", "e0.0.0.result"):
+        assert (events[identity].status, events[identity].metadata["in_doubt"]) == ("failed", True)
+    assert "in_doubt" not in events["e0.0.0.asked"].metadata
+
+
+@pytest.mark.parametrize(
+    ("answer", "types"),
+    [
+        (answered(GET), ["llm_tool_call", "mcp_tool_call"]),
+        (answered(GET, text="so"), ["llm_response", "llm_tool_call", "mcp_tool_call"]),
+        (answered(text="so"), ["final_analysis"]),
+        (answered(GET, thinking="hm"), ["llm_thinking", "llm_tool_call", "mcp_tool_call"]),
+    ],
+)
+def test_an_answer_tells_what_it_holds_and_nothing_empty(answer: entries.Answered, types: list[str]) -> None:
+    assert [one.type for one in timeline.fold(log(STARTED, began(), answer))] == types
+
+
+@pytest.mark.parametrize("conclude", [True, False])
+def test_of_an_answer_only_the_answer_is_told_and_not_what_it_was_asked_with(conclude: bool) -> None:
+    answer = answered(text="so")
+    asked = (messages.Message(role="user", text="Conclude now."),) if conclude else ()
+    whole = replace(answer, messages=(*asked, *answer.messages))
+    assert [one.content for one in timeline.fold(log(STARTED, began(), whole))] == ["so"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"), [("Failed", "failed"), ("TimedOut", "timed_out"), ("Cancelled", "cancelled")]
+)
+def test_an_end_closes_what_streams_and_nothing_else(outcome: entries.Outcome, status: str) -> None:
+    rows = log(
+        STARTED,
+        began("e0"),
+        began("e1", index=1),
+        answered(GET, LIST),
+        answered(GET, execution="e1"),
+        ran(LIST),
+        ended(outcome, "it ended", execution="e0"),
+    )
+    events = timeline.fold(rows)
+    assert seen(events)[-2:] == [
+        (7, "e0.end", "error", status, "it ended"),
+        (7, "e0.0.0.call", "mcp_tool_call", status, ""),
+    ]
+    found = by_id(events)
+    assert found["e0.end"].metadata == {"outcome": outcome}
+    assert (found["e0.0.0.call"].created_at, found["e0.0.0.call"].updated_at) == (at(4), at(7))
+    assert found["e0.0.0.call"].metadata == OF_GET
+    assert (found["e0.0.1.call"].status, found["e0.0.1.call"].seq) == ("completed", 6)
+    assert found["e1.0.0.call"].status == "streaming", "it is another one's"
+    assert "e0.0.0.result" not in found
+
+
+def test_an_end_without_a_word_tells_nothing() -> None:
+    assert seen(timeline.fold(log(STARTED, began(), ended("Cancelled")))) == []
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason", "told"),
+    [
+        ("Failed", "ChainNotFound", ("error", "failed", "why")),
+        ("Failed", "AttemptsExhausted", ("error", "failed", "why")),
+        ("TimedOut", "DeadlineExceeded", ("error", "timed_out", "why")),
+        ("Failed", "StagesFailed", None),
+        ("Completed", "StagesCompleted", None),
+        ("CompletedWithErrors", "StagesFailed", None),
+        ("Cancelled", "CancelledByUser", None),
+    ],
+)
+def test_an_investigations_end_is_told_where_its_agents_have_not_told_it(
+    ending: entries.Ending, reason: str, told: tuple[str, ...] | None
+) -> None:
+    events = timeline.fold(log(entries.RunEnded(ending=ending, reason=reason, message="why")))
+    assert [(one.type, one.status, one.content) for one in events] == ([told] if told else [])
+    for one in events:
+        assert (one.id, one.stage, one.execution, one.metadata) == ("run-0.end", "", "", {"reason": reason})
+
+
+def test_a_takeover_is_told_with_the_first_entry_of_its_claim() -> None:
+    made = Log().add(STARTED, began(), answered(GET)).taken_over().taken_over().add(ran(GET)).taken_over()
+    made.add(answered(turn=1, text="so"), ended())
+    resumed = [one for one in timeline.fold(made.rows) if one.type == "resumed"]
+    assert seen(resumed) == [
+        (4, "run-0.resumed-3", "resumed", "completed", "another worker went on with it"),
+        (5, "run-0.resumed-4", "resumed", "completed", "another worker went on with it"),
+    ]
+    assert [(one.metadata, one.stage, one.execution, one.created_at) for one in resumed] == [
+        ({"claim": 3}, "", "", at(4)),
+        ({"claim": 4}, "", "", at(5)),
+    ]
+    assert [one.id for one in timeline.fold(made.rows) if one.seq == 4] == [
+        "run-0.resumed-3",
+        "e0.0.0.call",
+        "e0.0.0.result",
+    ], "it is told before what it brought"
+
+
+@pytest.mark.parametrize(("claims", "resumed"), [({}, 0), ({3: 2}, 0), ({3: 1}, 1), ({2: 1}, 0)])
+def test_a_takeover_between_two_pages_is_told_by_the_claim_of_the_entry_before(
+    claims: Mapping[int, int], resumed: int
+) -> None:
+    rows = Log().add(STARTED, began(), answered(GET)).taken_over().add(ran(GET)).rows
+    events = timeline.fold(rows[3:], claims=claims)
+    assert sum(one.type == "resumed" for one in events) == resumed
+
+
+@pytest.mark.parametrize("execution", ["e0", ""])
+def test_an_entry_that_cannot_be_read_is_told_in_its_place(execution: str) -> None:
+    unreadable = entries.Unreadable(kind="Dreamt", version=7, problem="its kind is unknown here")
+    rows = Log().add(STARTED, began(), answered(GET)).add(unreadable, execution=execution).add(ran(GET)).rows
+    (told,) = [one for one in timeline.fold(rows) if one.type == "error"]
+    assert seen([told]) == [
+        (
+            4,
+            f"{execution or 'run-0'}.unreadable-4",
+            "error",
+            "failed",
+            "entry 4 cannot be read by this version: its kind is unknown here",
+        )
+    ]
+    assert (told.metadata, told.execution) == ({"kind": "Dreamt"}, execution)
+    assert by_id(timeline.fold(rows))["e0.0.0.call"].status == "completed", "the others are told as ever"
+
+
+def test_an_empty_log_has_no_events() -> None:
+    assert timeline.fold([]) == []
+    assert timeline.page([], after=3, last=3, limit=5) == ([], 3)
+
+
+def events_at(*seqs: int) -> list[timeline.Event]:
+    return [
+        timeline.Event(
+            id=f"{place}",
+            seq=seq,
+            type="error",
+            status="failed",
+            stage="",
+            execution="",
+            content="",
+            created_at=BEGAN,
+            updated_at=BEGAN,
+        )
+        for place, seq in enumerate(seqs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seqs", "after", "last", "limit", "shown", "reached"),
+    [
+        ((1, 2, 3), 0, 3, 5, [1, 2, 3], 3),
+        ((1, 2, 3), 0, 9, 5, [1, 2, 3], 9),
+        ((1, 2, 3), 0, 9, 3, [1, 2, 3], 9),
+        ((1, 2, 3), 0, 3, 2, [1, 2], 2),
+        ((1, 2, 3), 1, 3, 5, [2, 3], 3),
+        ((1, 2, 3), 0, 2, 5, [1, 2], 2),
+        ((1, 2, 2, 2, 3), 0, 3, 2, [1], 1),
+        ((1, 2, 2, 2, 3), 1, 3, 2, [2, 2, 2], 2),
+        ((1, 2, 2, 2, 3), 1, 3, 3, [2, 2, 2], 2),
+        ((1, 2, 2, 2, 3), 1, 3, 4, [2, 2, 2, 3], 3),
+        ((4, 9), 0, 9, 1, [4], 8),
+        ((4, 4), 0, 9, 1, [4, 4], 4),
+        ((4, 4), 4, 9, 1, [], 9),
+    ],
+)
+def test_a_page_never_ends_inside_an_entry(
+    seqs: Sequence[int], after: int, last: int, limit: int, shown: list[int], reached: int
+) -> None:
+    events, end = timeline.page(events_at(*seqs), after=after, last=last, limit=limit)
+    assert ([one.seq for one in events], end) == (shown, reached)
+
+
+def random_log(source: random.Random) -> list[entries.Logged]:
+    """Three agents that mix as they like; some calls fail, some are never answered, some entries cannot be read."""
+    made = Log()
+    made.add(STARTED, *(began(f"e{index}", index=index) for index in range(3)))
+    lives = [_life(f"e{index}", source) for index in range(3)]
+    while lives:
+        if source.random() < 0.05:
+            made.taken_over()
+        if source.random() < 0.05:
+            unknown = entries.Unreadable(kind="Dreamt", version=1, problem="its kind is unknown here")
+            made.add(unknown, execution=source.choice(["", "e0", "e1"]))
+        life = source.choice(lives)
+        step = next(life, None)
+        if step is None:
+            lives.remove(life)
+        else:
+            made.add(step)
+    made.add(entries.StageEnded(stage="look", outcome="Failed"))
+    return made.add(entries.RunEnded(ending="TimedOut", reason="DeadlineExceeded", message="too late")).rows
+
+
+def _life(execution: str, source: random.Random) -> Iterator[entries.Entry]:
+    turn = 0
+    for turn in range(source.randrange(8)):
+        if source.random() < 0.2:
+            yield unanswered(execution=execution, turn=turn)
+            continue
+        calls = [
+            messages.ToolCall(id=f"{turn}.{index}", name="k8s.get", arguments="{}")
+            for index in range(source.randrange(1, 5))
+        ]
+        yield answered(*calls, execution=execution, turn=turn, text=source.choice(["", "so"]))
+        while calls and source.random() < 0.95:
+            some = source.sample(calls, source.randrange(1, len(calls) + 1))
+            calls = [call for call in calls if call not in some]
+            yield ran(*some, execution=execution, failed=source.random() < 0.2)
+        if calls:
+            outcomes: list[entries.Outcome] = ["Failed", "TimedOut", "Cancelled"]
+            yield ended(source.choice(outcomes), "cut off", execution=execution)
+            return
+    yield answered(execution=execution, turn=turn + 1, text="done", thinking=source.choice(["", "hm"]))
+    yield ended(execution=execution)
+
+
+def around(rows: Sequence[entries.Logged], *, after: int, last: int) -> list[entries.Logged]:
+    """What the events of a page need beside its entries: the answers and the results of the same executions.
+
+    Back to the answer whose calls the page's first entries may be about, and up to the next time that the model is
+    asked: until then results of the page's last answers may come.
+    """
+    found = []
+    for execution in {row.execution for row in rows if after < row.seq <= last and row.execution}:
+        own = [row for row in rows if row.execution == execution]
+        back_to = max((r.seq for r in own if r.seq <= after and isinstance(r.entry, entries.Answered)), default=None)
+        asked = entries.Answered | entries.Unanswered
+        up_to = min((r.seq for r in own if r.seq > last and isinstance(r.entry, asked)), default=len(rows) + 1)
+        found += [row for row in own if back_to is not None and back_to <= row.seq <= after]
+        found += [row for row in own if last < row.seq < up_to]
+    return found
+
+
+def read_on(rows: Sequence[entries.Logged], *, after: int, size: int, limit: int) -> tuple[list[timeline.Event], int]:
+    """One page of the timeline of `rows`, from no more than what it needs."""
+    last = min(after + size, len(rows))
+    log = sorted([*rows[after:last], *around(rows, after=after, last=last)], key=lambda row: row.seq)
+    claims = {row.seq: row.claim for row in rows if row.seq == after}
+    return timeline.page(timeline.fold(log, claims=claims), after=after, last=last, limit=limit)
+
+
+def merged(known: dict[str, timeline.Event], events: Sequence[timeline.Event]) -> None:
+    """What whoever reads a timeline does: a later form of an event replaces the earlier one, and stands last."""
+    for event in events:
+        before = known.pop(event.id, None)
+        assert before is None or before.seq < event.seq
+        known[event.id] = event
+
+
+@pytest.mark.parametrize("growing", [False, True], ids=["of a log at rest", "of a log that grows"])
+@pytest.mark.parametrize("seed", range(40))
+def test_read_in_steps_of_any_size_it_equals_the_one_that_is_read_at_the_end(seed: int, growing: bool) -> None:
+    source = random.Random(seed)  # noqa: S311 - it mixes, it guards nothing
+    rows = random_log(source)
+    known: dict[str, timeline.Event] = {}
+    after, there = 0, 0 if growing else len(rows)
+    while after < len(rows):
+        there = min(len(rows), there + source.randrange(4))
+        size, limit = source.choice([1, 2, 5, 500]), source.choice([1, 2, 5, 500])
+        events, reached = read_on(rows[:there], after=after, size=size, limit=limit)
+        assert after <= reached <= there
+        assert reached > after or there == after
+        assert all(after < event.seq <= reached for event in events)
+        merged(known, events)
+        after = reached
+    whole = timeline.fold(rows)
+    assert list(known.values()) == whole
+    assert [event.seq for event in whole] == sorted(event.seq for event in whole)
+    assert all(event.status != "streaming" for event in whole), "every end has closed what streamed"
+
+
+def test_metadata_and_content_are_whatever_was_said_however_odd() -> None:
+    odd: dict[str, Any] = {"text": "\ufffd\U0001f4a5\n\u2028", "thinking": "<!-- \ufffd -->"}
+    events = timeline.fold(log(STARTED, began(), answered(**odd)))
+    assert [one.content for one in events] == [odd["thinking"], odd["text"]]

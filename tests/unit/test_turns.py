@@ -1,0 +1,309 @@
+"""The turns that commits of one journal take: proved by a gate at the writing, never by waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tarsy.transcript import entries, messages, ports, record, turns
+
+CALL = entries.ModelCall(provider="first", model="m", seconds=0.0)
+NAMES = ("e0", "e1", "e2")
+LOST = ports.LeaseLostError("another worker has it")
+
+
+def answered(name: str, turn: int = 0) -> entries.Answered:
+    said = messages.Message(role="assistant", text=f"{name} says {turn}")
+    return entries.Answered(execution=name, turn=turn, messages=(said,), call=CALL)
+
+
+def ended(name: str) -> entries.ExecutionEnded:
+    return entries.ExecutionEnded(execution=name, outcome="Completed")
+
+
+BEGINNING: tuple[entries.Entry, ...] = (
+    entries.StageStarted(stage="data-collection", clock=0.0),
+    *(
+        entries.ExecutionStarted(stage="data-collection", execution=name, index=index, name=name, agent=None)
+        for index, name in enumerate(NAMES)
+    ),
+)
+
+
+class Gate:
+    """Where batches are written: each waits here until it is let through, and is kept only then."""
+
+    def __init__(self) -> None:
+        self.tried: list[list[entries.Entry]] = []
+        self.kept: list[list[entries.Entry]] = []
+        self.most_inside = 0
+        self._inside = 0
+        self._came = asyncio.Semaphore(0)
+        self._leave: asyncio.Queue[Exception | None] = asyncio.Queue()
+
+    async def write(self, batch: Sequence[entries.Entry]) -> None:
+        self.tried.append(list(batch))
+        self._inside += 1
+        self.most_inside = max(self.most_inside, self._inside)
+        self._came.release()
+        try:
+            error = await self._leave.get()
+        finally:
+            self._inside -= 1
+        if error is not None:
+            raise error
+        self.kept.append(list(batch))
+
+    async def came(self) -> None:
+        """Return once a batch is being written."""
+        await self._came.acquire()
+
+    def let(self, error: Exception | None = None) -> None:
+        """Let one batch through, or break it."""
+        self._leave.put_nowait(error)
+
+
+@pytest.fixture
+def so_far(snapshot: record.Snapshot) -> record.Record:
+    """A stage of three agents, all of which have begun."""
+    return record.fold(snapshot, BEGINNING)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def commits(so_far: record.Record, gate: Gate) -> turns.Turns[entries.Entry]:
+    return turns.Turns(so_far, prepare=lambda entry: entry, write=gate.write)
+
+
+async def waiting(*tasks: asyncio.Task[None]) -> None:
+    """Return once each of these tasks has gone as far as it can; none may be done by then."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks)
+
+
+def said(so_far: record.Record, name: str) -> list[str]:
+    return [message.text for message in so_far.executions[name].log]
+
+
+async def test_commits_that_come_at_once_are_all_kept_in_their_order_and_in_two_batches(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
+    await gate.came()
+    await waiting(*tasks)
+    assert gate.tried == [[answered("e0")]], "the others wait for their turn"
+    gate.let()
+    await gate.came()
+    await waiting(tasks[1], tasks[2])
+    assert tasks[0].done(), "it does not wait for those behind it"
+    assert (said(so_far, "e0"), said(so_far, "e1")) == (["e0 says 0"], [])
+    gate.let()
+    await asyncio.gather(*tasks)
+    assert gate.kept == [[answered("e0")], [answered("e1"), answered("e2")]]
+    assert gate.most_inside == 1
+    assert [said(so_far, name) for name in NAMES] == [[f"{name} says 0"] for name in NAMES]
+
+
+async def test_what_becomes_true_together_stays_together_and_unmixed(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    pairs = [(answered(name), ended(name)) for name in NAMES]
+    tasks = [asyncio.create_task(commits.commit(*pair)) for pair in pairs]
+    await gate.came()
+    gate.let()
+    gate.let()
+    await asyncio.gather(*tasks)
+    assert gate.kept == [[*pairs[0]], [*pairs[1], *pairs[2]]]
+    assert all(execution.ended for execution in so_far.executions.values())
+
+
+async def test_alone_each_commit_is_a_batch_of_its_own(commits: turns.Turns[entries.Entry], gate: Gate) -> None:
+    for turn in range(3):
+        gate.let()
+        await commits.commit(answered("e0", turn))
+    assert gate.kept == [[answered("e0", turn)] for turn in range(3)]
+
+
+async def test_a_commit_is_not_told_as_kept_before_the_record_holds_it(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    task = asyncio.create_task(commits.commit(answered("e0")))
+    await gate.came()
+    await waiting(task)
+    assert said(so_far, "e0") == []
+    gate.let()
+    await task
+    assert said(so_far, "e0") == ["e0 says 0"]
+
+
+@pytest.mark.parametrize("how", ["by the next commit", "by settle"])
+async def test_a_commit_that_is_cancelled_while_it_waits_is_kept_all_the_same(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record, how: str
+) -> None:
+    first, second = (asyncio.create_task(commits.commit(answered(name))) for name in NAMES[:2])
+    await gate.came()
+    await waiting(first, second)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    gate.let()
+    await first
+    assert said(so_far, "e1") == [], "nobody has written it yet"
+    gate.let()
+    await (commits.settle() if how == "by settle" else commits.commit(answered("e2")))
+    others = [] if how == "by settle" else [answered("e2")]
+    assert gate.kept == [[answered("e0")], [answered("e1"), *others]]
+    assert said(so_far, "e1") == ["e1 says 0"]
+
+
+@pytest.mark.parametrize("how", ["by the next commit", "by one that waits", "by settle"])
+async def test_a_batch_whose_writing_is_cancelled_is_written_again_as_it_was(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record, how: str
+) -> None:
+    first = asyncio.create_task(commits.commit(answered("e0"), ended("e0")))
+    await gate.came()
+    later: asyncio.Task[None] | None = None
+    if how == "by one that waits":
+        later = asyncio.create_task(commits.commit(answered("e1")))
+        await waiting(first, later)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert gate.kept == []
+    assert so_far.executions["e0"].ended is None
+    later = later or asyncio.create_task(commits.settle() if how == "by settle" else commits.commit(answered("e1")))
+    await gate.came()
+    gate.let()
+    gate.let()
+    await later
+    again = [answered("e0"), ended("e0")]
+    assert gate.tried[:2] == [again, again], "nothing was added to it: half of it may be there already"
+    assert gate.kept == [again] if how == "by settle" else [again, [answered("e1")]]
+    assert said(so_far, "e0") == ["e0 says 0"]
+
+
+async def test_a_batch_of_several_is_kept_though_the_one_who_wrote_it_is_cancelled(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
+    await gate.came()
+    gate.let()
+    await gate.came()
+    await waiting(*tasks[1:])
+    tasks[1].cancel()  # it writes for the third one too
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[1]
+    gate.let()
+    await tasks[2]
+    both = [answered("e1"), answered("e2")]
+    assert (gate.tried, gate.kept) == ([[answered("e0")], both, both], [[answered("e0")], both])
+    assert [said(so_far, name) for name in NAMES] == [[f"{name} says 0"] for name in NAMES]
+
+
+async def test_to_settle_what_is_settled_writes_nothing(commits: turns.Turns[entries.Entry], gate: Gate) -> None:
+    await commits.settle()
+    gate.let()
+    await commits.commit(answered("e0"))
+    await commits.settle()
+    assert gate.tried == [[answered("e0")]]
+
+
+async def test_settle_waits_for_a_commit_that_is_under_way_and_for_those_behind_it(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES[:2]]
+    await gate.came()
+    await waiting(*tasks)
+    settling = asyncio.create_task(commits.settle())
+    await waiting(settling)
+    gate.let()
+    await gate.came()
+    await waiting(settling)
+    gate.let()
+    await settling
+    assert (said(so_far, "e0"), said(so_far, "e1")) == (["e0 says 0"], ["e1 says 0"])
+    await asyncio.gather(*tasks)
+
+
+async def test_once_the_lease_is_lost_all_who_wait_and_all_later_commits_are_told_so(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
+    await gate.came()
+    await waiting(*tasks)
+    gate.let(LOST)
+    told = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in told] == [ports.LeaseLostError] * 3
+    with pytest.raises(ports.LeaseLostError):
+        await commits.commit(answered("e0"))
+    with pytest.raises(ports.LeaseLostError):
+        await commits.settle()
+    assert gate.tried == [[answered("e0")]], "nobody tries again"
+    assert [said(so_far, name) for name in NAMES] == [[], [], []]
+
+
+async def test_a_lost_lease_is_told_of_a_commit_whose_caller_had_gone(
+    commits: turns.Turns[entries.Entry], gate: Gate
+) -> None:
+    first = asyncio.create_task(commits.commit(answered("e0")))
+    await gate.came()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    gate.let(LOST)
+    with pytest.raises(ports.LeaseLostError):
+        await commits.settle()
+
+
+async def test_an_entry_that_cannot_follow_is_refused_and_harms_nobody_elses(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    first, second = (asyncio.create_task(commits.commit(answered(name), ended(name))) for name in NAMES[:2])
+    await gate.came()
+    await waiting(first, second)
+    for late in ("e0", "e1"):  # of one the end is being written, of the other it waits
+        with pytest.raises(record.OutOfOrderError, match=f"execution '{late}' has ended"):
+            await commits.commit(answered(late, 1))
+    with pytest.raises(record.OutOfOrderError, match="has not started"):
+        await commits.commit(answered("e2"), answered("nobody"))
+    third = asyncio.create_task(commits.commit(answered("e2")))
+    await waiting(third)
+    gate.let()
+    gate.let()
+    await asyncio.gather(first, second, third)
+    assert gate.kept == [[answered("e0"), ended("e0")], [answered("e1"), ended("e1"), answered("e2")]]
+    assert said(so_far, "e2") == ["e2 says 0"], "of the refused commit nothing was kept, not its good half either"
+
+
+async def test_what_follows_something_that_only_waits_may_wait_too(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    tasks = [asyncio.create_task(commits.commit(answered(name), ended(name))) for name in NAMES]
+    await gate.came()
+    await waiting(*tasks)
+    stage_ended = entries.StageEnded(stage="data-collection", outcome="Completed")
+    tasks.append(asyncio.create_task(commits.commit(stage_ended)))
+    await waiting(*tasks)
+    gate.let()
+    gate.let()
+    await asyncio.gather(*tasks)
+    assert so_far.stages["data-collection"].ended == stage_ended
+
+
+async def test_an_error_of_ours_while_writing_reaches_its_caller_and_the_batch_stays_due(
+    commits: turns.Turns[entries.Entry], gate: Gate, so_far: record.Record
+) -> None:
+    first = asyncio.create_task(commits.commit(answered("e0")))
+    await gate.came()
+    gate.let(RuntimeError("a defect"))
+    with pytest.raises(RuntimeError, match="a defect"):
+        await first
+    gate.let()
+    await commits.settle()
+    assert (gate.kept, said(so_far, "e0")) == ([[answered("e0")]], ["e0 says 0"])
