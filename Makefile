@@ -70,7 +70,7 @@ test-cluster: assets  ## The tests on a real API server
 test-e2e: assets  ## The operator as a process, on real parts
 	$(PYTEST) tests/e2e
 
-bench: assets  ## First figures of speed: webhook to first model request, what an iteration adds
+bench: assets  ## Figures of speed: what TARSy adds to models and tools, beside a bare loop (three minutes)
 	$(BIN)/python -m bench
 
 test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random

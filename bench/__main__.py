@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, and print a table, or JSON with --json. About a minute."""
+"""`python -m bench`: measure, and print tables, or JSON with --json. Under three minutes."""
 
 from __future__ import annotations
 
@@ -8,53 +8,108 @@ import dataclasses
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tarsy_dev import errors
 
-from bench import measure, rig
+from bench import measure, rig, table, whole
 
-LONGEST = 90.0  # seconds of measuring, once everything runs
+T = TypeVar("T")
+
+LONGEST = 300.0  # seconds of measuring, once everything runs; thrice what an idle machine of two cores takes
 
 
 def main() -> int:
     """Run the bench; what is wrong with it goes to stderr."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure what TARSy adds to models and tools.")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--notifications", type=int, default=50, help="posted one after another (default 50)")
-    parser.add_argument("--conversations", type=int, default=20, help="of ten iterations, on each side (default 20)")
-    arguments = parser.parse_args()
-    found: measure.Figures | None = None
+    arguments = _parser().parse_args()
+    iterations: measure.Figures | None = None
+    workload: whole.Figures | None = None
+    done = False
     try:
-        with tempfile.TemporaryDirectory(prefix="tarsy-bench-") as folder, rig.running(Path(folder)) as parts:
-            measuring = measure.figures(
-                parts, notifications=arguments.notifications, conversations=arguments.conversations
-            )
-            found = asyncio.run(asyncio.wait_for(measuring, LONGEST))
+        if arguments.only != "whole":
+            iterations = _iterations(arguments)
+        if arguments.only != "iterations":
+            workload = _workload(arguments)
+        done = True
     except* TimeoutError:
         print(f"not measured within {LONGEST:g} s", file=sys.stderr)
-    except* errors.Error as failed:  # a group: it has come through the task groups of the MCP client
-        print(*failed.exceptions, sep="\n", file=sys.stderr)
-    if found is None:
-        return 1
-    print(json.dumps(dataclasses.asdict(found), indent=2) if arguments.json else _table(found))
-    return 0
+    except* errors.Error as failed:
+        print(*_said(failed), sep="\n", file=sys.stderr)
+    if iterations is not None or workload is not None:
+        print(_json(iterations, workload) if arguments.json else _tables(iterations, workload))
+    return 0 if done else 1
 
 
-def _table(found: measure.Figures) -> str:
-    def row(name: str, times: measure.Times, cpu: str = "") -> str:
-        return f"{name:44}{times.median:10.1f}{times.p95:10.1f}{times.n:8}{cpu:>12}"
+def _said(failed: BaseExceptionGroup[errors.Error]) -> Iterator[errors.Error]:
+    """What is in a group: errors come through the task groups of the MCP client and of ours."""
+    for error in failed.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _said(error)
+        else:
+            yield error
 
-    tarsy, bare = found.tarsy, found.bare
-    return "\n".join(
-        [
-            f"{'milliseconds':44}{'median':>10}{'p95':>10}{'n':>8}{'processor':>12}",
-            row("webhook to the model's first request", found.arrival),
-            row("an iteration: answer to next request", tarsy.added, f"{tarsy.cpu:.1f}"),
-            row("the same without TARSy (bare loop)", bare.added, f"{bare.cpu:.1f}"),
-            f"{'ratio':44}{tarsy.added.median / bare.added.median:10.2f}{'':18}{tarsy.cpu / bare.cpu:12.2f}",
-        ]
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure what TARSy adds to models and tools.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--only", choices=("iterations", "whole"), help="one of the two parts")
+    for name, default, what in (
+        ("--notifications", 50, "posted one after another"),
+        ("--conversations", 20, "of ten iterations, on each side"),
+        ("--w-alone", 40, "whole investigations one after another, on each side"),
+        ("--w-many", 200, "whole investigations, many at once, on each side"),
+        ("--w-at-once", 50, "how many of those at a time"),
+    ):
+        parser.add_argument(name, type=_count, default=default, metavar="N", help=f"{what} (default {default})")
+    return parser
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 2:
+        raise argparse.ArgumentTypeError("at least 2, for there are medians and quantiles of them")
+    return count
+
+
+def _iterations(arguments: argparse.Namespace) -> measure.Figures:
+    return _measured(
+        lambda parts: measure.figures(
+            parts, notifications=arguments.notifications, conversations=arguments.conversations
+        )
     )
+
+
+def _workload(arguments: argparse.Namespace) -> whole.Figures:
+    return _measured(
+        lambda parts: whole.figures(parts, alone=arguments.w_alone, many=arguments.w_many, at_once=arguments.w_at_once),
+        durable=True,
+        slots=arguments.w_at_once,
+    )
+
+
+def _measured(measuring: Callable[[rig.Rig], Coroutine[Any, Any, T]], *, durable: bool = False, slots: int = 50) -> T:
+    """Measure on a rig of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tarsy-bench-") as folder,
+        rig.running(Path(folder), durable=durable, slots=slots) as parts,
+    ):
+        return asyncio.run(asyncio.wait_for(measuring(parts), LONGEST))
+
+
+def _json(iterations: measure.Figures | None, workload: whole.Figures | None) -> str:
+    found = {} if iterations is None else dataclasses.asdict(iterations)
+    if workload is not None:
+        found["whole"] = dataclasses.asdict(workload)
+    return json.dumps(found, indent=2)
+
+
+def _tables(iterations: measure.Figures | None, workload: whole.Figures | None) -> str:
+    tables = [
+        *([] if iterations is None else [table.iterations(iterations)]),
+        *([] if workload is None else [table.workload(workload)]),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in tables)
 
 
 if __name__ == "__main__":

@@ -29,14 +29,15 @@ class Loop:
 
     models: Any
     tools: mcp.Client
-    database: asyncpg.Connection
+    commits: asyncio.LifoQueue[asyncpg.Connection]
+    """The connections that nobody commits on just now; asyncpg's pool would ask for a reset after each commit."""
     declared: types.Tool
 
-    async def converse(self, name: str) -> None:
-        """Go through one conversation to its end; the model's log knows it as investigation bare/`name`."""
+    async def converse(self, name: str, *, stage: str) -> None:
+        """Go through one conversation of `stage` to its end; to the model's log it is investigation bare/`name`."""
         contents = [_user(types.Part(text=f"Investigation: bare/{name}\n\nA pod restarts every minute."))]
         config = types.GenerateContentConfig(
-            system_instruction=f"You are Bare, the agent of stage '{model.ITERATIONS}' of chain 'bare'.",
+            system_instruction=f"You are Bare, the agent of stage '{stage}' of chain 'bare'.",
             tools=[self.declared],
             thinking_config=types.ThinkingConfig(include_thoughts=True, thinking_budget=-1),
             automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
@@ -68,17 +69,27 @@ class Loop:
         )
 
     async def _keep(self, name: str, said: types.Content) -> None:
-        await self.database.execute(_KEEP, name, json.dumps(said.model_dump(mode="json", exclude_none=True)))
+        connection = await self.commits.get()
+        try:
+            await connection.execute(_KEEP, name, json.dumps(said.model_dump(mode="json", exclude_none=True)))
+        finally:
+            self.commits.put_nowait(connection)
 
 
 @asynccontextmanager
-async def connected(*, model_url: str, tools_url: str, database_url: str) -> AsyncIterator[Loop]:
-    """A loop, connected to the same model and tools as the operator and to an empty database of its own."""
+async def connected(*, model_url: str, tools_url: str, database_url: str, connections: int = 1) -> AsyncIterator[Loop]:
+    """A loop, connected to the same model and tools as the operator and to an empty database of its own.
+
+    `connections` are to the database, for that many commits at once.
+    """
     options = types.HttpOptions(base_url=model_url, retry_options=types.HttpRetryOptions(attempts=1))
     client = genai.Client(api_key="any", http_options=options)
-    database = await asyncpg.connect(database_url)
+    opened = [await asyncpg.connect(database_url) for _ in range(connections)]
+    commits = asyncio.LifoQueue[asyncpg.Connection]()
+    for connection in opened:
+        commits.put_nowait(connection)
     try:
-        await database.execute("CREATE TABLE said (id bigserial PRIMARY KEY, conversation text, entry json)")
+        await opened[0].execute("CREATE TABLE said (id bigserial PRIMARY KEY, conversation text, entry json)")
         async with mcp.Client(tools_url) as tools:
             declared = types.Tool(
                 function_declarations=[
@@ -90,9 +101,10 @@ async def connected(*, model_url: str, tools_url: str, database_url: str) -> Asy
                     for tool in (await tools.list_tools()).tools
                 ]
             )
-            yield Loop(models=client.aio.models, tools=tools, database=database, declared=declared)
+            yield Loop(models=client.aio.models, tools=tools, commits=commits, declared=declared)
     finally:
-        await database.close()
+        for connection in opened:
+            await connection.close()
         await client.aio.aclose()
         client.close()
 

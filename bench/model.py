@@ -1,4 +1,4 @@
-"""The model of the bench, as a process of its own: fixed, tiny answers without delay.
+"""The model of the bench, as a process of its own: fixed, tiny answers.
 
 What it is asked is in its log, with the times of arrival and of the last byte of each answer: all that is measured of
 an iteration comes from there, so that neither side's own clock or bookkeeping is in the figures.
@@ -9,15 +9,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 from tarsy_dev import model
 
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What the agent of a stage is answered."""
+
+    turns: int
+    """How often it is asked for two tool calls, before it is given a conclusion."""
+    delay: float = 0.0
+    """Seconds before each answer."""
+
+
 ARRIVAL = "arrival"
-"""The stage whose agent is answered at once, without tool calls."""
 ITERATIONS = "iterations"
-"""The stage whose agent is asked for two tool calls, `LENGTH` times."""
-LENGTH = 10
+ALONE = "alone"
+MANY = "many"
+STAGES = {
+    ARRIVAL: Stage(turns=0),
+    ITERATIONS: Stage(turns=10),
+    ALONE: Stage(turns=5),
+    MANY: Stage(turns=5, delay=0.2),
+}
 
 SERVER = "tools"  # the MCP server's name in the platform file
 _CALLS = tuple(model.Call(name=f"{SERVER}__lookup", args={"name": name}) for name in ("web-0", "web-1"))
@@ -26,9 +43,10 @@ _USAGE = model.Usage(input=100, output=10)
 
 def script(turn: model.Turn) -> model.Answer:
     """Answer by the stage that the prompt names."""
-    if turn.key.stage == ITERATIONS and turn.iteration < LENGTH:
-        return model.Answer(calls=_CALLS, usage=_USAGE)
-    return model.Answer(text="The pod lacks memory.", usage=_USAGE)
+    stage = STAGES[turn.key.stage]
+    if turn.iteration < stage.turns:
+        return model.Answer(calls=_CALLS, usage=_USAGE, delay=stage.delay)
+    return model.Answer(text="The pod lacks memory.", usage=_USAGE, delay=stage.delay)
 
 
 async def _main(*, port: int, log: Path) -> None:

@@ -12,7 +12,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import yaml
-from tarsy_dev import children, tools, world
+from tarsy_dev import children, controlplane, postgres, tools, world
 
 from bench import model
 
@@ -22,6 +22,8 @@ class Rig:
     """A running operator and what is around it."""
 
     operator: children.Child
+    plane: controlplane.ControlPlane
+    database: postgres.Server
     api: str
     token: str
     model_url: str
@@ -33,13 +35,18 @@ class Rig:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Rig]:
-    """Start everything, its files in `folder`, and end it; a chain for each of the model's stages is there."""
+def running(folder: Path, *, durable: bool = False, slots: int = 50) -> Iterator[Rig]:
+    """Start everything, its files in `folder`, and end it; a chain for each of the model's stages is there.
+
+    A `durable` Postgres does what a commit promises, and nothing on its own (`_quiet`). `slots` are the operator's.
+    """
     logs = folder / "logs"
     model_log = logs / "bench-requests.jsonl"
     model_port, tools_port, api_port = children.free_ports(3)
     with ExitStack() as stack:
-        around = stack.enter_context(world.running(folder))
+        around = stack.enter_context(world.running(folder, durable=durable))
+        if durable:
+            _quiet(around.database)
 
         def start(name: str, *command: str, port: int, path: str) -> children.Child:
             child = children.start(
@@ -59,7 +66,7 @@ def running(folder: Path) -> Iterator[Rig]:
 
         model_url, tools_url = f"http://127.0.0.1:{model_port}", f"http://127.0.0.1:{tools_port}/mcp"
         platform = folder / "bench.yaml"
-        platform.write_text(_platform(model_url=model_url, tools_url=tools_url))
+        platform.write_text(_platform(model_url=model_url, tools_url=tools_url, slots=slots))
         python = [sys.executable, "-m"]
         start(
             "bench-model",
@@ -76,6 +83,8 @@ def running(folder: Path) -> Iterator[Rig]:
         listen = f"--listen=127.0.0.1:{api_port}"
         yield Rig(
             operator=start("bench-operator", tarsy, "operator", listen, port=api_port, path="/healthz"),
+            plane=around.plane,
+            database=around.database,
             api=f"http://127.0.0.1:{api_port}",
             token=around.env["TARSY_WEBHOOK_TOKEN"],
             model_url=model_url,
@@ -86,11 +95,25 @@ def running(folder: Path) -> Iterator[Rig]:
         )
 
 
-def _platform(*, model_url: str, tools_url: str) -> str:
+def _quiet(database: postgres.Server) -> None:
+    """Have no work done at times of its own choice: no autovacuum, and no checkpoint while we measure.
+
+    After a checkpoint the first change of each page logs the whole page, so one would be seen in the WAL as well.
+    """
+    for setting in ("autovacuum = off", "checkpoint_timeout = '1h'"):
+        database.execute(f"ALTER SYSTEM SET {setting}")
+    database.execute("SELECT pg_reload_conf()")
+
+
+def _platform(*, model_url: str, tools_url: str, slots: int) -> str:
     provider = {"type": "google", "model": "gemini-2.5-flash", "base_url": model_url}
     return yaml.safe_dump(
         {
-            "defaults": {"llm_provider": "bench", "max_iterations": model.LENGTH + 1},
+            "defaults": {
+                "llm_provider": "bench",
+                "max_iterations": 1 + max(stage.turns for stage in model.STAGES.values()),
+            },
+            "queue": {"slots": slots},
             "llm_providers": {"bench": provider | {"api_key_env": world.SCRIPTED_MODEL_KEY}},
             "mcp_servers": {model.SERVER: {"transport": {"type": "http", "url": tools_url}}},
             "agents": {"Bench": {"mcp_servers": [model.SERVER]}},
@@ -107,6 +130,6 @@ def _chains() -> str:
             "metadata": {"name": stage},
             "spec": {"alertTypes": [stage], "stages": [{"name": stage, "agent": "Bench"}]},
         }
-        for stage in (model.ARRIVAL, model.ITERATIONS)
+        for stage in model.STAGES
     ]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": chains})

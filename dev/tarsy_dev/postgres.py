@@ -49,6 +49,11 @@ class Server:
         self._programs = find_programs()
         self._child: children.Child | None = None
 
+    @property
+    def pid(self) -> int:
+        """The process id of its postmaster, whose children all others are."""
+        return self._running().pid
+
     def __enter__(self) -> Server:
         try:
             self.start()

@@ -74,11 +74,11 @@ class World:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[World]:
+def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
     """Start a world whose files lie in `folder`, and end it, its database included; the folder stays.
 
     The kinds of `crds/` are applied, the database is migrated and the namespace `tarsy` exists. No operator runs,
-    and there are no chains.
+    and there are no chains. `durable` is the database's (see `postgres.Server`).
     """
     logs = folder / "logs"
     with ExitStack() as stack:
@@ -86,7 +86,7 @@ def running(folder: Path) -> Iterator[World]:
         model = _start_model(port=port, logs=logs)
         stack.callback(model.end)
         stack.callback((folder / DATABASE).unlink, missing_ok=True)
-        database = stack.enter_context(postgres.Server(log=logs / "postgres.log", durable=False))
+        database = stack.enter_context(postgres.Server(log=logs / "postgres.log", durable=durable))
         (folder / DATABASE).symlink_to(database.folder)
         url = database.create_database("tarsy")
         _migrate(url)

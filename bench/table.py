@@ -1,0 +1,49 @@
+"""The figures as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench import measure, meter, whole
+
+
+def iterations(found: measure.Figures) -> Iterator[str]:
+    """The lines of the arrival and of the iterations."""
+
+    def row(name: str, times: meter.Times, cpu: str = "") -> str:
+        return f"{name:44}{times.median:10.1f}{times.p95:10.1f}{times.n:8}{cpu:>12}"
+
+    tarsy, bare = found.tarsy, found.bare
+    yield f"{'milliseconds':44}{'median':>10}{'p95':>10}{'n':>8}{'processor':>12}"
+    yield row("webhook to the model's first request", found.arrival)
+    yield row("an iteration: answer to next request", tarsy.added, f"{tarsy.cpu:.1f}")
+    yield row("the same without TARSy (bare loop)", bare.added, f"{bare.cpu:.1f}")
+    yield f"{'ratio':44}{tarsy.added.median / bare.added.median:10.2f}{'':18}{tarsy.cpu / bare.cpu:12.2f}"
+
+
+def workload(found: whole.Figures) -> Iterator[str]:
+    """The lines of workload W."""
+    alone, many = found.alone, found.many
+    yield from _shape(f"W alone: {alone.tarsy.n} of each, one after another", alone)
+    yield ""
+    yield from _shape(f"W many: {many.tarsy.n} of each, {found.at_once} at once", many)
+
+
+def _shape(title: str, found: whole.Shape) -> Iterator[str]:
+    def row(name: str, tarsy: float, bare: float) -> str:
+        return f"{name:44}{tarsy:10.1f}{bare:10.1f}{tarsy / bare:10.2f}"
+
+    tarsy, bare = found.tarsy, found.bare
+    yield f"{title:44}{'TARSy':>10}{'bare':>10}{'ratio':>10}"
+    if tarsy.wall and bare.wall:
+        yield row("wall time of one, ms: median", tarsy.wall.median, bare.wall.median)
+        yield row("  p95", tarsy.wall.p95, bare.wall.p95)
+        yield row("  longest", tarsy.wall.longest, bare.wall.longest)
+    yield row("first request to conclusion, ms: median", tarsy.conversation.median, bare.conversation.median)
+    yield row("  p95", tarsy.conversation.p95, bare.conversation.p95)
+    yield row("processor of one, ms: operator or bare loop", tarsy.cpu, bare.cpu)
+    yield row("  Postgres", tarsy.postgres, bare.postgres)
+    yield row("  both", tarsy.cpu + tarsy.postgres, bare.cpu + bare.postgres)
+    yield row("transactions that wrote, of one", tarsy.transactions, bare.transactions)
+    yield row("WAL of one, KiB", tarsy.wal, bare.wal)
+    yield row("ended in a minute", tarsy.a_minute, bare.a_minute)
