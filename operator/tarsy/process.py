@@ -157,14 +157,14 @@ class _Parts:
         reconciler = investigations.Reconciler(
             cluster=cluster, database=self.database, index=self.index, mask=ALERT_MASKER.text, workers=RECONCILERS
         )
-        judged = chains.Reconciler(cluster=cluster, database=self.database, index=self.index, owner=self.owner)
+        conditions = chains.Reconciler(cluster=cluster, database=self.database, index=self.index, owner=self.owner)
         self.watcher = watch.Watcher(
-            cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=judged.seen
+            cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=conditions.seen
         )
         projection = projector.Projector(cluster=cluster, database=self.database)
         due = duties.Duties(cluster=cluster, database=self.database, reconciler=reconciler, owner=self.owner)
         self.hints[notify.STATUS] = projection.hint
-        self.roles += [reconciler.run, judged.run, self.watcher.run, projection.run, due.run]
+        self.roles += [reconciler.run, conditions.run, self.watcher.run, projection.run, due.run]
 
     def api(self, cluster: client.Cluster) -> None:
         """Serve HTTP."""

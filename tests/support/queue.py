@@ -20,11 +20,11 @@ from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
 from tarsy.store import history, journal, work
 from tarsy.transcript import admission as admitted
-from tarsy.transcript import entries
+from tarsy.transcript import entries, record
 
 LEASE = timedelta(seconds=60)
 OWNER = UUID(int=1)
-BUILD = entries.build()
+BUILD = record.build()
 """What this program can read."""
 PLATFORM = platform.Platform(
     defaults=platform.Defaults(llm_provider="only"),

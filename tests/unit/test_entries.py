@@ -405,12 +405,18 @@ def test_why_an_entry_cannot_be_read_is_said_in_text_that_can_be_stored(body: st
 
 
 def test_a_build_is_told_by_what_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    build = entries.build()
-    assert build == entries.build()
+    build = record.build()
+    assert build == record.build()
     assert len(build) == 16
     grown = {**entries.DECODERS, ("Answered", 2): entries.DECODERS["Answered", 1]}
     monkeypatch.setattr(entries, "DECODERS", grown)
-    assert entries.build() != build
+    assert record.build() != build
+
+
+def test_a_build_is_told_by_the_snapshots_that_it_can_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = record.build()
+    monkeypatch.setitem(record.CHAIN_DECODERS, record.CHAIN_VERSION + 1, chain.Spec.model_validate)
+    assert record.build() != build
 
 
 # What follows is for ever.
@@ -486,7 +492,7 @@ def digest(kind: Any) -> str:
 SHAPES: dict[str, dict[str, str]] = json.loads((RECORDED / "shapes.json").read_text(encoding="utf-8"))
 CURRENT: dict[str, tuple[int, Any]] = {
     **{kind: (version, getattr(entries, kind)) for kind, version in entries.VERSIONS.items()},
-    "snapshot": (record.SNAPSHOT_VERSION, chain.Spec),
+    "snapshot": (record.CHAIN_VERSION, chain.Spec),
 }
 
 
@@ -494,10 +500,10 @@ def what_to_do(kind: str, version: int, found: str) -> str:
     """For whoever has changed a stored shape."""
     if str(version) not in SHAPES.get(kind, {}):
         return f"version {version} of {kind} is new: add its digest {found!r} to recorded/shapes.json, and rows of it"
-    where = "record.SNAPSHOT_VERSION" if kind == "snapshot" else f"entries.VERSIONS[{kind!r}]"
+    where = "record.CHAIN_VERSION" if kind == "snapshot" else f"entries.VERSIONS[{kind!r}]"
     return (
         f"the stored shape of {kind} is another one than that of its version {version}, which is in databases. Raise "
-        f"{where}, keep a decoder for version {version} (entries.DECODERS, or store.journal for the snapshot), record "
+        f"{where}, keep a decoder for version {version} (entries.DECODERS, or record.CHAIN_DECODERS), record "
         f"rows of the new version beside entries-v1.json, and add the digest {found!r} under the new version to "
         "recorded/shapes.json. Never change what is there already."
     )
@@ -512,7 +518,7 @@ def test_no_stored_shape_changes_without_a_new_version(kind: str) -> None:
 
 def test_every_version_that_was_ever_recorded_has_its_decoder() -> None:
     recorded = {(kind, int(version)) for kind, versions in SHAPES.items() for version in versions}
-    lost = sorted(recorded - entries.DECODERS.keys() - {("snapshot", record.SNAPSHOT_VERSION)})
+    lost = sorted(recorded - entries.DECODERS.keys() - {("snapshot", version) for version in record.CHAIN_DECODERS})
     assert lost == [], "rows of these versions are in databases"
     assert recorded.issuperset(entries.DECODERS)
 

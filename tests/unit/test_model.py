@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import math
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -106,6 +108,13 @@ async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
     assert (answer.message.text, answer.message.thinking) == ("a\ufffd\U0001f4a5", "\ufffd")
     asked = messages.ToolCall(id="", name="k8s\ufffd.g\ufffd", arguments='{"a\ufffd": "\ufffd"}')
     assert answer.message.calls == (asked,)
+
+
+@pytest.mark.parametrize("state", [math.nan, functools.reduce(lambda inner, _: [inner], range(300), 1)])
+async def test_an_answer_whose_state_cannot_be_kept_is_rejected(state: object) -> None:
+    error = await failure(Provider((provider.Text("hm"), provider.Finish([state]))))
+    assert error.failure.kind == "rejected"
+    assert "what JSON cannot" in error.failure.text
 
 
 async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() -> None:

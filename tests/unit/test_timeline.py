@@ -257,8 +257,8 @@ def test_a_takeover_is_told_with_the_first_entry_of_its_claim() -> None:
     made.add(answered(turn=1, text="so"), ended())
     resumed = [one for one in timeline.fold(made.rows) if one.type == "resumed"]
     assert seen(resumed) == [
-        (4, "run-0.resumed-3", "resumed", "completed", "another worker went on with it"),
-        (5, "run-0.resumed-4", "resumed", "completed", "another worker went on with it"),
+        (4, "run-0.resumed-3", "resumed", "completed", "it went on under another claim, after a takeover or a rest"),
+        (5, "run-0.resumed-4", "resumed", "completed", "it went on under another claim, after a takeover or a rest"),
     ]
     assert [(one.metadata, one.stage, one.execution, one.created_at) for one in resumed] == [
         ({"claim": 3}, "", "", at(4)),

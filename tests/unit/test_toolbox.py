@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -178,6 +180,16 @@ async def test_a_tools_name_and_description_are_shown_as_text_that_the_store_can
 ) -> None:
     k8s.tools = [tool("a\x00b\ud83d")]
     assert (box.specs[0].name, box.specs[0].description) == ("k8s.a\ufffdb\ufffd", "It can a\ufffdb\ufffd.")
+
+
+@pytest.mark.parametrize("default", [math.nan, functools.reduce(lambda inner, _: [inner], range(200), 1)])
+async def test_a_schema_that_cannot_be_stored_is_shown_as_any_object(
+    k8s: Connected, box: toolbox.PoolToolbox, default: object
+) -> None:
+    """The SDK passes it on, and it would break the commit that it is stored with, or each read of that."""
+    odd = TOOLS[0].model_copy(update={"input_schema": NAMED | {"default": default}})
+    k8s.tools = [odd, TOOLS[1]]
+    assert [spec.parameters for spec in box.specs[:2]] == [{"type": "object"}, NAMED]
 
 
 async def test_to_open_and_close_it_leaves_the_shared_connections_alone(

@@ -8,7 +8,6 @@ does not cost a stage, and within the iteration's time. Each repeat is an attemp
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -146,10 +145,8 @@ class LimitedModel:
                 silence = self._limits.idle
         if answer.finish is None:
             raise provider.RetryableError("the answer ended before it was whole")
-        try:
-            json.dumps(answer.finish.state, allow_nan=False)
-        except (ValueError, TypeError) as error:  # what cannot be stored could not be sent back
-            raise provider.RejectedError(f"the answer holds what JSON cannot: {error}") from error
+        if not messages.is_plain_json(answer.finish.state):  # what cannot be stored could not be sent back
+            raise provider.RejectedError("the answer holds what JSON cannot, or is nested too deep")
 
     def _answered(self, answer: _Answer) -> messages.Message:
         state = answer.finish and answer.finish.state

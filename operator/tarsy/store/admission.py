@@ -26,7 +26,7 @@ _ADMIT = text("""
     RETURNING data
   ), alert AS (
     SELECT coalesce(CAST(:alert_data AS text), (SELECT data FROM taken)) AS data
-  ), judged AS (
+  ), decided AS (
     SELECT data,
       CASE WHEN data IS NULL THEN 'AlertDataNotFound' ELSE CAST(:refused_reason AS text) END AS reason,
       CASE WHEN data IS NULL THEN CAST(:missing_message AS text) ELSE CAST(:refused_message AS text) END AS message,
@@ -43,7 +43,7 @@ _ADMIT = text("""
       snapshot.chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain,
       coalesce(stage_names, '{}'), coalesce(stage_agents, '{}'), on_resolved, chain_ttl_seconds, :ttl_seconds,
       CASE WHEN reason IS NOT NULL THEN clock_timestamp() END
-    FROM judged LEFT JOIN (
+    FROM decided LEFT JOIN (
       SELECT CAST(:chain_name AS text) AS chain_name, CAST(:chain_namespace AS text) AS chain_namespace,
         CAST(:chain_generation AS bigint) AS chain_generation, CAST(:chain_hash AS text) AS chain_hash,
         CAST(:chain_version AS integer) AS chain_version, CAST(:chain AS json) AS chain,
@@ -56,21 +56,21 @@ _ADMIT = text("""
     INSERT INTO work (investigation, state, priority, suspend, log_seq)
     SELECT id, CASE WHEN reason IS NULL THEN 'queued' ELSE 'ended' END, :priority, :suspend,
       CASE WHEN reason IS NULL THEN 0 ELSE 1 END
-    FROM added, judged
+    FROM added, decided
   ), first_run AS (
     INSERT INTO runs (investigation, number, kind, suspended_at, ended_at, ending, reason, message)
     SELECT id, 0, 'investigation', CASE WHEN :suspend THEN clock_timestamp() END,
       CASE WHEN reason IS NOT NULL THEN clock_timestamp() END, CASE WHEN reason IS NOT NULL THEN 'Failed' END, reason,
       message
-    FROM added, judged
+    FROM added, decided
   ), refused AS (
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
     SELECT id, 1, clock_timestamp(), 0, 'RunEnded', CAST(:version AS integer), 0, '', '', CAST(body AS json)
-    FROM added, judged WHERE reason IS NOT NULL
+    FROM added, decided WHERE reason IS NOT NULL
   ), identified AS (
     INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
     SELECT id, :namespace, CAST(:fingerprint AS text), CAST(:starts_ms AS bigint)
-    FROM added, judged WHERE reason IS NULL AND CAST(:starts_ms AS bigint) IS NOT NULL
+    FROM added, decided WHERE reason IS NULL AND CAST(:starts_ms AS bigint) IS NOT NULL
     ON CONFLICT (namespace, fingerprint, starts_ms) DO UPDATE
     SET investigation = excluded.investigation, first_seen = now()
   )
@@ -130,7 +130,7 @@ def _chain(found: admissions.AdmittedChain | admissions.Refusal) -> dict[str, An
         "chain_namespace": found.namespace,
         "chain_generation": found.generation,
         "chain_hash": found.hash,
-        "chain_version": record.SNAPSHOT_VERSION,
+        "chain_version": record.CHAIN_VERSION,
         "chain": json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_none=True)),
         "stage_names": [stage.name for stage in spec.stages],
         "stage_agents": [len(stage.members) for stage in spec.stages],

@@ -18,10 +18,10 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
-from tarsy.transcript import entries
+from tarsy.transcript import entries, messages
 
-PAGE_BYTES = 16 * 1024 * 1024
-"""Stored bytes of the log that are read at once for one page, beyond its first entry."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of entries that are read at once for one page, beyond its first entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +209,7 @@ def _object(stored: str | None) -> dict[str, Any] | None:
         found = json.loads(stored or "null")
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return messages.storable_json(found) if isinstance(found, dict) and messages.is_plain_json(found) else None
 
 
 _COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
@@ -259,7 +259,7 @@ _PAGE = text(f"""
   SELECT {_COLUMNS}, NULL
   FROM (
     SELECT *, row_number() OVER in_order AS place,
-      sum(pg_column_size(body) + coalesce(pg_column_size(opaque), 0)) OVER in_order AS bytes
+      sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
     FROM (SELECT * FROM entries WHERE investigation = :id AND seq > :after ORDER BY seq LIMIT :rows) AS following
     WINDOW in_order AS (ORDER BY seq)
   ) AS sized

@@ -18,10 +18,9 @@ import pydantic
 from sqlalchemy import Text, cast, select
 
 from tarsy import failpoints
-from tarsy.resources import chain as chains
 from tarsy.store import database as databases
 from tarsy.store import history, log, notify, tables, work
-from tarsy.transcript import entries, ports, record, turns
+from tarsy.transcript import entries, messages, ports, record, turns
 
 RETRY_SECONDS = 0.5
 
@@ -30,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 class UnreadableError(Exception):
     """The log, or the snapshot beside it, holds what this program cannot read; the message names the place."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(messages.storable(problem))  # it is stored: people are told what is waited for
 
 
 class PgJournal:
@@ -41,13 +43,15 @@ class PgJournal:
         *,
         claim: work.Claim,
         so_far: record.Record,
+        claimed: float,
         ensure_lease: Callable[[], Awaitable[None]],
         suspended: Callable[[], bool],
     ) -> None:
+        """`claimed`: the monotonic time of the claim."""
         self.record = so_far
         self._database = database
         self._claim = claim
-        self._claimed = time.monotonic()
+        self._claimed = claimed
         self._log_seq = claim.log_seq
         self._turns = turns.Turns(so_far, prepare=log.prepare, write=self._write)
         self._ensure_lease = ensure_lease
@@ -67,6 +71,7 @@ class PgJournal:
         While the database is down, keep trying: a claim is not given up for a moment's silence. An UnreadableError
         says what this program cannot read.
         """
+        claimed = time.monotonic()
         while True:
             try:
                 so_far = await load(database, claim)
@@ -75,7 +80,14 @@ class PgJournal:
                 logger.warning("a record cannot be read yet: %s", error, extra=extra)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                return cls(database, claim=claim, so_far=so_far, ensure_lease=ensure_lease, suspended=suspended)
+                return cls(
+                    database,
+                    claim=claim,
+                    so_far=so_far,
+                    claimed=claimed,
+                    ensure_lease=ensure_lease,
+                    suspended=suspended,
+                )
 
     def clock(self) -> float:
         """Seconds that the run has been running; the database counted those before the claim."""
@@ -167,10 +179,11 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
 
 
 def _snapshot(facts: Any) -> record.Snapshot:
-    if facts.chain_version != record.SNAPSHOT_VERSION:
+    decoder = record.CHAIN_DECODERS.get(facts.chain_version)
+    if decoder is None:
         raise UnreadableError(f"the snapshot of the chain is of version {facts.chain_version}, which is unknown here")
     try:
-        chain = chains.Spec.model_validate(json.loads(facts.chain or "null"))
+        chain = decoder(json.loads(facts.chain or "null"))
     except pydantic.ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(map(str, first["loc"]))

@@ -90,7 +90,7 @@ async def claim(
 ) -> Claim | None:
     """Take the investigation that comes first, by priority and then by age, for `owner` (a process) and for `lease`.
 
-    `build` is what the process can read (`entries.build`). None where none waits, or where `max_running` (0: no limit)
+    `build` is what the process can read (`record.build`). None where none waits, or where `max_running` (0: no limit)
     run already, in all processes.
     """
     async with database.begin() if max_running else database.single() as connection:
@@ -241,14 +241,40 @@ CANCELLED_MESSAGES: dict[Cancellation, str] = {
 
 
 async def _end_cancelled(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> None:
-    """End a cancelled run that nobody runs, whose row is locked; a late worker writes nothing more."""
+    """End a cancelled run that nobody runs, whose row is locked."""
+    why = await connection.scalar(text("SELECT cancel FROM work WHERE investigation = :id"), {"id": investigation})
+    reason, message = CANCELLED_REASONS[why], CANCELLED_MESSAGES[why]
+    await _end(connection, investigation, "Cancelled", reason=reason, message=message)
+
+
+async def give_up(database: databases.Database, claim: Claim, *, reason: str, message: str) -> None:
+    """End the claimed run as Failed, without a look at its log: to read that may be what ends its workers."""
+    async with database.begin() as connection:
+        held = await connection.execute(
+            text("SELECT 1 FROM work WHERE investigation = :id AND token = :token FOR NO KEY UPDATE"),
+            {"id": claim.investigation, "token": claim.token},
+        )
+        if held.first() is not None:
+            await _end(connection, claim.investigation, "Failed", reason=reason, message=message)
+    await notify.send(database, notify.STATUS, str(claim.investigation))
+
+
+async def _end(
+    connection: sqlalchemy_asyncio.AsyncConnection,
+    investigation: UUID,
+    ending: entries.Outcome,
+    *,
+    reason: str,
+    message: str,
+) -> None:
+    """End a run whose row is locked, and all that is open in it; a late worker writes nothing more."""
     row = (
         await connection.execute(
             text("""
               UPDATE work
               SET log_seq = greatest(log_seq, (SELECT coalesce(max(seq), 0) FROM entries WHERE investigation = :id))
               WHERE investigation = :id
-              RETURNING run, log_seq, token, cancel
+              RETURNING run, log_seq, token
             """),  # what somebody wrote into the log by hand must not stand in the way
             {"id": investigation},
         )
@@ -263,14 +289,11 @@ async def _end_cancelled(connection: sqlalchemy_asyncio.AsyncConnection, investi
             open_in_run,
         )
     )
-    reason, message = CANCELLED_REASONS[row.cancel], CANCELLED_MESSAGES[row.cancel]
     ends: list[entries.Entry] = [
-        entries.ExecutionEnded(execution=one.id, outcome="Cancelled", error=message) for one in executions
+        entries.ExecutionEnded(execution=one.id, outcome=ending, error=message) for one in executions
     ]
-    ends += [
-        entries.StageEnded(run=row.run, stage=stage.name, outcome="Cancelled", message=message) for stage in stages
-    ]
-    ends.append(entries.RunEnded(run=row.run, ending="Cancelled", reason=reason, message=message))
+    ends += [entries.StageEnded(run=row.run, stage=stage.name, outcome=ending, message=message) for stage in stages]
+    ends.append(entries.RunEnded(run=row.run, ending=ending, reason=reason, message=message))
     places = {one.id: (row.run, one.stage) for one in executions}
     await log.append(
         connection,

@@ -127,7 +127,8 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
     return messages.ToolSpec(
         name=messages.storable(f"{server}.{tool.name}"),
         description=messages.storable(tool.description or tool.title or ""),
-        parameters=tool.input_schema,
+        # A schema that cannot be stored, or nests without end, says nothing that a model could use.
+        parameters=tool.input_schema if messages.is_plain_json(tool.input_schema) else {"type": "object"},
         # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
         idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
     )

@@ -10,7 +10,6 @@ cannot read is an `Unreadable`, never an exception halfway: the run is left to a
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -314,8 +313,3 @@ def _with_opaque(body: dict[str, Any], opaque: Mapping[str, Any] | None) -> None
     if "parameters" in opaque:
         for tool, parameters in zip(body["tools"], opaque["parameters"], strict=True):
             tool["parameters"] = parameters
-
-
-def build() -> str:
-    """What tells programs apart that can read different things: 16 hex digits of what this one can."""
-    return hashlib.sha256(repr(sorted(DECODERS)).encode()).hexdigest()[:16]

@@ -6,6 +6,7 @@ messages, so that user and assistant always take turns and the transcript equals
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -119,6 +120,26 @@ def storable_json(value: Any) -> Any:
             return [storable_json(item) for item in value]
         case _:
             return value
+
+
+def is_plain_json(value: Any, *, deepest: int = 100) -> bool:
+    """Whether JSON can hold `value`, nested no deeper than that: what is stored, many programs have to read."""
+    match value:
+        case dict() | list() if deepest == 0:
+            return False
+        case dict():
+            items: Iterable[Any] = value.values()
+            return all(map(_is_text, value)) and all(is_plain_json(item, deepest=deepest - 1) for item in items)
+        case list():
+            return all(is_plain_json(item, deepest=deepest - 1) for item in value)
+        case float():
+            return math.isfinite(value)
+        case _:
+            return value is None or isinstance(value, str | int)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def answers(log: Sequence[Message | Failure]) -> list[Message | Failure]:

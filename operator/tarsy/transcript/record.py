@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tarsy.resources import chain
 from tarsy.transcript import entries, messages
@@ -15,8 +15,15 @@ class OutOfOrderError(Exception):
     """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
 
 
-SNAPSHOT_VERSION = 1
-"""Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it that old rows lack."""
+CHAIN_VERSION = 1
+"""Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it."""
+CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = {CHAIN_VERSION: chain.Spec.model_validate}
+"""A decoder for each version that was ever stored; what it raises is a ValueError."""
+
+
+def build() -> str:
+    """What tells programs apart that can read different things: 16 hex digits of what this one can."""
+    return hashlib.sha256(repr((sorted(entries.DECODERS), sorted(CHAIN_DECODERS))).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,7 +206,7 @@ def _resumed(logged: entries.Logged) -> Event:
         status="completed",
         stage="",
         execution="",
-        content="another worker went on with it",
+        content="it went on under another claim, after a takeover or a rest",
         metadata={"claim": logged.claim},
         created_at=logged.at,
         updated_at=logged.at,

@@ -167,7 +167,8 @@ class LeaseManager:
                 continue
             lease.renew(sent + self._certain)
             request = found[token]
-            lease.suspend = request == "suspend"
+            # For as long as this claim lasts: an agent that has gone to rest comes back with the next one only.
+            lease.suspend = lease.suspend or request == "suspend"
             if request is not None and request != "suspend":
                 lease.stop(request)
 

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 
 from tarsy.engine import investigation
 from tarsy.store import database as databases
 from tarsy.store import journal as journals
 from tarsy.store import notify, work
-from tarsy.transcript import entries, ports
+from tarsy.transcript import entries, ports, record
 from tarsy.worker import lease as leases
 
 DEFAULT_DEADLINE = 900
@@ -32,7 +31,7 @@ DEFAULT_DEADLINE = 900
 RELEASE_SECONDS = 5.0
 """How long a process that stops tries to give a claim back; its lease passes anyway."""
 
-BUILD = entries.build()
+BUILD = record.build()
 """What this program can read."""
 
 log = logging.getLogger(__name__)
@@ -68,20 +67,21 @@ class Supervisor:
             self.lease_manager.drop(held)
 
     async def _supervised(self, held: leases.Lease) -> None:
+        if held.claim.attempts_without_progress > self.max_attempts and not held.stopped:
+            message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
+            await work.give_up(self.database, held.claim, reason="AttemptsExhausted", message=message)
+            log.info("ended", extra={"action": "ended", "ending": "Failed", **_where(held.claim)})
+            return
         journal = await journals.PgJournal.open(
             self.database, claim=held.claim, ensure_lease=held.ensure_lease, suspended=lambda: held.suspend
         )
         try:
-            if held.claim.attempts_without_progress > self.max_attempts and not held.stopped:
-                message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
-                await _end(journal, "Failed", reason="AttemptsExhausted", message=message)
-            else:
-                await self._work(held, journal)
-        except asyncio.CancelledError:
-            # A shutdown: what agents had asked to be kept is kept before the claim goes back.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RELEASE_SECONDS):
-                    await journal.settle()
+            await self._work(held, journal)
+        except ports.LeaseLostError:
+            raise
+        except BaseException:
+            # A shutdown, or a defect of one agent: what the others had asked to be kept is kept all the same.
+            await self._settle(journal)
             raise
         if journal.record.ended:
             ending = journal.record.ended.ending
@@ -92,7 +92,10 @@ class Supervisor:
     async def _work(self, held: leases.Lease, journal: journals.PgJournal) -> None:
         """Run until the investigation has ended, or is suspended."""
         seconds = journal.record.snapshot.chain.active_deadline_seconds or DEFAULT_DEADLINE
-        deadline = asyncio.get_running_loop().call_later(seconds - journal.clock(), held.stop, "deadline")
+        left = seconds - journal.clock()
+        if left <= 0:  # a takeover after its time: not even a first call may be sent
+            held.stop("deadline")
+        deadline = asyncio.get_running_loop().call_later(left, held.stop, "deadline")
         working = asyncio.create_task(investigation.run(runtime=self.runtime, journal=journal))
         held.on_stop(working.cancel)
         try:
@@ -126,8 +129,20 @@ class Supervisor:
             extra = {"action": "release_failed", **_where(claim)}
             why = str(error) or type(error).__name__
             log.warning("not given back, its lease will pass: %s", why, extra=extra)
+        except Exception:  # as in `run`
+            log.exception("not given back, its lease will pass", extra={"action": "release_broke", **_where(claim)})
         else:
             log.info("given back", extra={"action": "released", **_where(claim)})
+
+    async def _settle(self, journal: journals.PgJournal) -> None:
+        """Have kept what agents had asked to be kept, if that is possible soon."""
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await journal.settle()
+        except (ports.LeaseLostError, TimeoutError) as error:
+            log.warning("not settled: %s", error, extra={"action": "settle_failed"})
+        except Exception:  # as in `run`: what broke a commit breaks it again
+            log.exception("not settled", extra={"action": "settle_broke"})
 
 
 def _where(claim: work.Claim) -> dict[str, object]:

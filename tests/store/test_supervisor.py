@@ -1,0 +1,177 @@
+"""Runs under their supervisor, on a real database: what is kept, sent and ended when something breaks or comes late."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+from support import queue, stories
+from tarsy.resources import chain as chains
+from tarsy.store import database as databases
+from tarsy.store import work
+from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.worker import lease, run
+
+STAGE = "look"
+SIDE_BY_SIDE = queue.chain(stages=[{"name": STAGE, "agent": "KubernetesAgent", "replicas": 2}])
+ATTEMPTS = 3
+
+Ask = Callable[[ports.Request, ports.Scope], Awaitable[messages.Message]]
+
+
+class Model:
+    """Answers what `ask` says."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.asked: list[str] = []
+        self._ask = ask
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        self.asked.append(scope.execution)
+        call = entries.ModelCall(provider="scripted", model="scripted", seconds=0.0)
+        return ports.Answer(message=await self._ask(request, scope), call=call)
+
+
+async def done(_request: ports.Request, _scope: ports.Scope) -> messages.Message:
+    return messages.Message(role="assistant", text="done")
+
+
+def execution(identity: UUID, index: int) -> str:
+    return record.execution_id(str(identity), run=0, stage=STAGE, kind="agent", index=index)
+
+
+class Worker:
+    """A worker that claims what comes next and runs it to its end."""
+
+    def __init__(self, database: databases.Database, model: ports.Model) -> None:
+        self._database = database
+        self._leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        runtime = ports.Runtime(
+            platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda _: memory.DictToolbox({})
+        )
+        self._supervisor = run.Supervisor(
+            database=database, runtime=runtime, lease_manager=self._leases, max_attempts=ATTEMPTS
+        )
+
+    async def run(self) -> None:
+        claim = await queue.claimed(self._database)
+        await self._supervisor.run(self._leases.hold(claim, sent=time.monotonic()))
+
+
+async def admitted(database: databases.Database, chain: chains.AgentChain = SIDE_BY_SIDE) -> UUID:
+    return await queue.admit(database, chain=chain)
+
+
+async def test_what_an_agent_was_having_kept_is_kept_when_its_sibling_breaks(database: databases.Database) -> None:
+    identity = await admitted(database)
+    other = await asyncpg.connect(database.url)
+    both_asked = asyncio.Barrier(2)
+    locked = asyncio.Event()
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO entries%'"
+    )
+
+    async def ask(_request: ports.Request, scope: ports.Scope) -> messages.Message:
+        await both_asked.wait()
+        if scope.execution == execution(identity, 0):  # its commit will wait for the row
+            await transaction.start()
+            await other.execute("SELECT 1 FROM work FOR UPDATE")
+            locked.set()
+            return messages.Message(role="assistant", text="paid for")
+        await locked.wait()
+        watching = await asyncpg.connect(database.url)
+        try:
+            while not await watching.fetchval(waiting):
+                pass
+        finally:
+            await watching.close()
+        asyncio.get_running_loop().call_later(
+            0.2, lambda: releases.append(asyncio.ensure_future(transaction.rollback()))
+        )
+        raise KeyError("a defect")
+
+    releases: list[asyncio.Future[None]] = []
+    transaction = other.transaction()
+    broken = Model(ask)
+    await Worker(database, broken).run()
+    await asyncio.gather(*releases)
+    await other.close()
+    assert (await queue.summary(database, identity)).llm_calls == 1, "the answer is in the log"
+
+    await queue.let_leases_pass(database)
+    sound = Model(done)
+    await Worker(database, sound).run()
+    assert sound.asked == [execution(identity, 1)], "only the one that broke is asked again"
+    assert (await queue.summary(database, identity)).ending == "Completed"
+
+
+async def test_a_run_that_is_taken_over_after_its_deadline_sends_nothing(database: databases.Database) -> None:
+    identity = await admitted(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    begun = stories.started(execution(identity, 0), stage=STAGE)
+    await journal.commit(entries.StageStarted(stage=STAGE, clock=0.0), begun)
+    await queue.execute(database, "UPDATE runs SET started_at = started_at - interval '2 hours'")
+    await queue.let_leases_pass(database)
+    model = Model(done)
+    await Worker(database, model).run()
+    found = await queue.summary(database, identity)
+    assert (found.ending, found.reason, model.asked) == ("TimedOut", "DeadlineExceeded", [])
+
+
+@pytest.mark.parametrize("spoilt", [False, True], ids=["a log that can be read", "one that cannot"])
+async def test_a_run_that_ends_its_workers_is_given_up_without_a_look_at_its_log(
+    database: databases.Database, *, spoilt: bool
+) -> None:
+    identity = await admitted(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    begun = stories.started(execution(identity, 0), stage=STAGE)
+    await journal.commit(entries.StageStarted(stage=STAGE, clock=0.0), begun)
+    for _ in range(ATTEMPTS):  # each worker dies before it commits
+        await queue.let_leases_pass(database)
+        await queue.claimed(database)
+    if spoilt:
+        await queue.execute(database, "UPDATE entries SET kind = 'Pondered'")
+    await queue.let_leases_pass(database)
+    model = Model(done)
+    await Worker(database, model).run()
+    found = await queue.summary(database, identity)
+    assert (found.ending, found.reason, model.asked) == ("Failed", "AttemptsExhausted", [])
+    ends = [logged.entry for logged in (await queue.log(database, identity))[2:]]
+    assert [type(end) for end in ends] == [entries.ExecutionEnded, entries.StageEnded, entries.RunEnded]
+
+
+UNSTORABLE = r"""
+  UPDATE investigations SET chain = CAST(regexp_replace(CAST(chain AS text), '^{', '{"\u0000x"\: 1, ') AS json)
+"""
+
+
+async def test_what_cannot_be_read_is_left_alone_even_if_its_words_cannot_be_stored(
+    database: databases.Database,
+) -> None:
+    identity = await admitted(database)
+    await queue.execute(database, UNSTORABLE)
+    await Worker(database, Model(done)).run()
+    found = await queue.summary(database, identity)
+    assert found.phase == "Suspended"
+    assert "\ufffdx" in found.waits_for
+
+
+async def test_suspended_and_let_go_at_once_all_agents_go_on_together(database: databases.Database) -> None:
+    """An agent that has gone to rest comes back only with a new claim: so none may run on without it."""
+    identity = await admitted(database)
+    claim = await queue.claimed(database)
+    manager = lease.LeaseManager(database.url, lease=timedelta(seconds=60), heartbeat=timedelta(seconds=5))
+    held = manager.hold(claim, sent=time.monotonic())
+    requested: work.StopRequest | None
+    for requested in ("suspend", None):
+        manager._learn({claim.investigation: claim.token}, {claim.token: requested}, time.monotonic())
+    assert held.suspend, "for as long as this claim lasts"
+    await work.release(database, claim)
+    again: Any = await queue.claimed(database)
+    assert (again.investigation, again.attempts) == (identity, 1)
