@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import json
 import math
 from collections.abc import AsyncGenerator
 
@@ -110,7 +110,7 @@ async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
     assert answer.message.calls == (asked,)
 
 
-@pytest.mark.parametrize("state", [math.nan, functools.reduce(lambda inner, _: [inner], range(300), 1)])
+@pytest.mark.parametrize("state", [math.nan, json.loads(300 * "[" + 300 * "]")])
 async def test_an_answer_whose_state_cannot_be_kept_is_rejected(state: object) -> None:
     error = await failure(Provider((provider.Text("hm"), provider.Finish([state]))))
     assert error.failure.kind == "rejected"
