@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_socket
 from tarsy import failpoints
+from tarsy.agent import prompts
 from tarsy.config import platform as platforms
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
@@ -35,6 +36,12 @@ def no_sockets() -> Iterator[None]:
     pytest_socket.disable_socket(allow_unix_socket=True)
     yield
     pytest_socket.enable_socket()
+
+
+@pytest.fixture(autouse=True)
+def one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The markers of all prompts carry one word, so that what two runs were told can be compared."""
+    monkeypatch.setattr(prompts, "new_word", lambda: "0123abcd")
 
 
 @pytest.fixture(scope="session")

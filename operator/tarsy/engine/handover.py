@@ -1,18 +1,18 @@
 """What a stage reads of the stages before it. Built when it is needed: the record holds it already.
 
-The words around it are the founding documents'.
+The words around it are the founding documents'. A model or a provider wrote what stands between them, with what an
+alert or a tool made them write: comments are escaped in it, so that it holds no marker.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from tarsy.agent import prompts
 from tarsy.transcript import entries, messages, record
 
 START = "<!-- Analysis Result START -->"
 END = "<!-- Analysis Result END -->"
-_END = re.compile(r"<!--\s*(Analysis\s+Result\s+END)\s*-->", re.IGNORECASE)
 STATUS: dict[entries.StageOutcome, str] = {
     "Completed": "completed",
     "Failed": "failed",
@@ -24,10 +24,7 @@ STATUS: dict[entries.StageOutcome, str] = {
 
 
 def earlier_stages(run: record.Run) -> str:
-    """The ended stages' results, each between markers; of an agent that failed its error and what it had found.
-
-    A model or a provider wrote them, with what an alert or a tool made them write: an end marker among it is disarmed.
-    """
+    """The ended stages' results, each between markers; of an agent that failed its error and what it had found."""
     parts = [_stage(name, stage) for name, stage in run.stages.items() if stage.ended]
     return "\n\n".join(["# Results of earlier stages", *parts]) if parts else ""
 
@@ -72,8 +69,7 @@ def _result(execution: record.Execution) -> str:
 
 
 def _marked(text: str) -> str:
-    disarmed = _END.sub(r"[\1]", text)
-    return f"{START}\n{disarmed}\n{END}"
+    return f"{START}\n{prompts.escaped(text)}\n{END}"
 
 
 def _partial_findings(execution: record.Execution) -> Iterator[str]:
