@@ -98,8 +98,15 @@ class Gemini:
 
 
 async def _responded(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Note the response of each request of a stream, redirected ones too; to another origin there is none.
+
+    aiohttp takes only `Authorization` out of a redirected request: key and conversation would go along.
+    """
+    responses = _responses.get()
+    if responses and request.url.origin() != responses[0].url.origin():
+        raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
     response = await handler(request)
-    _responses.get().append(response)
+    responses.append(response)
     return response
 
 
