@@ -20,6 +20,7 @@ from google.genai import errors, types
 
 from tarsy.config import platform
 from tarsy.llm import provider
+from tarsy.telemetry import logs
 from tarsy.transcript import messages, ports
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
@@ -105,7 +106,8 @@ async def _responded(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
     responses = _responses.get()
     if responses and request.url.origin() != responses[0].url.origin():
         raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
-    response = await handler(request)
+    with logs.nobodys():  # a connection that is made for it goes on behind its run
+        response = await handler(request)
     responses.append(response)
     return response
 

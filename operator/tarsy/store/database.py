@@ -26,6 +26,7 @@ from sqlalchemy import exc
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy import errors
+from tarsy.telemetry import logs
 
 CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
@@ -63,12 +64,13 @@ async def connect(
     process there, and one that is wrong later is being changed. The message holds nothing of the URL.
     """
     try:
-        return await asyncpg.connect(
-            url,
-            timeout=timeout,
-            command_timeout=command_timeout,
-            server_settings={"application_name": "tarsy"},
-        )
+        with logs.nobodys():  # the connection goes on behind the run that needed one more
+            return await asyncpg.connect(
+                url,
+                timeout=timeout,
+                command_timeout=command_timeout,
+                server_settings={"application_name": "tarsy"},
+            )
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, ValueError) as error:
         raise StoreDownError(f"cannot connect to the database: {_why(error)}") from error
 
