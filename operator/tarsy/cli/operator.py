@@ -44,6 +44,8 @@ from tarsy.telemetry import logs
     "--log-format",
     type=click.Choice(get_args(logs.Format)),
     default="text",
+    envvar="TARSY_LOG_FORMAT",
+    show_envvar=True,
     show_default=True,
     help="text for people, json for what collects logs: the same lines and fields.",
 )
