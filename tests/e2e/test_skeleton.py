@@ -162,7 +162,7 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     await operator.apply(manifests.chain(), manifests.chain("kubernetes", "other", name="rival"), broken)
     items = json.loads(await operator.kubectl("get", "chains", "-o", "json"))["items"]
     claimants = [item["metadata"] for item in items if item["metadata"]["name"] != "broken"]
-    older, younger = sorted(claimants, key=lambda one: (one["creationTimestamp"], one["uid"]))
+    older, younger = sorted(claimants, key=lambda one: (one["creationTimestamp"], one["name"]))
     wanted = {older["name"]: ("True", "Ready"), younger["name"]: ("False", "AlertTypeConflict")}
     wanted["broken"] = ("False", "ReferenceNotFound")
     async with asyncio.timeout(20):
