@@ -79,7 +79,7 @@ async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     operator: Operator, llm: model.Server, how: str
 ) -> None:
     llm.script = lambda _turn: model.Hang()
-    process = await operator.start()
+    process = await operator.start(env={"TARSY_LOG_FORMAT": "json"})
     await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
     (found,) = (await objects(operator)).values()
@@ -88,7 +88,11 @@ async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     else:
         await operator.kubectl("delete", "inv", "web-crash")
     assert await closed(llm) < 1
-    await process.logged("ending=Cancelled")
+    await process.logged('"ending": "Cancelled"')
+    logged = [json.loads(line) for line in process.log.splitlines() if line.startswith("{")]
+    told = [line for line in logged if line.get("uid") == found["metadata"]["uid"]]
+    assert {line["investigation"] for line in told} == {f"{operator.namespace}/web-crash"}
+    assert [line["action"] for line in told] == ["run_started", "stage_started", "execution_started", "run_ended"]
     _, read = await process.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}")
     assert (read["summary"]["ending"], read["summary"]["cancel"]) == (
         "Cancelled",
@@ -158,7 +162,7 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     await operator.apply(manifests.chain(), manifests.chain("kubernetes", "other", name="rival"), broken)
     items = json.loads(await operator.kubectl("get", "chains", "-o", "json"))["items"]
     claimants = [item["metadata"] for item in items if item["metadata"]["name"] != "broken"]
-    older, younger = sorted(claimants, key=lambda one: (one["creationTimestamp"], one["uid"]))
+    older, younger = sorted(claimants, key=lambda one: (one["creationTimestamp"], one["name"]))
     wanted = {older["name"]: ("True", "Ready"), younger["name"]: ("False", "AlertTypeConflict")}
     wanted["broken"] = ("False", "ReferenceNotFound")
     async with asyncio.timeout(20):

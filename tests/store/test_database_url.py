@@ -18,13 +18,26 @@ from tarsy_dev import loopback
 from tarsy_dev import postgres as launcher
 
 WRONG: list[tuple[Callable[[str], str], str]] = [
-    (lambda url: url.replace("postgres:", "postgres:wrong", 1), 'password authentication failed for user "postgres"'),
-    (lambda url: f"{url}nowhere", 'nowhere" does not exist'),
+    (
+        lambda url: url.replace("postgres:", "postgres:s3cret", 1),
+        "the server refuses this user with this password (InvalidPasswordError, SQLSTATE 28P01)",
+    ),
+    (
+        lambda url: url.replace("postgres:", "s3cret:", 1),
+        "the server refuses this user with this password (InvalidPasswordError, SQLSTATE 28P01)",
+    ),
+    (
+        lambda url: f"{url}s3cret",
+        "the server has no database of this name (InvalidCatalogNameError, SQLSTATE 3D000)",
+    ),
     (lambda url: f"{url}?sslmode=require", "rejected SSL upgrade"),
-    (lambda url: f"{url}?sslmode=perhaps", "`sslmode` parameter must be one of"),
-    (lambda url: f"{url}?no_such_setting=1", 'unrecognized configuration parameter "no_such_setting"'),
+    (lambda url: f"{url}?sslmode=s3cret", "`sslmode` parameter must be one of: disable, "),
+    (lambda url: f"{url}?target_session_attrs=s3cret", "is not what asyncpg takes (ClientConfigurationError)"),
+    (lambda url: f"{url}?s3cret=1", "no setting of the server's (UndefinedObjectError, SQLSTATE 42704)"),
+    (lambda url: f"{url}?statement_timeout=s3cret", "that the server refuses (InvalidParameterValueError"),
+    (lambda url: f"postgresql:///t?user=u&host=/s3cret&password={url}", "No such file or directory"),
 ]
-NAMES = ["password", "database", "no TLS", "sslmode", "setting"]
+NAMES = ["password", "user", "database", "no TLS", "sslmode", "target", "setting", "value", "socket"]
 
 
 async def query(url: str) -> None:
@@ -66,8 +79,10 @@ async def test_a_setting_of_the_url_serves_all_who_connect(
 async def test_who_is_not_let_in_is_told_why(
     database: databases.Database, use: Callable[[str], Awaitable[None]], spoil: Callable[[str], str], told: str
 ) -> None:
-    with pytest.raises(databases.StoreDownError, match=told):
+    with pytest.raises(databases.StoreDownError) as error:
         await use(spoil(database.url))
+    assert told in str(error.value)
+    assert "s3cret" not in str(error.value)
 
 
 async def test_a_server_that_does_not_answer_is_told_as_such() -> None:
@@ -92,7 +107,7 @@ async def test_a_listener_that_is_not_let_in_says_why_and_tries_again(
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await listening
-    assert all('nowhere" does not exist' in message for message in caplog.messages)
+    assert all("the server has no database of this name" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize(("spoil", "told"), WRONG, ids=NAMES)
@@ -103,6 +118,7 @@ def test_migrate_says_in_a_line_why_it_is_not_let_in(database_url: str, spoil: C
     assert line.startswith("Error: cannot connect to the database: ")
     assert told in line
     assert database_url.split("@")[0].rpartition(":")[2] not in line
+    assert "s3cret" not in line
 
 
 def test_migrate_says_in_a_line_that_it_lacks_the_right(database_url: str, postgres: launcher.Server) -> None:

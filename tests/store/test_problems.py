@@ -20,7 +20,13 @@ TOKEN = {"Authorization": "Bearer the token"}
 
 
 @pytest.fixture
-async def api(database_url: str, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+def token() -> str | None:
+    """The one that the API asks for; None is `--insecure-dev`."""
+    return "the token"
+
+
+@pytest.fixture
+async def api(database_url: str, tmp_path: Path, token: str | None) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the API on a database that lacks all tables: whatever reads them meets a defect."""
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database(database_url)
@@ -34,7 +40,7 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[aiohttp.Client
     )
     bound = app.bind("127.0.0.1", 0)
     readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    application = app.build(taking=taking, database=database, readiness=readiness, token="the token")
+    application = app.build(taking=taking, database=database, readiness=readiness, token=token)
     serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
     async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
         yield session
@@ -59,6 +65,7 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[aiohttp.Client
             "give the token as `Authorization: Bearer <token>`",
             {"WWW-Authenticate": "Bearer"},
         ),
+        ("GET", "/openapi.json", {}, 401, "give the token as `Authorization: Bearer <token>`", {}),
         ("GET", "/api/v1/investigations/x", TOKEN, 422, "path.identity: Input should be a valid UUID", {}),
         (
             "GET",
@@ -69,7 +76,7 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[aiohttp.Client
             {},
         ),
     ],
-    ids=["no path", "no method", "wrong token", "bad path", "defect"],
+    ids=["no path", "no method", "wrong token", "description", "bad path", "defect"],
 )
 async def test_an_error_is_a_problem(
     api: aiohttp.ClientSession,
@@ -94,3 +101,59 @@ async def test_a_defect_is_logged_with_its_traceback(
     async with api.get(f"/api/v1/investigations/{uuid.UUID(int=1)}", headers=TOKEN) as response:
         assert response.status == 500
     assert 'relation "work" does not exist' in caplog.text
+
+
+async def test_who_has_the_token_is_told_what_the_api_offers(api: aiohttp.ClientSession) -> None:
+    async with api.get("/openapi.json", headers=TOKEN) as response:
+        described = await response.json()
+    assert {"/api/v1/alerts", "/api/v1/webhooks/alertmanager"} <= described["paths"].keys()
+    assert "/openapi.json" not in described["paths"]
+
+
+@pytest.mark.parametrize("token", [None])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "127.0.0.1:8080", "LOCALHOST:1"])
+async def test_without_a_token_json_for_this_machine_is_served(api: aiohttp.ClientSession, host: str) -> None:
+    json = {"Host": host, "Content-Type": "Application/JSON; charset=utf-8"}
+    async with api.post("/api/v1/alerts", data=b"no json", headers=json) as response:
+        assert (response.status, "not JSON" in await response.text()) == (400, True)
+    for path in ("/healthz", "/openapi.json"):
+        async with api.get(path, headers={"Host": host}) as response:
+            assert response.status == 200
+
+
+@pytest.mark.parametrize("token", [None])
+@pytest.mark.parametrize("path", ["/api/v1/alerts", "/api/v1/webhooks/alertmanager"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "text/plain; application/json",
+    ],
+)
+async def test_without_a_token_nothing_is_taken_that_a_page_can_send(
+    api: aiohttp.ClientSession, path: str, kind: str | None
+) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    async with api.post(path, data=b"{}", headers=headers, skip_auto_headers=["Content-Type"]) as response:
+        assert (response.status, response.content_type) == (415, "application/problem+json")
+    assert (await api.options(path, headers={"Access-Control-Request-Method": "POST"})).status == 405
+
+
+@pytest.mark.parametrize("token", [None])
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::1"],
+)
+async def test_without_a_token_a_name_of_somebody_elses_is_not_served(api: aiohttp.ClientSession, host: str) -> None:
+    headers = {"Host": host, "Content-Type": "application/json"}
+    for method, path in (
+        ("POST", "/api/v1/alerts"),
+        ("GET", f"/api/v1/investigations/{uuid.UUID(int=1)}"),
+        ("GET", "/openapi.json"),
+    ):
+        async with api.request(method, path, data=b"{}", headers=headers) as response:
+            assert (response.status, response.content_type) == (421, "application/problem+json")

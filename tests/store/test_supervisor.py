@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -11,10 +12,11 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from support import queue, stories
+from support import loglines, queue, stories
 from tarsy.resources import chain as chains
 from tarsy.store import database as databases
 from tarsy.store import work
+from tarsy.telemetry import logs
 from tarsy.transcript import entries, memory, messages, ports, record
 from tarsy.worker import lease, run
 
@@ -175,3 +177,87 @@ async def test_suspended_and_let_go_at_once_all_agents_go_on_together(database: 
     await work.release(database, claim)
     again: Any = await queue.claimed(database)
     assert (again.investigation, again.attempts) == (identity, 1)
+
+
+async def test_lines_of_runs_side_by_side_say_whose_they_are(
+    database: databases.Database, log_lines: loglines.LogLines
+) -> None:
+    names = {str(await queue.admit(database, queue.subject(name), chain=SIDE_BY_SIDE)): name for name in ("one", "two")}
+    all_asked = asyncio.Barrier(4)
+    owners = {execution(UUID(uid), index): uid for uid in names for index in (0, 1)}
+
+    async def ask(_request: ports.Request, scope: ports.Scope) -> messages.Message:
+        await all_asked.wait()
+        logging.getLogger("some.sdk").warning("asked", extra={"asked_by": owners[scope.execution]})
+        return messages.Message(role="assistant", text="done")
+
+    await asyncio.gather(*(Worker(database, Model(ask)).run() for _ in names))
+    logging.getLogger("tarsy").info("behind them")
+    *lines, last = log_lines()
+    assert last.keys().isdisjoint({"investigation", "uid", "attempt"})
+    for line in lines:
+        assert (line["investigation"], line["attempt"]) == (f"tarsy/{names[line['uid']]}", 1)
+        assert line["uid"] == line.get("asked_by", line["uid"])
+    for uid in names:
+        of_run = [line for line in lines if line["uid"] == uid]
+        assert sum("asked_by" in line for line in of_run) == 2
+        first, end = of_run[0], of_run[-1]
+        assert (first["message"], first["action"]) == ("run started", "run_started")
+        assert (end["action"], end["ending"], end["reason"]) == ("run_ended", "Completed", "StagesCompleted")
+        assert 0 < end["seconds"] < 60
+        for line in (first, end):
+            assert (line["alert"], line["chain"]) == ("kubernetes", "pod-crash")
+
+
+async def test_a_run_that_is_given_up_says_so_in_its_end(
+    database: databases.Database, log_lines: loglines.LogLines
+) -> None:
+    identity = await admitted(database)
+    for _ in range(ATTEMPTS):
+        await queue.claimed(database)
+        await queue.let_leases_pass(database)
+    await Worker(database, Model(done)).run()
+    first, end = log_lines()
+    assert (first["action"], first["attempt"]) == ("run_started", ATTEMPTS + 1)
+    assert (end["action"], end["ending"], end["reason"]) == ("run_ended", "Failed", "AttemptsExhausted")
+    assert (end["investigation"], end["uid"], end["chain"]) == ("tarsy/web-crash", str(identity), "pod-crash")
+
+
+async def test_a_run_that_is_cut_off_and_taken_over_tells_both(
+    database: databases.Database, log_lines: loglines.LogLines
+) -> None:
+    await admitted(database)
+    asked = asyncio.Event()
+
+    async def ask(_request: ports.Request, _scope: ports.Scope) -> messages.Message:
+        asked.set()
+        return await asyncio.Future()
+
+    running = asyncio.create_task(Worker(database, Model(ask)).run())
+    await asked.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    given_back = log_lines()[-1]
+    assert (given_back["action"], given_back["investigation"]) == ("released", "tarsy/web-crash")
+    await Worker(database, Model(done)).run()
+    assert log_lines()[0]["message"] == "run goes on"
+
+
+async def test_a_connection_that_a_run_needed_logs_nothing_as_that_runs(
+    database: databases.Database, log_lines: loglines.LogLines
+) -> None:
+    with logs.fields(investigation="tarsy/web-crash"):
+        connection = await databases.connect(database.url)
+    heard = asyncio.Event()
+
+    def notice(*_: object) -> None:
+        logging.getLogger("tarsy").warning("notice")
+        heard.set()
+
+    connection.add_log_listener(notice)
+    await connection.execute("DO $$ BEGIN RAISE WARNING 'careful'; END $$")
+    await heard.wait()
+    await connection.close()
+    (line,) = log_lines()
+    assert "investigation" not in line

@@ -14,12 +14,22 @@ from tarsy.resources import chain
 WHY = "environment variable GOOGLE_API_KEY is not set"
 
 
-def make_chain(name: str, *types: str, age: int = 0, uid: str = "", **stage: Any) -> chain.AgentChain:
-    """A chain of one stage; the greater its age, the older it is."""
+def make_chain(
+    name: str, *types: str, age: int = 0, uid: str = "", accepted: tuple[str, int] | None = None, **stage: Any
+) -> chain.AgentChain:
+    """A chain of one stage in its second generation; the greater its age, the older it is.
+
+    `accepted` is what its object says, and of which generation.
+    """
     created = f"2026-11-21T20:00:{59 - age:02}Z"
     spec = {"alertTypes": list(types), "stages": [{"name": "look", "agent": "KubernetesAgent", **stage}]}
-    metadata = {"name": name, "uid": uid or name, "creationTimestamp": created}
-    return chain.AgentChain.model_validate({"metadata": metadata, "spec": spec})
+    metadata = {"name": name, "uid": uid or name, "namespace": "sre", "creationTimestamp": created, "generation": 2}
+    found: dict[str, Any] = {"metadata": metadata, "spec": spec}
+    if accepted:
+        said, generation = accepted
+        condition = {"type": "Accepted", "status": said, "reason": "Any", "observedGeneration": generation}
+        found["status"] = {"conditions": [{**condition, "lastTransitionTime": created}]}
+    return chain.AgentChain.model_validate(found)
 
 
 @pytest.fixture
@@ -41,7 +51,7 @@ def conflict(alert_type: str, owner: str) -> check.Problem:
         ([], {}),
         ([make_chain("a", "A", "A2"), make_chain("b", "B")], {}),
         ([make_chain("old", "A", age=2), make_chain("new", "A", age=1)], {"new": ("A", "old")}),
-        ([make_chain("z", "A", uid="1"), make_chain("a", "A", uid="2")], {"2": ("A", "z")}),
+        ([make_chain("z", "A", uid="1"), make_chain("a", "A", uid="2")], {"1": ("A", "a")}),
         ([make_chain("old", "A", age=3), make_chain("new", "B", "A", "C")], {"new": ("A", "old")}),
         (
             # The one in the middle is rejected whole, so that its other type is free for the youngest.
@@ -62,6 +72,51 @@ def test_of_two_chains_for_a_type_the_older_keeps_it_and_the_younger_is_rejected
             for one in known
         }
         assert all(found.problem == found.acceptance for found in statuses.values())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "owner"),
+    [
+        (make_chain("a", "A"), make_chain("z", "A", accepted=("True", 2)), "z"),
+        (make_chain("a", "A", accepted=("False", 2)), make_chain("z", "A", accepted=("True", 2)), "z"),
+        (make_chain("a", "A", accepted=("False", 2)), make_chain("z", "A", accepted=("False", 2)), "a"),
+        (make_chain("a", "A", accepted=("False", 2)), make_chain("z", "A", accepted=("True", 1)), "z"),
+        (make_chain("a", "A", accepted=("True", 1)), make_chain("z", "A", accepted=("True", 2)), "z"),
+        (make_chain("a", "A", accepted=("True", 2)), make_chain("z", "A", accepted=("True", 2)), "a"),
+        (make_chain("a", "A", accepted=("True", 2)), make_chain("z", "A", age=1), "z"),
+    ],
+    ids=[
+        "a new one of the same second",
+        "a rejected one of the same second",
+        "both rejected",
+        "edited, against a rejected one",
+        "edited to claim what another one has",
+        "both accepted",
+        "accepted, against an older one",
+    ],
+)
+def test_a_chain_that_has_a_type_keeps_it_against_another_of_its_second(
+    index: check.Indexer, first: chain.AgentChain, second: chain.AgentChain, owner: str
+) -> None:
+    for order in itertools.permutations([first, second]):
+        assert index(order).taking("A").metadata.name == owner
+
+
+def test_chains_of_one_second_are_told_apart_by_name_for_good(index: check.Indexer) -> None:
+    """What was decided once is decided alike when it stands in the objects: no type goes to and fro."""
+    known = [make_chain("a", "A"), make_chain("b", "A", "B"), make_chain("c", "B")]
+    for order in itertools.permutations(known):
+        found = index(order)
+        assert [found.taking(one).metadata.name for one in "AB"] == ["a", "c"]
+        said = [
+            make_chain(
+                one.metadata.name,
+                *one.spec.alert_types,
+                accepted=("False" if found.statuses[one.metadata.uid].acceptance else "True", 2),
+            )
+            for one in order
+        ]
+        assert index(said).statuses == found.statuses
 
 
 def test_no_type_of_a_rejected_chain_is_served(index: check.Indexer) -> None:

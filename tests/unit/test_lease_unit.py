@@ -25,6 +25,9 @@ def make(*, certain: bool = True, cancel: work.Cancellation | None = None) -> le
         log_seq=0,
         cancel=cancel,
         age=0.0,
+        name="tarsy/web",
+        alert_type="KubePodCrashLooping",
+        chain="pod-crash",
     )
     return leases.Lease(claim, certain_until=time.monotonic() + 3600 if certain else NEVER)
 

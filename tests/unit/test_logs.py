@@ -1,25 +1,17 @@
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
+import math
 import re
-from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
+from support import loglines
 from tarsy.telemetry import logs
 
-
-@pytest.fixture(autouse=True)
-def put_back() -> Iterator[None]:
-    """Leave the root logger and the quieted ones as they were."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    levels = {name: found.level for name, found in root.manager.loggerDict.items() if isinstance(found, logging.Logger)}
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, found in root.manager.loggerDict.items():
-        if isinstance(found, logging.Logger):
-            found.setLevel(levels.get(name, logging.NOTSET))
+pytestmark = pytest.mark.usefixtures("logging_put_back")
 
 
 def test_a_line_ends_with_its_fields_sorted_by_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +36,7 @@ def test_an_exception_follows_its_line(capsys: pytest.CaptureFixture[str]) -> No
     logging.getLogger("tarsy").error("broke", exc_info=RuntimeError("broken"), extra={"action": "run_broke"})
     line, exception = capsys.readouterr().err.splitlines()
     assert line.endswith("broke action=run_broke")
-    assert exception == "RuntimeError: broken"
+    assert exception == "    RuntimeError: broken"
 
 
 @pytest.mark.parametrize(("level", "lines"), [("DEBUG", 3), ("INFO", 2), ("ERROR", 0)])
@@ -59,9 +51,111 @@ def test_the_level_holds_for_us_and_noisy_libraries_only_warn(
     assert len(capsys.readouterr().err.splitlines()) == lines
 
 
-@pytest.mark.parametrize("forged", ["a\nINFO tarsy  forged", "a\r\nb"])
-def test_one_event_is_one_line_whatever_its_fields_hold(capsys: pytest.CaptureFixture[str], forged: str) -> None:
-    """Names in the log come from alerts: they must not forge a line."""
+FORGED = [
+    "a\nINFO tarsy  forged",
+    "a\r\nb",
+    "a action=forged",
+    '" action=forged b="',
+    '\\" action=forged',
+    "a\taction=forged",
+    "a\u00a0action=forged",
+    "a\u2028action=forged",
+    "\x1b[2Jaction=forged",
+    "\u202eaction=forged",
+    "\udc00",
+    "action",
+    "=",
+    "\\",
+    "",
+    " ",
+    "größer",
+]
+"""Names in the log come from alerts: they must not forge a line or a field."""
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_one_event_is_one_line_with_its_own_fields_whatever_they_hold(
+    capsys: pytest.CaptureFixture[str], forged: str
+) -> None:
     logs.configure()
-    logging.getLogger("tarsy").info("alert %s", forged, extra={"alertname": forged})
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    logging.getLogger("tarsy").info("alert %s", forged, extra={"action": "taken", "alertname": forged})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    assert line.count("=") == 2
+    found = re.search(r' action=taken alertname=("(?:[^"\\]|\\.)*"|[^"\s]+)$', line)
+    assert found, line
+    assert (json.loads(found[1]) if found[1].startswith('"') else found[1]) == forged
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_as_json_an_event_is_an_object_with_its_own_fields(capsys: pytest.CaptureFixture[str], forged: str) -> None:
+    logs.configure(form="json")
+    identity = UUID(int=1)
+    logging.getLogger("tarsy").info(
+        "alert %s", forged, extra={"action": "taken", "count": 2, "uid": identity, "level": forged, "share": math.inf}
+    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isascii()
+    found = json.loads(line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found.pop("time"))
+    assert found == {
+        "level": "INFO",
+        "logger": "tarsy",
+        "message": f"alert {forged}",
+        "action": "taken",
+        "count": 2,
+        "uid": str(identity),
+        "share": "inf",
+    }
+
+
+def test_a_traceback_forges_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    logging.getLogger("tarsy").error("broke", exc_info=RuntimeError("a\n2026-11-22 10:00:00,000 INFO    tarsy  x\rb"))
+    line, *below = capsys.readouterr().err.splitlines()
+    assert line.endswith("broke")
+    assert below == ["    RuntimeError: a", "    2026-11-22 10:00:00,000 INFO    tarsy  x\\rb"]
+
+
+def test_as_json_a_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(form="json")
+    logging.getLogger("tarsy").error("broke", exc_info=RuntimeError("a\nb"))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["exception"] == "RuntimeError: a\nb"
+
+
+async def test_fields_are_on_every_line_of_their_block_and_of_the_tasks_and_threads_started_in_it(
+    log_lines: loglines.LogLines,
+) -> None:
+    log = logging.getLogger("any.library")
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def task() -> None:
+        begun.set()
+        await go_on.wait()
+        log.warning("task")
+
+    log.warning("before")
+    with logs.fields(investigation="tarsy/web", attempt=1), logs.fields(stage="look", attempt=2):
+        running = asyncio.create_task(task())
+        await asyncio.to_thread(log.warning, "thread")
+        log.warning("own", extra={"attempt": 3})
+        with logs.nobodys():
+            log.warning("shared")
+    log.warning("after")
+    go_on.set()
+    await running
+    shown = {
+        found["message"]: (found.get("investigation"), found.get("stage"), found.get("attempt"))
+        for found in log_lines()
+    }
+    ours = ("tarsy/web", "look", 2)
+    none = (None, None, None)
+    assert shown == {
+        "before": none,
+        "thread": ours,
+        "own": ("tarsy/web", "look", 3),
+        "shared": none,
+        "after": none,
+        "task": ours,
+    }

@@ -65,15 +65,15 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("llm_providers: {g: {type: x, model: m}}", "llm_providers.g.type: Input should be 'google'"),
         (
             "mcp_servers: {k: {transport: {type: tcp}}}",
-            "mcp_servers.k.transport: Input tag 'tcp' found using 'type' does not match any of the expected tags: 'stdio', 'http'",  # noqa: E501
+            "mcp_servers.k.transport: expected one of 'stdio', 'http'",
         ),
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
         ("[1]", "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest"),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
-            "defaults.llm_provider: unknown provider 'x'. Available: a, b, google-default",
+            "defaults.llm_provider: unknown provider. Available: a, b, google-default",
         ),
-        ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider 'x'. Available: google-default"),
+        ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider. Available: google-default"),
         ("queue: {lease: 0s}", "queue.lease: must be from 200ms to 1h"),
         ("queue: {lease: 999999999d}", "queue.lease: must be from 200ms to 1h"),
         ("queue: {heartbeat: 1ms}", "queue.heartbeat: must be from 100ms to 30m"),
@@ -94,7 +94,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "agents: {A: {mcp_servers: [x]}}",
-            "agents.A.mcp_servers: unknown MCP server 'x'. Available: kubernetes-server",
+            "agents.A.mcp_servers: unknown MCP server. Available: kubernetes-server",
         ),
     ],
 )
@@ -136,8 +136,7 @@ def test_all_problems_are_told_at_once_each_with_the_file(file: Path) -> None:
 def test_what_is_no_duration_is_refused_with_an_example(file: Path, value: str) -> None:
     file.write_text(f"queue: {{lease: {value}}}")
     (problem,) = refused(file)
-    assert problem.startswith("queue.lease: ")
-    assert "is not a duration: write a number and ms, s, m, h or d, such as 20s" in problem
+    assert problem == "queue.lease: not a duration: write a number and ms, s, m, h or d, such as 20s"
 
 
 @pytest.mark.parametrize(
@@ -177,15 +176,59 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"a: [", "not YAML: "),
+        (b"a: [", "not YAML: line 1, column 5: expected the node content, but found '<stream end>'"),
+        (b"a: @b", "not YAML: line 1, column 4: found character '@' that cannot start any token"),
+        (b"a: \x01", "not YAML: a character that is not allowed"),
         (b"a: \xff\xfe", "not UTF-8"),
         (None, "No such file or directory"),
-        (b"agents:\n  One: {}\n  Two: {}\n  One: {}\n", "the key 'One' is there twice"),
+        (b"agents:\n  One: {}\n  Two: {}\n  One: {}\n", "not YAML: line 4, column 3: a key is there twice"),
         (b"[]", "expected a mapping of defaults, "),
-        (b"queue: {lease: 2024-99-99}", "not YAML: month must be in 1..12"),
+        (b"queue: {lease: 2024-99-99}", "not YAML: a date or number that is none"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, problem: str) -> None:
     if content is not None:
         file.write_bytes(content)
     assert problem in refused(file)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llm_providers: {g: {type: KEY, model: m}}",
+        "llm_providers: {g: {type: google, model: m, api_key_env: KEY}}",
+        "llm_providers: {g: {type: google, model: m, base_url: KEY}}",
+        "llm_providers: {g: {type: google, model: m, KEY: }}",
+        "llm_providers: {g: KEY}",
+        "llm_providers: KEY",
+        "KEY",
+        "defaults: {llm_provider: KEY}",
+        "defaults: {iteration_strategy: KEY}",
+        "defaults: {max_iterations: KEY}",
+        "agents: {A: {llm_provider: KEY}}",
+        "agents: {A: {mcp_servers: [KEY]}}",
+        "mcp_servers: {k: {transport: {type: KEY}}}",
+        "mcp_servers: {k: {transport: {type: http, url: KEY}}}",
+        "mcp_servers: {k: {transport: {type: stdio, command: c}, data_masking: {pattern_groups: [KEY]}}}",
+        "queue: {lease: KEY}",
+        "limits: {tool_output: KEY}",
+        "ingest: {cooldown: KEY}",
+        "a: *KEY",
+        "a: !KEY x",
+        "a: !KEY!x x",
+        "%KEY\n---\na: b",
+        "KEY: 1\nKEY: 2",
+        'a: "KEY',
+        "a: {KEY",
+        "a: KEY: b",
+        "a: b\n KEY",
+        "a: &KEY 1\nb: &KEY 2\nc: *KEY2",
+        "a: |KEY",
+        "a: 0x_\nb: KEY",
+    ],
+)
+def test_a_key_in_the_wrong_place_is_not_shown(file: Path, text: str) -> None:
+    file.write_text(text.replace("KEY", "AIzaSyD3m0"))
+    with pytest.raises(load.ConfigError) as error:
+        load.platform_file(file)
+    assert "AIza" not in str(error.value)

@@ -108,7 +108,7 @@ def test_the_token_of_the_file_goes_before_the_variables(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(None, ": No such file or directory"), (b" \n", " is empty"), (b"\xff", ": not UTF-8: ")],
+    [(None, ": No such file or directory"), (b" \n", " is empty"), (b"\xff", " is not UTF-8")],
     ids=["no file", "empty", "not UTF-8"],
 )
 @pytest.mark.parametrize("insecure_dev", [True, False])
@@ -120,7 +120,7 @@ def test_a_token_file_without_a_token_is_refused_even_on_loopback(
         file.write_bytes(content)
     with pytest.raises(load.ConfigError) as error:
         read(environment={**ENVIRONMENT, "TARSY_WEBHOOK_TOKEN_FILE": str(file)}, insecure_dev=insecure_dev)
-    assert str(error.value).startswith(f"TARSY_WEBHOOK_TOKEN_FILE: {file}{problem}")
+    assert str(error.value) == f"TARSY_WEBHOOK_TOKEN_FILE: the file that it names{problem}"
 
 
 def test_without_a_token_it_is_told_how_to_give_one() -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from aiohttp import test_utils, web
 from support import leases
 from tarsy.config import platform
 from tarsy.llm import gemini
@@ -92,3 +93,48 @@ async def test_a_stream_that_is_not_the_apis_is_left_at_once() -> None:
         assert "the stream is not the API's" in attempt.error
         async with asyncio.timeout(5):
             await closed.wait()
+
+
+class Redirecting:
+    """A server that sends to `location` whoever asks for a model, and answers everybody who comes elsewhere."""
+
+    def __init__(self, status: int, location: str = "/elsewhere") -> None:
+        self.location = location
+        self.reached: list[str] = []
+        self._status = status
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.reached.append(request.path)
+        if request.path.endswith(":streamGenerateContent"):
+            return web.Response(status=self._status, headers={"Location": self.location})
+        part = {"text": "web-0 is out of memory"}
+        answer = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]}
+        return web.Response(text=f"data: {json.dumps(answer)}\r\n\r\n", content_type="text/event-stream")
+
+    @contextlib.asynccontextmanager
+    async def serve(self, host: str = "127.0.0.1") -> AsyncIterator[str]:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self.handle)
+        async with test_utils.TestServer(application, host=host) as server:
+            yield str(server.make_url("")).rstrip("/")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["another port", "another name"])
+async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(status: int, host: str) -> None:
+    first, other = Redirecting(status), Redirecting(status)
+    async with first.serve() as url, other.serve(host) as elsewhere, limited(url) as asked:
+        first.location = f"{elsewhere}/elsewhere"
+        with pytest.raises(ports.ModelError, match="redirects to another origin") as error:
+            await asked.ask(REQUEST, leases.SCOPE)
+    assert error.value.failure.kind == "fatal"
+    assert (len(first.reached), other.reached) == (1, [])
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_redirect_within_the_origin_is_followed(status: int) -> None:
+    server = Redirecting(status)
+    async with server.serve() as url, limited(url) as asked:
+        answer = await asked.ask(REQUEST, leases.SCOPE)
+    assert answer.message.text == "web-0 is out of memory"
+    assert server.reached[1:] == ["/elsewhere"]

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import uvicorn
 from fastapi import Depends, FastAPI, Query, Request
+from fastapi.responses import JSONResponse
 
 from tarsy.api import auth, health, intake, investigations, problems
 from tarsy.ingest import plain
@@ -21,10 +22,16 @@ from tarsy.store import database as databases
 def build(
     *, taking: intake.Intake, database: databases.Database, readiness: health.Readiness, token: str | None
 ) -> FastAPI:
-    """The application; `token` as in `auth.bearer`."""
-    app = FastAPI(title="TARSy", version="v1", docs_url=None, redoc_url=None)
+    """The application, for those who have `token`; None serves the programs of this machine."""
+    everywhere = [] if token else [Depends(auth.same_machine)]
+    protected = [Depends(auth.bearer(token))] if token else []
+    app = FastAPI(title="TARSy", version="v1", dependencies=everywhere, openapi_url=None, docs_url=None, redoc_url=None)
     problems.tell(app)
-    protected = [Depends(auth.bearer(token))]
+
+    @app.get("/openapi.json", dependencies=protected, include_in_schema=False)
+    async def openapi() -> JSONResponse:
+        """Describe the API."""
+        return JSONResponse(app.openapi())
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:

@@ -1,8 +1,13 @@
-"""Who may call: whoever holds the webhook token, or anybody on loopback with `--insecure-dev`."""
+"""Who may call: whoever holds the webhook token, or with `--insecure-dev` the programs of this machine.
+
+A browser on this machine is no such program: what it sends for a page of the web is refused.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import secrets
+import urllib.parse
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -10,19 +15,45 @@ from fastapi import Request
 
 from tarsy.api import problems
 
+Check = Callable[[Request], Awaitable[None]]
+"""A dependency that raises a Problem where a request is not to be served."""
 
-def bearer(token: str | None) -> Callable[[Request], Awaitable[None]]:
-    """A dependency that lets pass who gives `token`, compared in constant time; None lets everybody pass.
+
+def bearer(token: str) -> Check:
+    """Let pass who gives `token`, compared in constant time.
 
     Source: RFC 6750, "Bearer Token Usage".
     """
 
     async def check(request: Request) -> None:
-        if token is None:
-            return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), token.encode()):
             message = "give the token as `Authorization: Bearer <token>`"
             raise problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
 
     return check
+
+
+async def same_machine(request: Request) -> None:
+    """Let pass what no page of the web can make a browser send.
+
+    A page can send a form's types across sites without asking, but no JSON; and it can give a name of its own this
+    machine's address (DNS rebinding), but then that name is the Host.
+
+    Source: Fetch standard, "CORS-safelisted request-header".
+    """
+    if not all(map(_is_loopback, request.headers.getlist("Host") or [""])):
+        message = "without a token only this machine is served: call 127.0.0.1, [::1] or localhost"
+        raise problems.Problem(HTTPStatus.MISDIRECTED_REQUEST, message)
+    kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if request.method not in ("GET", "HEAD") and kind != "application/json":
+        message = "without a token only JSON is taken: send Content-Type: application/json"
+        raise problems.Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        name = urllib.parse.urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -38,13 +38,29 @@ from tarsy.telemetry import logs
     show_default=True,
     help="What this process does of what an operator does.",
 )
-@click.option("--insecure-dev", is_flag=True, help="Serve without a token, on loopback only.")
+@click.option("--insecure-dev", is_flag=True, help="Serve without a token, JSON from this machine only.")
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING"]), default="INFO", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(get_args(logs.Format)),
+    default="text",
+    envvar="TARSY_LOG_FORMAT",
+    show_envvar=True,
+    show_default=True,
+    help="text for people, json for what collects logs: the same lines and fields.",
+)
 def command(
-    *, config: Path | None, kubeconfig: Path | None, listen: str, role: str, insecure_dev: bool, log_level: str
+    *,
+    config: Path | None,
+    kubeconfig: Path | None,
+    listen: str,
+    role: str,
+    insecure_dev: bool,
+    log_level: str,
+    log_format: str,
 ) -> None:
     """Run an operator process."""
-    logs.configure(level=log_level)
+    logs.configure(level=log_level, form=cast("logs.Format", log_format))
     try:
         found = settings.operator(
             environment=os.environ,

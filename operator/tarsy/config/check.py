@@ -56,7 +56,7 @@ class ChainIndex:
         """`unusable_providers` are those of the platform file that cannot be used, with why."""
         self._platform = platform
         self._unusable_providers = unusable_providers
-        self._chains = sorted(known, key=_age)
+        self._chains = sorted(known, key=_precedence)
         self._takers: dict[str, chains.AgentChain] = {}
         self.statuses: dict[str, ChainStatus] = {}
         """By the chains' uids."""
@@ -126,8 +126,23 @@ Indexer: TypeAlias = Callable[[Iterable[chains.AgentChain]], ChainIndex]
 """Makes an index of the chains that there are, for the platform of this process."""
 
 
-def _age(chain: chains.AgentChain) -> tuple[str, str]:
-    return chain.metadata.creation_timestamp or "", chain.metadata.uid
+def _precedence(chain: chains.AgentChain) -> tuple[str, int, str, str]:
+    """What sorts claimants: age, what was said of them before, name.
+
+    Of one second, who has a type keeps it: the API server counts in seconds, so the order of names alone would hand it
+    to a chain that was applied a moment later. Source: Gateway API, "Conflicts".
+    """
+    metadata = chain.metadata
+    return metadata.creation_timestamp or "", _newness(chain), metadata.namespace, metadata.name
+
+
+def _newness(chain: chains.AgentChain) -> int:
+    """0 accepted as it stands, 1 accepted before its last change (which may be what added the type), 2 not accepted."""
+    conditions = chain.status.conditions if chain.status else []
+    accepted = next((one for one in conditions if one.type == "Accepted" and one.status == "True"), None)
+    if accepted is None:
+        return 2
+    return 0 if accepted.observed_generation == chain.metadata.generation else 1
 
 
 def _conflict(alert_type: str, owner: chains.AgentChain) -> Problem:

@@ -1,15 +1,23 @@
-"""Reads the platform file; what is wrong is said with file, place and, where there is a choice, what there is."""
+"""Reads the platform file; what is wrong is said with file, place and, where there is a choice, what there is.
+
+Never with the value that is wrong: it may be a key that was written into the wrong field, and errors are logged.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pydantic
+import pydantic_core
 import yaml
 
 from tarsy.config import builtin, platform
+
+_QUOTED = re.compile(r"""(['"](?:.|<[a-z -]+>)['"])|['"].*""", re.DOTALL)
+"""A character or a kind of token in quotes; or else a quote, and all that follows."""
 
 
 class ConfigError(Exception):
@@ -29,7 +37,7 @@ def platform_file(path: Path | None) -> platform.Platform:
     try:
         loaded = platform.Platform.model_validate(_laid_over_builtin(data))
     except pydantic.ValidationError as error:
-        found = ((_place(e["loc"]), e["msg"].removeprefix("Value error, ")) for e in error.errors())
+        found = ((_place(e["loc"]), _problem(e)) for e in error.errors(include_input=False))
         raise ConfigError("\n".join(f"{where}: {place}: {message}" for place, message in found)) from error
     if problems := list(_dangling(loaded)):
         raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
@@ -44,9 +52,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is there twice", key.start_mark
-                    )
+                    raise yaml.constructor.ConstructorError(None, None, "a key is there twice", key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
@@ -57,9 +63,12 @@ def _read(path: Path) -> Any:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8: {error}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: what looks like a date and is none
-        raise ConfigError(f"{path}: not YAML: {error}") from error
+        raise ConfigError(f"{path}: not UTF-8") from error
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {_where_and_what(error)}") from error
+    except (yaml.YAMLError, ValueError) as error:  # a character that it may not hold; what looks like a date
+        kind = "a date or number that is none" if isinstance(error, ValueError) else "a character that is not allowed"
+        raise ConfigError(f"{path}: not YAML: {kind}") from error
     return {} if data is None else data
 
 
@@ -72,6 +81,19 @@ def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _where_and_what(error: yaml.MarkedYAMLError) -> str:
+    """PyYAML's words, without the line it quotes and from where they quote more than a character or a kind of token."""
+    mark = error.problem_mark or error.context_mark
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return place + _QUOTED.sub(lambda match: match[1] or "...", error.problem or "cannot be read")
+
+
+def _problem(error: pydantic_core.ErrorDetails) -> str:
+    if error["type"] == "union_tag_invalid":
+        return f"expected one of {error['ctx']['expected_tags']}"
+    return error["msg"].removeprefix("Value error, ")
+
+
 def _place(location: Iterable[int | str]) -> str:
     return ".".join(str(part) for part in location) or "the file"
 
@@ -79,7 +101,7 @@ def _place(location: Iterable[int | str]) -> str:
 def _dangling(loaded: platform.Platform) -> Iterator[str]:
     def missing(place: str, name: str | None, kind: str, names: Iterable[str]) -> Iterator[str]:
         if name is not None and name not in names:
-            yield f"{place}: unknown {kind} '{name}'. Available: {', '.join(sorted(names)) or 'none'}"
+            yield f"{place}: unknown {kind}. Available: {', '.join(sorted(names)) or 'none'}"
 
     yield from missing("defaults.llm_provider", loaded.defaults.llm_provider, "provider", loaded.llm_providers)
     for name, agent in loaded.agents.items():

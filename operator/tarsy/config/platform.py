@@ -17,13 +17,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tarsy.masking import masker
 from tarsy.resources import base, chain
 
+_WORD = re.compile("[A-Za-z_-]{1,40}")
+"""A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def _time(value: object) -> timedelta:
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", value)):
         return timedelta(**{_UNITS[match[2]]: int(match[1])})
-    raise ValueError(f"{value!r} is not a duration: write a number and ms, s, m, h or d, such as 20s")
+    raise ValueError("not a duration: write a number and ms, s, m, h or d, such as 20s")
 
 
 def _within(least: str, most: str) -> AfterValidator:
@@ -84,7 +86,8 @@ class Part(BaseModel):
     def _known_keys(cls, data: object) -> object:
         unknown = [str(key) for key in data if key not in cls.model_fields] if isinstance(data, dict) else []
         if unknown:
-            raise ValueError(f"unknown: {', '.join(unknown)}. Available: {', '.join(cls.model_fields)}")
+            told = ", ".join(key if _WORD.fullmatch(key) else "a key that is no word" for key in unknown)
+            raise ValueError(f"unknown: {told}. Available: {', '.join(cls.model_fields)}")
         return data
 
 
@@ -136,7 +139,11 @@ class DataMasking(Part):
 
     @model_validator(mode="after")
     def _known(self) -> DataMasking:
-        self.masker()  # an unknown group is a ValueError that lists those there are
+        try:
+            self.masker()
+        except masker.UnknownGroupError as error:
+            _, _, available = str(error).partition("; ")
+            raise ValueError(f"pattern_groups: one of them is unknown; {available}") from error
         return self
 
 

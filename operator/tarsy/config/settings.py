@@ -80,11 +80,12 @@ def _token(environment: Mapping[str, str]) -> str | None:
         try:
             token = Path(path).read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path}: {error.strerror}") from error
+            # Never what it is, as with all that may be a secret in the wrong place.
+            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: the file that it names: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path}: not UTF-8: {error}") from error
+            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: the file that it names is not UTF-8") from error
         if not token:
-            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: {path} is empty")
+            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: the file that it names is empty")
         return token
     return environment.get(WEBHOOK_TOKEN, "").strip() or None
 

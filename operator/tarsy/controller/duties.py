@@ -88,7 +88,8 @@ class Duties:
             )
             if outcome == "gone":
                 await retention.gone(self._database, one.id)
-                log.info("%s/%s expired", namespace, one.name, extra={"action": "expired", "investigation": one.id})
+                told = {"investigation": f"{namespace}/{one.name}", "uid": one.id}
+                log.info("expired", extra={"action": "expired", **told})
 
     async def resync(self) -> None:
         """Have reconciled what differs between the namespace and the store."""

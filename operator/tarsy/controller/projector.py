@@ -104,7 +104,8 @@ class Projector:
                 await self._post_events(found, where)
         except objects.RefusedError:
             # A defect of ours: the same status would be refused again. What comes next may not be.
-            log.exception("a status was refused", extra={"action": "status_refused", "investigation": identity})
+            told = {"investigation": f"{found.namespace}/{found.name}", "uid": identity}
+            log.exception("a status was refused", extra={"action": "status_refused", **told})
         await work.projected(self._database, identity, revision=found.revision)
         if found.state == "ended":
             self._shown.pop(identity, None)

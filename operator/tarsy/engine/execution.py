@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -10,7 +11,10 @@ from tarsy.agent import loop, prompts
 from tarsy.config import resolve
 from tarsy.engine import handover
 from tarsy.resources import chain
+from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
+
+log = logging.getLogger(__name__)
 
 Opening: TypeAlias = Callable[[], Sequence[entries.Entry]]
 """What has to begin before an execution can, and has not yet."""
@@ -48,6 +52,14 @@ class Execution:
         """Run it, or go on with it, until it has ended or the run is to stand still."""
         if self.journal.suspended() or (self.so_far and self.so_far.ended):
             return
+        with logs.fields(execution=self.id, agent=self.stage.shown_names[self.index]):
+            log.info("agent %s", "goes on" if self.so_far else "started", extra={"action": "execution_started"})
+            await self._run()
+            if self.so_far and (ended := self.so_far.ended):
+                told = {"action": "execution_ended", "outcome": ended.outcome}
+                log.info("agent ended: %s", ended.outcome, extra=told)
+
+    async def _run(self) -> None:
         try:
             agent = self._agent()
         except resolve.UnresolvedError as error:

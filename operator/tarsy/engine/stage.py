@@ -13,6 +13,7 @@ in that agent's own commit where the others had ended before, else in one of its
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -20,7 +21,10 @@ from typing import TypeAlias
 from tarsy.agent import loop
 from tarsy.engine import execution
 from tarsy.resources import chain
+from tarsy.telemetry import logs
 from tarsy.transcript import entries, ports, record
+
+log = logging.getLogger(__name__)
 
 Following: TypeAlias = Callable[[record.Stage], Sequence[entries.Entry]]
 """What ends with a stage, given how it stands once it has ended."""
@@ -57,6 +61,15 @@ class Stage:
 
     async def run(self) -> None:
         """Run it, or go on with it, until it has ended or the run is to stand still."""
+        with logs.fields(stage=self.spec.name):
+            log.info("stage %s", "started" if self._start_is_due else "goes on", extra={"action": "stage_started"})
+            await self._run()
+            if self._so_far and (ended := self._so_far.ended):
+                seconds = self.journal.clock() - self._start.clock
+                told = {"action": "stage_ended", "outcome": ended.outcome, "seconds": round(seconds, 3)}
+                log.info("stage ended: %s after %.1f s", ended.outcome, seconds, extra=told)
+
+    async def _run(self) -> None:
         in_time = await self._run_in_time()
         if not in_time:
             await self.journal.settle()  # an end whose commit was cut off counts

@@ -20,6 +20,7 @@ from google.genai import errors, types
 
 from tarsy.config import platform
 from tarsy.llm import provider
+from tarsy.telemetry import logs
 from tarsy.transcript import messages, ports
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
@@ -98,8 +99,16 @@ class Gemini:
 
 
 async def _responded(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    response = await handler(request)
-    _responses.get().append(response)
+    """Note the response of each request of a stream, redirected ones too; to another origin there is none.
+
+    aiohttp takes only `Authorization` out of a redirected request: key and conversation would go along.
+    """
+    responses = _responses.get()
+    if responses and request.url.origin() != responses[0].url.origin():
+        raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
+    with logs.nobodys():  # a connection that is made for it goes on behind its run
+        response = await handler(request)
+    responses.append(response)
     return response
 
 

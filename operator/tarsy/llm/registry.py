@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from tarsy.config import platform
 from tarsy.llm import model, provider
 
+LIKE_A_KEY = 16
+"""Characters from which capitals and digits without an underscore may be a key (AWS has such) and are not shown."""
+
 
 class UnusableError(Exception):
     """A provider cannot be used as it is configured; the message says why."""
@@ -65,12 +68,15 @@ def _key(settings: platform.GoogleProvider, environment: Mapping[str, str]) -> s
         try:
             read = settings.api_key_file.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise UnusableError(f"api_key_file {settings.api_key_file}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise UnusableError(f"api_key_file {settings.api_key_file}: not UTF-8: {error}") from error
+            raise UnusableError(f"api_key_file: {error.strerror}") from error
+        except ValueError as error:  # a NUL in its name, too
+            raise UnusableError("api_key_file: no file of UTF-8 text") from error
         if not read:
-            raise UnusableError(f"api_key_file {settings.api_key_file} is empty")
+            raise UnusableError("api_key_file: the file is empty")
         return read
     if key := environment.get(settings.api_key_env):
         return key
-    raise UnusableError(f"environment variable {settings.api_key_env} is not set")
+    named = settings.api_key_env
+    if "_" not in named and len(named) >= LIKE_A_KEY:
+        named = "that api_key_env names"
+    raise UnusableError(f"environment variable {named} is not set")

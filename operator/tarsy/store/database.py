@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -25,12 +26,20 @@ from sqlalchemy import exc
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy import errors
+from tarsy.telemetry import logs
 
 CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """A database that is silent for so long is taken for one that is away."""
 PING_SECONDS = 2.0
 _MIGRATION_LOCK = 0x7461727379  # "tarsy": two processes that migrate at once take turns
+_REFUSALS = {
+    "28000": "the server does not let this user in",
+    "28P01": "the server refuses this user with this password",
+    "3D000": "the server has no database of this name",
+    "42704": "a parameter of the URL is no setting of the server's",
+    "22023": "a parameter of the URL has a value that the server refuses",
+}
 _NOT_ALLOWED = "42501"  # insufficient privilege
 _NOT_NOW = ("08", "25006", "40", "53", "57P")
 # Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
@@ -52,17 +61,32 @@ async def connect(
     """Connect to `url` (`postgresql://...`), as asyncpg reads it; the timeouts are seconds.
 
     Whatever stands against it is a StoreDownError, a wrong password too: one that is wrong at the start ends the
-    process there, and one that is wrong later is being changed. The message never has the password.
+    process there, and one that is wrong later is being changed. The message holds nothing of the URL.
     """
     try:
-        return await asyncpg.connect(
-            url,
-            timeout=timeout,
-            command_timeout=command_timeout,
-            server_settings={"application_name": "tarsy"},
-        )
+        with logs.nobodys():  # the connection goes on behind the run that needed one more
+            return await asyncpg.connect(
+                url,
+                timeout=timeout,
+                command_timeout=command_timeout,
+                server_settings={"application_name": "tarsy"},
+            )
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, ValueError) as error:
-        raise StoreDownError(f"cannot connect to the database: {str(error) or type(error).__name__}") from error
+        raise StoreDownError(f"cannot connect to the database: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    """Why there is no connection, in words of ours or of the operating system.
+
+    Those of Postgres and asyncpg quote the URL, and what stands in its wrong place may be the password.
+    """
+    kind = type(error).__name__
+    if isinstance(error, asyncpg.PostgresError):
+        return f"{_REFUSALS.get(error.sqlstate, 'the server refuses it')} ({kind}, SQLSTATE {error.sqlstate})"
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or kind
+    found = re.match(r"`(ssl[a-z]+)` parameter must be one of: [a-z, -]+$", str(error))
+    return found[0] if found else f"DATABASE_URL is not what asyncpg takes ({kind})"
 
 
 class Database:

@@ -76,8 +76,7 @@ class PgJournal:
             try:
                 so_far = await load(database, claim)
             except databases.StoreDownError as error:
-                extra = {"action": "load_waits", "investigation": claim.investigation}
-                logger.warning("a record cannot be read yet: %s", error, extra=extra)
+                logger.warning("a record cannot be read yet: %s", error, extra={"action": "load_waits"})
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return cls(
@@ -118,8 +117,7 @@ class PgJournal:
             try:
                 await self._try_to_write(batch)
             except databases.StoreDownError as error:
-                extra = {"action": "commit_waits", "investigation": self._claim.investigation}
-                logger.warning("a commit waits: %s", error, extra=extra)
+                logger.warning("a commit waits: %s", error, extra={"action": "commit_waits"})
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 break

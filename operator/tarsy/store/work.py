@@ -50,6 +50,11 @@ class Claim:
     """Set where it was cancelled while nobody ran it."""
     age: float
     """Seconds since the run's first claim, but for those in which it stood still."""
+    name: str
+    """Its object's, as namespace/name."""
+    alert_type: str
+    chain: str
+    """The chain's name."""
 
 
 _CLAIM = text("""
@@ -74,9 +79,11 @@ _CLAIM = text("""
   SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
       claims = claims + 1, attempts = attempts + 1, attempts_without_progress = attempts_without_progress + 1,
       unreadable = NULL, revision = revision + 1, stale = true
-  FROM next, started WHERE work.investigation = next.investigation
+  FROM next, started, investigations AS about
+  WHERE work.investigation = next.investigation AND about.id = next.investigation
   RETURNING work.investigation, token, work.run, attempts, attempts_without_progress, log_seq, cancel,
-    extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age
+    extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
+    about.namespace || '/' || about.name AS name, about.alert_type, coalesce(about.chain_name, '') AS chain
 """)
 
 
@@ -110,6 +117,9 @@ async def claim(
         log_seq=row.log_seq,
         cancel=row.cancel,
         age=float(row.age),
+        name=row.name,
+        alert_type=row.alert_type,
+        chain=row.chain,
     )
 
 

@@ -1,34 +1,142 @@
-"""Logging for the whole process: one line an event, on standard error.
+"""Logging for the whole process: one line an event, on standard error, as text or as JSON.
 
-Records carry `extra={"action": ..., ...}` on each change of state; the text format appends those fields, so that a
-line can be read by people and cut by tools. Bodies of alerts, prompts and tool results are never logged.
+Records carry `extra={"action": ..., ...}` on each change of state, and what `fields` has put around them: of a run its
+investigation, stage and execution. Bodies of alerts, prompts and tool results are never logged; names and errors that
+came from outside are, and so a value is written in a way that cannot be taken for more than one value.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Literal
+
+Format = Literal["text", "json"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_NOBODYS: Mapping[str, object] = MappingProxyType({})
+_around: ContextVar[Mapping[str, object]] = ContextVar("around", default=_NOBODYS)
+_SUSPECT = re.compile("[^ -<>-~]")
+_INDENT = "    "
 
 
-class Formatter(logging.Formatter):
-    """`time level logger message key=value ...`, the fields sorted by name."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s  %(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class names it
-        """Append the extra fields of `record` to its line."""
-        fields = "".join(f" {key}={value}" for key, value in sorted(vars(record).items()) if key not in _STANDARD)
-        return (super().formatMessage(record) + fields).replace("\r", "\\r").replace("\n", "\\n")
+@contextmanager
+def fields(**added: object) -> Iterator[None]:
+    """Put `added` on every line that is logged in this block, and in tasks and threads that are started in it."""
+    token = _around.set({**_around.get(), **added})
+    try:
+        yield
+    finally:
+        _around.reset(token)
 
 
-def configure(*, level: str = "INFO") -> None:
+@contextmanager
+def nobodys() -> Iterator[None]:
+    """Take all `fields` away in this block: for what is made by one run and serves others too, such as a connection."""
+    token = _around.set(_NOBODYS)
+    try:
+        yield
+    finally:
+        _around.reset(token)
+
+
+class Around(logging.Filter):
+    """Puts on a record what is around it; what the record says itself goes before."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass."""
+        for key, value in _around.get().items():
+            vars(record).setdefault(key, value)
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    """`time level logger  message key=value ...`, the fields sorted by name; a traceback follows, indented.
+
+    An equals sign stands in a line only between a field's name and its value: in message and values it is an escape.
+    What does not print is an escape too, and a value with spaces, quotes or escapes is a JSON string.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and the lines of the traceback."""
+        told = "".join(f" {key}={_value(value)}" for key, value in _fields(record).items())
+        message = _printable(record.getMessage())
+        line = f"{self.formatTime(record)} {record.levelname:7} {record.name}  {message}{told}"
+        return "\n".join([line, *(_INDENT + _printable(below, but="=") for below in _below(self, record))])
+
+
+class JSONFormatter(logging.Formatter):
+    """An object a line: time (UTC), level, logger, message, the fields, and the traceback as `exception`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, in ASCII."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        told: dict[str, object] = {
+            "time": at.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        told |= {key: _plain(value) for key, value in _fields(record).items() if key not in told}
+        if below := _below(self, record):
+            told["exception"] = "\n".join(below)
+        return json.dumps(told)
+
+
+_FORMATTERS: Mapping[Format, type[logging.Formatter]] = {"text": TextFormatter, "json": JSONFormatter}
+
+
+def configure(*, level: str = "INFO", form: Format = "text") -> None:
     """Send everything at `level` and above to standard error; quiet the libraries that log bodies or each request."""
     handler = logging.StreamHandler()
-    handler.setFormatter(Formatter())
+    handler.setFormatter(_FORMATTERS[form]())
+    handler.addFilter(Around())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("alembic", "httpx2", "google_genai", "mcp", "uvicorn", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("kopf").setLevel(logging.WARNING)  # at INFO and DEBUG it logs whole objects
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # warns that it leaves our signals alone
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in sorted(vars(record).items()) if key not in _STANDARD}
+
+
+def _below(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    """The lines of traceback and stack; not the record's own copy, which any other formatter may have made."""
+    told = [formatter.formatException(record.exc_info)] if record.exc_info else []
+    told += [formatter.formatStack(record.stack_info)] if record.stack_info else []
+    return "\n".join(told).split("\n") if told else []
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    if text and text.isprintable() and not re.search(r'[ "\\=]', text):
+        return text
+    return '"' + _printable(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+def _printable(text: str, *, but: str = "") -> str:
+    """`text` with JSON's escapes for what does not print and for equals signs, but for the characters in `but`."""
+
+    def escaped(match: re.Match[str]) -> str:
+        character = match[0]
+        if character in but or (character != "=" and character.isprintable()):
+            return character
+        return "\\u003d" if character == "=" else json.dumps(character)[1:-1]
+
+    return _SUSPECT.sub(escaped, text)
+
+
+def _plain(value: object) -> object:
+    """`value` as JSON has it."""
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from tarsy.engine import investigation
 from tarsy.store import database as databases
 from tarsy.store import journal as journals
 from tarsy.store import notify, work
+from tarsy.telemetry import logs
 from tarsy.transcript import entries, ports, record
 from tarsy.worker import lease as leases
 
@@ -48,29 +50,31 @@ class Supervisor:
 
     async def run(self, held: leases.Lease) -> None:
         """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
-        where = _where(held.claim)
-        log.info("claimed", extra={"action": "claimed", **where})
-        try:
-            await notify.send(self.database, notify.STATUS, str(held.claim.investigation))
-            await self._supervised(held)
-        except asyncio.CancelledError:
-            await self.give_back(held.claim)
-            raise
-        except ports.LeaseLostError:
-            log.warning("another worker has it", extra={"action": "lease_lost", **where})
-        except journals.UnreadableError as error:
-            log.warning("left to another version: %s", error, extra={"action": "unreadable", **where})
-            await self.give_back(held.claim, unreadable=str(error))
-        except Exception:  # the supervisor of a run: one that breaks must not break the others
-            log.exception("broke", extra={"action": "run_broke", **where})
-        finally:
-            self.lease_manager.drop(held)
+        with _told(held.claim):
+            first = held.claim.log_seq == 0
+            log.info("run %s", "started" if first else "goes on", extra=_about(held.claim, "run_started"))
+            try:
+                await notify.send(self.database, notify.STATUS, str(held.claim.investigation))
+                await self._supervised(held)
+            except asyncio.CancelledError:
+                await self.give_back(held.claim)
+                raise
+            except ports.LeaseLostError:
+                log.warning("another worker has it", extra={"action": "lease_lost"})
+            except journals.UnreadableError as error:
+                log.warning("left to another version: %s", error, extra={"action": "unreadable"})
+                await self.give_back(held.claim, unreadable=str(error))
+            except Exception:  # the supervisor of a run: one that breaks must not break the others
+                log.exception("broke", extra={"action": "run_broke"})
+            finally:
+                self.lease_manager.drop(held)
 
     async def _supervised(self, held: leases.Lease) -> None:
         if held.claim.attempts_without_progress > self.max_attempts and not held.stopped:
             message = f"given up after {self.max_attempts} attempts without progress: each ended with its worker"
-            await work.give_up(self.database, held.claim, reason="AttemptsExhausted", message=message)
-            log.info("ended", extra={"action": "ended", "ending": "Failed", **_where(held.claim)})
+            reason = "AttemptsExhausted"
+            await work.give_up(self.database, held.claim, reason=reason, message=message)
+            _tell_end(held.claim, "Failed", reason=reason, seconds=held.claim.age)
             return
         journal = await journals.PgJournal.open(
             self.database, claim=held.claim, ensure_lease=held.ensure_lease, suspended=lambda: held.suspend
@@ -83,9 +87,8 @@ class Supervisor:
             # A shutdown, or a defect of one agent: what the others had asked to be kept is kept all the same.
             await self._settle(journal)
             raise
-        if journal.record.ended:
-            ending = journal.record.ended.ending
-            log.info("ended", extra={"action": "ended", "ending": ending, **_where(held.claim)})
+        if ended := journal.record.ended:
+            _tell_end(held.claim, ended.ending, reason=ended.reason, seconds=journal.clock())
         else:
             await self.give_back(held.claim)
 
@@ -122,17 +125,17 @@ class Supervisor:
 
     async def give_back(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
         """Give an unfinished claim back: to any worker, or to those that can read what this program cannot."""
-        try:
-            async with asyncio.timeout(RELEASE_SECONDS):
-                await work.release(self.database, claim, unreadable=unreadable, build=BUILD)
-        except (databases.StoreDownError, TimeoutError) as error:
-            extra = {"action": "release_failed", **_where(claim)}
-            why = str(error) or type(error).__name__
-            log.warning("not given back, its lease will pass: %s", why, extra=extra)
-        except Exception:  # as in `run`
-            log.exception("not given back, its lease will pass", extra={"action": "release_broke", **_where(claim)})
-        else:
-            log.info("given back", extra={"action": "released", **_where(claim)})
+        with _told(claim):
+            try:
+                async with asyncio.timeout(RELEASE_SECONDS):
+                    await work.release(self.database, claim, unreadable=unreadable, build=BUILD)
+            except (databases.StoreDownError, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+                log.warning("not given back, its lease will pass: %s", why, extra={"action": "release_failed"})
+            except Exception:  # as in `run`
+                log.exception("not given back, its lease will pass", extra={"action": "release_broke"})
+            else:
+                log.info("given back", extra={"action": "released"})
 
     async def _settle(self, journal: journals.PgJournal) -> None:
         """Have kept what agents had asked to be kept, if that is possible soon."""
@@ -145,8 +148,18 @@ class Supervisor:
             log.exception("not settled", extra={"action": "settle_broke"})
 
 
-def _where(claim: work.Claim) -> dict[str, object]:
-    return {"investigation": claim.investigation, "attempt": claim.attempts}
+def _told(claim: work.Claim) -> AbstractContextManager[None]:
+    """Have every line say whose it is."""
+    return logs.fields(investigation=claim.name, uid=str(claim.investigation), attempt=claim.attempts)
+
+
+def _about(claim: work.Claim, action: str) -> dict[str, object]:
+    return {"action": action, "alert": claim.alert_type, "chain": claim.chain}
+
+
+def _tell_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) -> None:
+    told = {"ending": ending, "reason": reason, "seconds": round(seconds, 3)}
+    log.info("run ended: %s after %.1f s", ending, seconds, extra=_about(claim, "run_ended") | told)
 
 
 async def _end(journal: journals.PgJournal, ending: entries.Outcome, *, reason: str, message: str) -> None:

@@ -1,0 +1,104 @@
+"""The lines that an investigation logs: each says of which stage and agent it is, whoever logs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+from support import loglines
+from tarsy.config import platform as platforms
+from tarsy.engine import investigation
+from tarsy.resources import chain
+from tarsy.transcript import memory, messages, ports, record
+
+SDK = logging.getLogger("some.sdk")
+
+
+class TalkativeModel(memory.ScriptedModel):
+    """A model whose SDK logs, in a task of its own and a thread, while all agents of a stage are being answered."""
+
+    def __init__(self, *, together: int) -> None:
+        super().__init__()
+        self._together = together
+        self._waiting: list[asyncio.Event] = []
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        mine = asyncio.Event()
+        self._waiting.append(mine)
+        if len(self._waiting) == self._together:
+            for waiting in self._waiting:
+                waiting.set()
+            self._waiting.clear()
+        await mine.wait()
+        await asyncio.create_task(self._talk(scope))
+        await asyncio.to_thread(SDK.warning, "thread", extra={"asked_by": scope.execution})
+        return await super().ask(request, scope)
+
+    async def _talk(self, scope: ports.Scope) -> None:
+        SDK.warning("task", extra={"asked_by": scope.execution})
+
+
+@pytest.fixture
+def side_by_side(snapshot: record.Snapshot) -> record.Snapshot:
+    stages = [
+        {"name": name, "agent": "KubernetesAgent", "llmProvider": "first", "replicas": 2} for name in ("look", "judge")
+    ]
+    return replace(snapshot, chain=chain.Spec.model_validate({"alertTypes": ["A"], "stages": stages}))
+
+
+async def test_lines_of_agents_side_by_side_say_whose_they_are(
+    side_by_side: record.Snapshot, platform: platforms.Platform, log_lines: loglines.LogLines
+) -> None:
+    model = TalkativeModel(together=2)
+    journal = memory.MemoryJournal(side_by_side)
+    toolbox = memory.DictToolbox({})
+    await investigation.run(
+        runtime=ports.Runtime(platform=platform, model=lambda _: model, toolbox=lambda _: toolbox), journal=journal
+    )
+    logging.getLogger("tarsy").info("behind it")
+    *lines, last = log_lines()
+    assert last.keys().isdisjoint({"stage", "execution", "agent"})
+    talked = [line for line in lines if line["logger"] == SDK.name]
+    assert len(talked) == 8
+    for line in talked:
+        started = journal.record.executions[line["execution"]].started
+        assert (line["asked_by"], line["stage"], line["agent"]) == (started.execution, started.stage, started.name)
+    told = [
+        (line["action"], line["stage"], line.get("agent"), line.get("outcome")) for line in lines if "action" in line
+    ]
+    for stage in ("look", "judge"):
+        first, *between, end = [line for line in told if line[1] == stage]
+        assert first == ("stage_started", stage, None, None)
+        assert end == ("stage_ended", stage, None, "Completed")
+        assert sorted(between, key=str) == [
+            (action, stage, f"KubernetesAgent-{index}", outcome)
+            for action, outcome in (("execution_ended", "Completed"), ("execution_started", None))
+            for index in (1, 2)
+        ]
+
+
+async def test_what_goes_on_after_a_takeover_says_so(
+    side_by_side: record.Snapshot, platform: platforms.Platform, log_lines: loglines.LogLines
+) -> None:
+    asked = asyncio.Event()
+
+    class Silent(memory.ScriptedModel):
+        async def ask(self, _request: ports.Request, _scope: ports.Scope) -> ports.Answer:
+            asked.set()
+            return await asyncio.Future()
+
+    journal = memory.MemoryJournal(side_by_side)
+    models: list[ports.Model] = [Silent()]
+    runtime = ports.Runtime(platform=platform, model=lambda _: models[0], toolbox=lambda _: memory.DictToolbox({}))
+    running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
+    await asked.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    log_lines()
+    models[0] = memory.ScriptedModel(messages.Message(role="assistant", text="It is out of memory."))
+    await investigation.run(runtime=runtime, journal=journal.taken_over())
+    first = log_lines()[0]
+    assert (first["message"], first["action"], first["stage"]) == ("stage goes on", "stage_started", "look")
