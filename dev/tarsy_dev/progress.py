@@ -55,7 +55,7 @@ class Reader(Protocol):
 class GoBuild:
     """Reads `dev/controlplane/build.sh`: its plan (todo PACKAGE ..., link PACKAGE), then each package as it begins.
 
-    `downloads` is how many modules Go may have to download for the plan.
+    `downloads` is how many modules Go may have to download for that.
     """
 
     def __init__(self, *, downloads: int) -> None:
@@ -92,8 +92,8 @@ class GoBuild:
             return Step(doing="linking, the last step")
         if self._program is not None:
             return Step(doing="compiling packages", done=self._packages - len(self._todo), total=self._packages)
-        if self._downloads == 0:
-            return Step(doing="reading the sources")
+        if self._downloaded == 0:
+            return Step(doing="looking up modules")
         total = max(self._downloads, self._downloaded)
         return Step(doing="downloading modules", done=self._downloaded, total=total, at_most=True)
 
