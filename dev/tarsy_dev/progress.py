@@ -98,8 +98,11 @@ class GoBuild:
         return Step(doing="downloading modules", done=self._downloaded, total=total, at_most=True)
 
 
+PIP_FLAGS = ("--disable-pip-version-check", "--no-input", "--progress-bar=off")
+
+
 class PipInstall:
-    """Reads `pip install` of `total` locked packages, run without --quiet and with --progress-bar=off."""
+    """Reads `pip install`, with PIP_FLAGS, of `total` locked packages."""
 
     def __init__(self, *, total: int) -> None:
         self._total = total
