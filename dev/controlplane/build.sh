@@ -13,7 +13,8 @@ flags+=" -X $package.gitTreeState=clean -X $package.gitCommit=gomodule -X $packa
 export CGO_ENABLED=0 GOTOOLCHAIN=local
 how=(-trimpath -buildvcs=false -ldflags "$flags")
 go list -deps "${how[@]}" -f '{{if .Stale}}{{if eq .Name "main"}}link{{else}}todo{{end}} {{.ImportPath}}{{end}}' .
-go build -v "${how[@]}" -o "$out/controlplane" .
 for program in certs etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok podlogs; do
   ln -sf controlplane "$out/$program"
 done
+# By exec: whoever kills this script kills Go.
+exec go build -v "${how[@]}" -o "$out/controlplane" .

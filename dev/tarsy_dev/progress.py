@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, TextIO
 
+from tarsy_dev import children
+
 _EVERY = 60.0  # seconds between two lines of one step where there is no terminal
 _TICK = 1.0  # seconds after which the clock is told anew, though the program says nothing
 _PATIENCE = 10.0  # seconds that an interrupted program has to end
@@ -179,7 +181,7 @@ def follow(
 ) -> subprocess.CompletedProcess[str]:
     """Run `command` and tell on stderr how far it is; its output is returned without what `reader` understood.
 
-    When we are interrupted, so are the program and its children.
+    When we are interrupted, so are the program and its children; when we are killed, so is the program.
     """
     columns = None
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
@@ -196,6 +198,7 @@ def follow(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         process_group=0,
+        preexec_fn=children.follow_parent(signal.SIGKILL),  # this thread waits for it
     ) as process:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         try:

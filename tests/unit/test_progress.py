@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from tarsy_dev import progress
@@ -129,19 +132,29 @@ def test_a_program_is_followed_and_what_else_it_says_is_returned(capfd: pytest.C
     ]
 
 
-def test_an_interrupted_run_ends_the_program_and_its_children(tmp_path: Path) -> None:
-    """The program is a shell, its child holds a FIFO open: who reads that sees its end when the child is gone."""
+@contextlib.contextmanager
+def followed(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """A process that follows a shell, and the pipe that the script's "$0" is: it ends when nobody there has it."""
     ours = """
         import sys
         from tarsy_dev import progress
-        progress.follow(["sh", "-c", sys.argv[1]], progress.GoBuild(downloads=0), what="tiny")
+        progress.follow(["sh", "-c", *sys.argv[1:]], progress.GoBuild(downloads=0), what="tiny")
     """
-    fifo = tmp_path / "fifo"
+    fifo = folder / "fifo"
     os.mkfifo(fifo)
-    forever = f"(echo begun; exec tail -f /dev/null) >'{fifo}' & wait"
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(ours), forever], stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(ours), script, fifo], stderr=subprocess.DEVNULL)
     with process, fifo.open("rb") as pipe:
         assert pipe.readline() == b"begun\n"
+        yield process, pipe
+
+
+def test_an_interrupted_run_ends_the_program_and_its_children(tmp_path: Path) -> None:
+    with followed('(echo begun; exec tail -f /dev/null) >"$0" & wait', tmp_path) as (process, pipe):
         process.send_signal(signal.SIGINT)
         assert pipe.read() == b""
-        assert b"KeyboardInterrupt" in process.communicate()[1]
+
+
+def test_a_killed_run_ends_the_program(tmp_path: Path) -> None:
+    with followed('exec >"$0"; echo begun; exec tail -f /dev/null', tmp_path) as (process, pipe):
+        process.kill()
+        assert pipe.read() == b""
