@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # build.sh OUTDIR: build the control plane's binary and a link for each of its programs.
-# It prints a plan first (todo PACKAGE for each that Go's cache lacks, link PACKAGE), then each package as it is begun.
+# It prints a plan first (have PACKAGE or todo PACKAGE, as Go's cache has it or not; link PACKAGE for the program's own),
+# then each package as it is begun.
 set -euo pipefail
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
@@ -12,7 +13,8 @@ flags="-s -w -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.
 flags+=" -X $package.gitTreeState=clean -X $package.gitCommit=gomodule -X $package.buildDate=1970-01-01T00:00:00Z"
 export CGO_ENABLED=0 GOTOOLCHAIN=local
 how=(-trimpath -buildvcs=false -ldflags "$flags")
-go list -deps "${how[@]}" -f '{{if .Stale}}{{if eq .Name "main"}}link{{else}}todo{{end}} {{.ImportPath}}{{end}}' .
+go list -deps "${how[@]}" \
+  -f '{{if eq .Name "main"}}link{{else if .Stale}}todo{{else}}have{{end}} {{.ImportPath}}' .
 for program in certs etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok podlogs; do
   ln -sf controlplane "$out/$program"
 done

@@ -55,7 +55,7 @@ class Reader(Protocol):
 
 
 class GoBuild:
-    """Reads `dev/controlplane/build.sh`: its plan (todo PACKAGE ..., link PACKAGE), then each package as it begins.
+    """Reads what `dev/controlplane/build.sh` prints: a plan, then each package that is begun.
 
     `downloads` is how many modules Go may have to download for that.
     """
@@ -73,6 +73,8 @@ class GoBuild:
         match line.split():
             case ["go:", "downloading", _, _]:
                 self._downloaded += 1
+            case ["have", _]:
+                self._packages += 1
             case ["todo", package]:
                 self._todo.add(package)
                 self._packages += 1

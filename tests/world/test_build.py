@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -96,7 +97,7 @@ def test_a_build_that_is_killed_in_the_middle_goes_on_where_it_was(
     assert not target.exists()
 
     cache.made(target, lambda folder: assets.build(source, folder), notice="building")
-    assert "compiling packages: 0 of 1, 1 left" in capsys.readouterr().err
+    assert re.search(r"compiling packages: \d+ of \d+, 1 left", capsys.readouterr().err)
     done = subprocess.run([target / "kubectl"], check=True, capture_output=True, text=True)
     assert done.stderr.startswith("second after ")
     assert sorted(path.name for path in target.parent.iterdir()) == ["controlplane-1", "controlplane-1.lock"]
