@@ -21,10 +21,7 @@ setup: .venv/installed  ## Install the hash-locked dependencies into .venv
 
 .venv/installed: requirements/test.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "TARSy needs Python 3.11 or newer, with venv; set PYTHON to one." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/test.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $@
+	@PYTHONPATH=dev $(PYTHON) -m tarsy_dev setup .venv
 
 assets: setup  ## Build or fetch what is not Python: control plane, kubernetes-mcp-server (cached)
 	$(DEV) assets >/dev/null
@@ -52,7 +49,11 @@ lock: setup  ## Resolve the dependencies anew and lock them with hashes
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--group tools --output-file requirements/tools.txt
 
-test: assets  ## All tests that fit into minutes: unit, store, world, cluster, end to end
+test:  ## All tests that fit into minutes: unit, store, world, cluster, end to end
+	@echo "All tests but the slow ones: about 7 minutes on two cores. They need no cluster, no containers and no keys: they"
+	@echo "start Kubernetes, Postgres and a scripted model on 127.0.0.1. What they need and this machine lacks is fetched or"
+	@echo "built first, once: Python packages (2 minutes), the control plane with Go (6 to 13), kubernetes-mcp-server."
+	@$(MAKE) --no-print-directory assets
 	$(PYTEST) tests
 
 test-unit: setup  ## The tests that need nothing but Python

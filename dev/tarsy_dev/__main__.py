@@ -12,6 +12,7 @@ COMMANDS = {
     "demo": "investigate one recorded alert and print the analysis",
     "generate": "write what is generated from the code, or check it",
     "local": "start and end a local cluster, database and model to run the operator against",
+    "setup": "install the hash-locked dependencies",
 }
 
 
@@ -28,6 +29,9 @@ def main() -> int:
     except errors.Error as error:
         print(f"tarsy_dev: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("tarsy_dev: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ import argparse
 import functools
 import hashlib
 import os
-import subprocess
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tarsy_dev import cache, errors, tools
+from tarsy_dev import cache, errors, progress, tools
 
 SOURCE = tools.ROOT / "dev" / "controlplane"
 PROGRAMS = (
@@ -57,9 +57,9 @@ def _built() -> Path:
     return cache.made(
         cache.folder()
         / f"controlplane-{digest(SOURCE, compiler=go.run('env', 'GOVERSION', 'GOOS', 'GOARCH', cwd=SOURCE))}",
-        _build,
-        notice="building the control plane (etcd, kube-apiserver, kubectl, ...) from its Go modules, once: "
-        "6 minutes on two cores, a few seconds when Go's cache has them",
+        functools.partial(build, SOURCE),
+        notice="building the control plane (etcd, kube-apiserver, kubectl, ...) from its Go modules, once: 6 to 13 "
+        "minutes on two cores; an interrupted build goes on where it was",
     )
 
 
@@ -72,12 +72,36 @@ def digest(source: Path, *, compiler: str) -> str:
     return content.hexdigest()[:16]
 
 
-def _build(folder: Path) -> None:
-    done = subprocess.run(
-        [SOURCE / "build.sh", folder], env=tools.go().env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+def build(source: Path, folder: Path) -> None:
+    """Run `source`'s build.sh, which puts its programs into `folder`; stderr tells how far it is.
+
+    When it is killed, the next one compiles only the packages that this one had not.
+    """
+    go = tools.go()
+    cached = Path(go.run("env", "GOMODCACHE", cwd=source).strip())
+    reader = progress.GoBuild(downloads=downloads((source / "go.sum").read_text(), cached))
+    script = source / "build.sh"
+    done = progress.follow([script, folder], reader, what="control plane", env=go.env)
     if done.returncode != 0:
-        raise AssetError(f"{SOURCE / 'build.sh'} failed:\n{done.stdout}")
+        kept = "what it downloaded and compiled is kept for the next run"
+        raise AssetError(f"{script} failed; {kept}. It said:\n{done.stdout}")
+
+
+def downloads(sums: str, cached: Path) -> int:
+    """Return how many modules of a go.sum the module cache `cached` lacks; a build may need fewer."""
+    missing = 0
+    for line in sums.splitlines():
+        module, version, _ = line.split()
+        if not version.endswith("/go.mod"):
+            missing += not (
+                cached / "cache" / "download" / _escaped(module) / "@v" / f"{_escaped(version)}.zip"
+            ).exists()
+    return missing
+
+
+def _escaped(text: str) -> str:
+    """Return a module's path or version as Go writes it in file names, for file systems that ignore case."""
+    return re.sub("[A-Z]", lambda letter: f"!{letter[0].lower()}", text)
 
 
 def everything() -> dict[str, Path]:

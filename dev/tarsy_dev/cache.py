@@ -2,7 +2,8 @@
 
 What takes long to make (a build of minutes, an installation) lies in the user's cache under a name that tells its
 content, so that it is never stale: another content has another name. Two test runs may want it at the same moment,
-hence the file lock; a run that dies leaves no half of it, hence the rename.
+hence the file lock; a run that dies leaves no half of it, hence the rename. What a killed run could not take away, its
+draft, goes with the next run.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ def made(target: Path, make: Callable[[Path], None], *, notice: str) -> Path:
     with locked(target.parent / f"{target.name}.lock"):
         if not target.exists():
             say(notice)
-            draft = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+            drafts = f"{target.name}.draft-"
+            for path in target.parent.iterdir():
+                if path.name.startswith(drafts):
+                    shutil.rmtree(path)  # of a run that was killed: we hold the lock
+            draft = Path(tempfile.mkdtemp(prefix=drafts, dir=target.parent))
             try:
                 make(draft)
                 draft.chmod(0o755)

@@ -98,11 +98,6 @@ def start(
     `user` and `group` are ids that root drops to. `death` is what the kernel sends it when we die.
     """
 
-    def follow_parent() -> None:
-        # Runs in the child, as the new user: a change of user would clear what is set here.
-        if _libc.prctl(_PR_SET_PDEATHSIG, death) != 0 or os.getppid() != parent:
-            os._exit(1)
-
     def popen() -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(
@@ -116,12 +111,23 @@ def start(
                 group=group,
                 extra_groups=None if group is None else [],
                 start_new_session=True,
-                preexec_fn=follow_parent,
+                preexec_fn=follow,  # as the new user: a change of user would clear what is set there
             )
 
-    parent = os.getpid()
+    follow = follow_parent(death)
     log.parent.mkdir(parents=True, exist_ok=True)
     return Child(name=name, process=_starter.submit(popen).result(), log=log)
+
+
+def follow_parent(death: signal.Signals) -> Callable[[], None]:
+    """Return a `preexec_fn` by which the child gets the signal `death` when the thread that starts it ends."""
+    parent = os.getpid()
+
+    def follow() -> None:
+        if _libc.prctl(_PR_SET_PDEATHSIG, death) != 0 or os.getppid() != parent:
+            os._exit(1)
+
+    return follow
 
 
 def http_status(connection: HTTPConnection, path: str) -> int:

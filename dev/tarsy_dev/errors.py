@@ -2,6 +2,7 @@
 
 Error
 ├── tools.ToolError             a program is missing and cannot be installed
+├── setup.SetupError            the dependencies cannot be installed
 ├── assets.AssetError           a program of the control plane cannot be had
 ├── children.ChildError         a server ended, or is late
 ├── controlplane.KubectlError   kubectl refused

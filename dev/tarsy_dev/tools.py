@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tarsy_dev import cache, errors
+from tarsy_dev import cache, errors, progress
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements" / "tools.txt"
@@ -115,8 +115,11 @@ def _installed(*packages: str) -> Path:
     def install(folder: Path) -> None:
         requirements = folder / "requirements.txt"
         requirements.write_text(wanted)
-        pip = Tool(command=(sys.executable, "-m", "pip"), env=dict(os.environ))
-        pip.run("install", "--quiet", "--require-hashes", "--target", str(folder), "-r", str(requirements), cwd=folder)
+        pip = [sys.executable, "-m", "pip", "install", *progress.PIP_FLAGS]
+        command = [*pip, "--require-hashes", "--target", str(folder), "-r", str(requirements)]
+        done = progress.follow(command, progress.PipInstall(total=len(packages)), what=name)
+        if done.returncode != 0:
+            raise ToolError(f"pip could not install {name}:\n{done.stdout}")
 
     name = packages[0]
     return cache.made(

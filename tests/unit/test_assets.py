@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,18 @@ def test_a_build_is_named_by_its_sources_and_its_compiler(tmp_path: Path) -> Non
     assert assets.digest(tmp_path, compiler="go1.27") != first
     (tmp_path / "main.go").write_text("package main // changed")
     assert assets.digest(tmp_path, compiler="go1.26") != first
+
+
+def test_a_module_that_is_not_in_the_cache_may_have_to_be_downloaded(tmp_path: Path) -> None:
+    sums = """
+        github.com/Azure/go-ansiterm v0.1.0-RC1 h1:aaaa=
+        github.com/Azure/go-ansiterm v0.1.0-RC1/go.mod h1:bbbb=
+        k8s.io/api v0.36.3 h1:cccc=
+        k8s.io/old v0.1.0/go.mod h1:dddd=
+    """
+    sums = textwrap.dedent(sums).lstrip()
+    assert assets.downloads(sums, tmp_path) == 2
+    versions = tmp_path / "cache" / "download" / "github.com" / "!azure" / "go-ansiterm" / "@v"
+    versions.mkdir(parents=True)
+    (versions / "v0.1.0-!r!c1.zip").touch()
+    assert assets.downloads(sums, tmp_path) == 1
