@@ -97,13 +97,24 @@ def test_without_a_token_only_loopback_is_served() -> None:
             read(environment=environment, listen=f"{host}:8080", insecure_dev=True)
 
 
-def test_the_token_of_the_file_goes_before_the_variables(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("from a file\n")
-    found = {**ENVIRONMENT, "TARSY_WEBHOOK_TOKEN_FILE": str(file)}
-    assert read(environment=found).webhook_token == "from a file"
-    assert read(environment={**found, "TARSY_WEBHOOK_TOKEN_FILE": ""}).webhook_token == "s3cret"
-    assert read(environment={**ENVIRONMENT, "TARSY_WEBHOOK_TOKEN": "s3cret\n"}).webhook_token == "s3cret"
+VARIABLES = ("DATABASE_URL", "TARSY_WEBHOOK_TOKEN")
+
+
+def secret(found: settings.Settings, variable: str) -> str | None:
+    return found.database_url if variable == "DATABASE_URL" else found.webhook_token
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_the_secret_of_a_file_goes_before_the_variables(tmp_path: Path, variable: str) -> None:
+    file = tmp_path / "secret"
+    file.write_text("postgresql://from/file\n")
+    found = {**ENVIRONMENT, f"{variable}_FILE": str(file)}
+    assert secret(read(environment=found), variable) == "postgresql://from/file"
+    assert secret(read(environment={**found, f"{variable}_FILE": ""}), variable) == ENVIRONMENT[variable]
+    without = {name: value for name, value in found.items() if name != variable}
+    assert secret(read(environment=without), variable) == "postgresql://from/file"
+    padded = {**ENVIRONMENT, variable: f"{ENVIRONMENT[variable]}\n"}
+    assert secret(read(environment=padded), variable) == ENVIRONMENT[variable]
 
 
 @pytest.mark.parametrize(
@@ -112,15 +123,24 @@ def test_the_token_of_the_file_goes_before_the_variables(tmp_path: Path) -> None
     ids=["no file", "empty", "not UTF-8"],
 )
 @pytest.mark.parametrize("insecure_dev", [True, False])
-def test_a_token_file_without_a_token_is_refused_even_on_loopback(
-    tmp_path: Path, content: bytes | None, problem: str, insecure_dev: bool
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_a_file_without_its_secret_is_refused_even_on_loopback(
+    tmp_path: Path, variable: str, content: bytes | None, problem: str, insecure_dev: bool
 ) -> None:
-    file = tmp_path / "token"
+    file = tmp_path / "secret"
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(load.ConfigError) as error:
-        read(environment={**ENVIRONMENT, "TARSY_WEBHOOK_TOKEN_FILE": str(file)}, insecure_dev=insecure_dev)
-    assert str(error.value) == f"TARSY_WEBHOOK_TOKEN_FILE: the file that it names{problem}"
+        read(environment={**ENVIRONMENT, f"{variable}_FILE": str(file)}, insecure_dev=insecure_dev)
+    assert str(error.value) == f"{variable}_FILE: the file that it names{problem}"
+
+
+def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("mysql://u:secret@h/t")
+    with pytest.raises(load.ConfigError, match=r"^DATABASE_URL is not the URL of a Postgres database: ") as error:
+        settings.database_url({"DATABASE_URL_FILE": str(file)})
+    assert "secret" not in str(error.value)
 
 
 def test_without_a_token_it_is_told_how_to_give_one() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -42,7 +40,7 @@ async def _list(*_: object) -> types.ListToolsResult:
     return types.ListToolsResult(tools=TOOLS)
 
 
-async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallToolResult:
+async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallToolResult | types.InputRequiredResult:
     arguments = asked.arguments or {}
     match arguments.get("name"):
         case "slow":
@@ -53,6 +51,8 @@ async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallTool
             raise mcp.MCPError(code=-32000, message="database is locked")
         case "lost":
             raise mcp.MCPError(code=-32000, message="Connection closed")
+        case "input":
+            return types.InputRequiredResult(request_state="x")
         case "failed":
             return types.CallToolResult(content=[types.TextContent(type="text", text="forbidden")], is_error=True)
         case "long":
@@ -67,6 +67,7 @@ class Connected:
         self.name = name
         self.tools: Sequence[types.Tool] = TOOLS
         self.problem = "" if client else "is not connected yet"
+        self.missing = ""
         self.broken: list[mcp.Client] = []
         self.slots = asyncio.Semaphore(2)
         self.mask: Callable[[str], str] = masker.Masker(groups=["security"]).text
@@ -169,27 +170,28 @@ async def test_arguments_reach_the_server_as_text_that_its_connection_can_carry(
     assert output.text == "get {'name': '\U0001f4a5 \ufffd', '\ufffd': 1}"
 
 
-async def test_an_answer_that_breaks_the_tools_own_schema_is_an_error_for_the_model(box: toolbox.PoolToolbox) -> None:
+async def test_an_answer_is_taken_whatever_the_tools_schema_of_it_says(box: toolbox.PoolToolbox) -> None:
     output = await box.call(call("k8s.typed.get"), SCOPE)
+    assert (output.text, output.failed) == ("typed.get {'name': 'web-0'}", False)
+
+
+async def test_an_answer_that_breaks_the_protocol_is_an_error_for_the_model(box: toolbox.PoolToolbox) -> None:
+    output = await box.call(call("k8s.get", '{"name": "input"}'), SCOPE)
     assert output.failed
-    assert "k8s" in output.text
+    assert output.text.startswith("'k8s' gave an answer that cannot be used: ")
 
 
-async def test_a_tools_name_and_description_are_shown_as_text_that_the_store_can_hold(
+async def test_a_description_is_shown_as_text_that_the_store_can_hold(k8s: Connected, box: toolbox.PoolToolbox) -> None:
+    k8s.tools = [TOOLS[0].model_copy(update={"description": "a\x00b\ud83d"})]
+    assert box.specs[0].description == "a\ufffdb\ufffd"
+
+
+async def test_tools_that_are_left_out_are_told_and_the_others_can_be_called(
     k8s: Connected, box: toolbox.PoolToolbox
 ) -> None:
-    k8s.tools = [tool("a\x00b\ud83d")]
-    assert (box.specs[0].name, box.specs[0].description) == ("k8s.a\ufffdb\ufffd", "It can a\ufffdb\ufffd.")
-
-
-@pytest.mark.parametrize("default", [math.nan, json.loads(200 * "[" + 200 * "]")])
-async def test_a_schema_that_cannot_be_stored_is_shown_as_any_object(
-    k8s: Connected, box: toolbox.PoolToolbox, default: object
-) -> None:
-    """The SDK passes it on, and it would break the commit that it is stored with, or each read of that."""
-    odd = TOOLS[0].model_copy(update={"input_schema": NAMED | {"default": default}})
-    k8s.tools = [odd, TOOLS[1]]
-    assert [spec.parameters for spec in box.specs[:2]] == [{"type": "object"}, NAMED]
+    k8s.missing = "offers too many tools"
+    assert box.problems[0] == "MCP server 'k8s' offers too many tools"
+    assert not (await box.call(call("k8s.get"), SCOPE)).failed
 
 
 async def test_to_open_and_close_it_leaves_the_shared_connections_alone(

@@ -11,7 +11,9 @@ from tarsy import process
 from tarsy.config import load, settings
 
 
-@click.command(help="Bring the database that DATABASE_URL names to the schema that this version needs.")
+@click.command(
+    help="Bring the database that DATABASE_URL or DATABASE_URL_FILE names to the schema that this version needs."
+)
 def command() -> None:
     """Migrate."""
     try:

@@ -9,14 +9,14 @@ from typing import cast, get_args
 
 import click
 
-from tarsy import process
+from tarsy import hardening, process
 from tarsy.config import load, settings
 from tarsy.telemetry import logs
 
 
 @click.command(
-    help="Run an operator process. Needs DATABASE_URL in the environment and, where it serves the API, "
-    "TARSY_WEBHOOK_TOKEN or TARSY_WEBHOOK_TOKEN_FILE."
+    help="Run an operator process. Needs DATABASE_URL or DATABASE_URL_FILE in the environment and, where it serves the "
+    "API, TARSY_WEBHOOK_TOKEN or TARSY_WEBHOOK_TOKEN_FILE."
 )
 @click.option(
     "--config",
@@ -61,6 +61,7 @@ def command(
 ) -> None:
     """Run an operator process."""
     logs.configure(level=log_level, form=cast("logs.Format", log_format))
+    hardening.close_to_others()
     try:
         found = settings.operator(
             environment=os.environ,

@@ -14,7 +14,8 @@ Role = Literal["all", "controller", "worker", "api"]
 
 DATABASE_URL = "DATABASE_URL"
 WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
-WEBHOOK_TOKEN_FILE = "TARSY_WEBHOOK_TOKEN_FILE"  # noqa: S105 - the variable's name
+FILE = "_FILE"
+"""Behind a secret's variable: the variable that names a file with the secret, which goes before the secret itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +59,10 @@ def operator(
         raise load.ConfigError(f"--listen: {listen!r} is not HOST:PORT, such as 127.0.0.1:8080")
     if insecure_dev and host not in ("127.0.0.1", "::1", "localhost"):
         raise load.ConfigError(f"--insecure-dev serves loopback only, not {host}: give --listen 127.0.0.1:{port}")
-    token = _token(environment) if role in ("all", "api") else None
+    token = _secret(environment, WEBHOOK_TOKEN) if role in ("all", "api") else None
     if token is None and role in ("all", "api") and not insecure_dev:
         raise load.ConfigError(
-            f"{WEBHOOK_TOKEN} is not set: set it or {WEBHOOK_TOKEN_FILE}, or give --insecure-dev for an open loopback"
+            f"{WEBHOOK_TOKEN} is not set: set it or {WEBHOOK_TOKEN}{FILE}, or give --insecure-dev for an open loopback"
         )
     return Settings(
         database_url=database_url(environment),
@@ -74,28 +75,31 @@ def operator(
     )
 
 
-def _token(environment: Mapping[str, str]) -> str | None:
-    """The token from the file that the environment names, else from the environment itself."""
-    if path := environment.get(WEBHOOK_TOKEN_FILE):
+def _secret(environment: Mapping[str, str], variable: str) -> str | None:
+    """The secret from the file that the environment names, else from the environment itself."""
+    if path := environment.get(variable + FILE):
         try:
-            token = Path(path).read_text(encoding="utf-8").strip()
+            secret = Path(path).read_text(encoding="utf-8").strip()
         except OSError as error:
             # Never what it is, as with all that may be a secret in the wrong place.
-            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: the file that it names: {error.strerror}") from error
+            raise load.ConfigError(f"{variable}{FILE}: the file that it names: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: the file that it names is not UTF-8") from error
-        if not token:
-            raise load.ConfigError(f"{WEBHOOK_TOKEN_FILE}: the file that it names is empty")
-        return token
-    return environment.get(WEBHOOK_TOKEN, "").strip() or None
+            raise load.ConfigError(f"{variable}{FILE}: the file that it names is not UTF-8") from error
+        if not secret:
+            raise load.ConfigError(f"{variable}{FILE}: the file that it names is empty")
+        return secret
+    return environment.get(variable, "").strip() or None
 
 
 def database_url(environment: Mapping[str, str]) -> str:
-    """The database's URL from the environment; a ConfigError says how it should look, and never how it does look."""
+    """The database's URL from a file or the environment.
+
+    A ConfigError says how it should look, and never how it does look.
+    """
     looks = "it should look like postgresql://user:password@host:5432/tarsy"
-    url = environment.get(DATABASE_URL)
+    url = _secret(environment, DATABASE_URL)
     if not url:
-        raise load.ConfigError(f"{DATABASE_URL} is not set: {looks}")
+        raise load.ConfigError(f"{DATABASE_URL} is not set: set it or {DATABASE_URL}{FILE}; {looks}")
     if not _is_postgres(url):
         encoded = "special characters in user and password percent-encoded"
         raise load.ConfigError(f"{DATABASE_URL} is not the URL of a Postgres database: {looks}, {encoded}")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 
 import mcp
 from mcp import types
-from mcp.client import stdio
 
 from tarsy.config import platform
-from tarsy.tools import toolbox
+from tarsy.tools import bounds, chatter, stdio, streamable, toolbox
 from tarsy.transcript import messages
 
 CONNECT_SECONDS = 30.0
@@ -25,6 +24,8 @@ FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 PROBLEM_MAX = 1024
 """Characters of a connection error that are told on: agents read it."""
+NAMES_MAX = 10
+"""Tools that are named in the log where some are left out."""
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +39,15 @@ class Server:
         self.slots = asyncio.Semaphore(calls)
         self.mask: Callable[[str], str] = settings.data_masking.masker().text
         self.tools: Sequence[types.Tool] = ()
-        """What it offered when it was last connected."""
+        """What it offered when it was last connected, as far as it can be used."""
+        self.missing = ""
+        """What is missing of its tools, or ""."""
         self.problem = "is not connected yet"
         """Why it cannot be called now; "" when it can."""
         self.tried = asyncio.Event()
         """Set once the first attempt to connect has succeeded or failed."""
         self._settings = settings
+        self._spoken = chatter.Chatter(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
         self._changed = asyncio.Condition()
@@ -81,31 +85,39 @@ class Server:
 
     async def _connected(self) -> None:
         self._broken.clear()
+        client = self._new_client()
         try:
-            async with asyncio.timeout(CONNECT_SECONDS) as deadline, self._new_client() as client:
-                tools = [tool async for tool in _tools(client)]
+            async with asyncio.timeout(CONNECT_SECONDS) as deadline, client:
+                offer = await _offer(self.name, client)
                 deadline.reschedule(None)
-                await self._publish(client, tools)
+                await self._publish(client, offer)
                 await self._broken.wait()
+        except Exception as error:
+            if why := stdio.why_closed(client):
+                raise ConnectionError(why) from error
+            raise
         finally:
             self._client = None
 
-    async def _publish(self, client: mcp.Client, tools: Sequence[types.Tool]) -> None:
+    async def _publish(self, client: mcp.Client, offer: bounds.Offer) -> None:
         async with self._changed:
-            self._client, self.tools, self.problem = client, tools, ""
+            self._client, self.tools, self.problem, self.missing = client, offer.tools, "", offer.problem
             self._backoff = FIRST_BACKOFF
             self._changed.notify_all()
         self.tried.set()
-        log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(tools)})
+        log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(offer.tools)})
+        if offer.problem:
+            names = ", ".join(offer.left_out[:NAMES_MAX])
+            log.warning(
+                "%s %s", self.name, offer.problem, extra={"action": "mcp_tools", "server": self.name, "names": names}
+            )
 
     def _new_client(self) -> mcp.Client:
         match self._settings.transport:
             case platform.StdioTransport() as local:
-                return mcp.Client(
-                    mcp.StdioServerParameters(command=local.command, args=local.args, env=_environment(local.env))
-                )
+                return mcp.Client(stdio.Stdio(local.command, local.args, environment=local.env, spoken=self._spoken))
             case platform.HTTPTransport() as remote:
-                return mcp.Client(remote.url)
+                return mcp.Client(streamable.client(remote.url), cache=None)
 
 
 class Pool:
@@ -134,20 +146,15 @@ class Pool:
             await server.tried.wait()
 
 
-async def _tools(client: mcp.Client) -> AsyncIterator[types.Tool]:
+async def _offer(server: str, client: mcp.Client) -> bounds.Offer:
+    offer = bounds.Offer(server)
     cursor: str | None = None
     while True:
         page = await client.list_tools(cursor=cursor)
-        for tool in page.tools:
-            yield tool
+        offer.add(page.tools)
         cursor = page.next_cursor
-        if not cursor:
-            return
-
-
-def _environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Mcp's short list of inherited variables, and what the platform file adds."""
-    return {**stdio.get_default_environment(), **added}
+        if not cursor or offer.full:
+            return offer
 
 
 def _innermost(error: BaseException) -> BaseException:

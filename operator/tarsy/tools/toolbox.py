@@ -16,7 +16,7 @@ import mcp
 from mcp import types
 
 from tarsy.config import platform
-from tarsy.tools import results
+from tarsy.tools import bounds, results, stdio
 from tarsy.transcript import messages, ports
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
@@ -35,6 +35,8 @@ class Server(Protocol):
     name: str
     tools: Sequence[types.Tool]
     problem: str
+    missing: str
+    """What is missing of its tools, or ""."""
     mask: Callable[[str], str]
     slots: asyncio.Semaphore
     """One for each call that may be made at once."""
@@ -69,9 +71,12 @@ class PoolToolbox:
 
     @property
     def problems(self) -> Sequence[str]:
-        """The servers that cannot be called now."""
+        """The servers that cannot be called now, and those of whose tools some are left out."""
         return tuple(
-            f"MCP server '{server.name}' {server.problem}" for server in self._servers.values() if server.problem
+            f"MCP server '{server.name}' {problem}"
+            for server in self._servers.values()
+            for problem in (server.problem, server.missing)
+            if problem
         )
 
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
@@ -111,13 +116,19 @@ class PoolToolbox:
 
     async def _send(self, server: Server, client: mcp.Client, tool: str, arguments: dict[str, Any]) -> ports.ToolOutput:
         try:
-            result = await client.call_tool(tool, arguments)
+            # Not `client.call_tool`: it would hold results against the tool's own schema, whose patterns are the
+            # server's, and `re` keeps the interpreter from all other threads; and it sends some calls again.
+            asked = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
+            result = await client.session.send_request(asked, types.CallToolResult)
         except mcp.MCPError as error:
+            if bounds.TOO_LARGE in error.message:  # over HTTP, where it costs only this call
+                return _failed(f"'{server.name}' gave an answer that cannot be used: {bounds.TOO_LARGE}; ask for less")
             if (error.code, error.message) not in _CLOSED:
                 return _failed(f"'{server.name}' refused the call: {error.message}")
             server.broke(client)
-            return _failed(f"The connection to '{server.name}' closed during the call; its outcome is unknown")
-        except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks schema or protocol
+            why = f", because {reason}" if (reason := stdio.why_closed(client)) else ""
+            return _failed(f"The connection to '{server.name}' closed during the call{why}; its outcome is unknown")
+        except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks the protocol
             return _failed(f"'{server.name}' gave an answer that cannot be used: {error}")
         return results.output(result)
 
@@ -126,9 +137,8 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
     hints = tool.annotations
     return messages.ToolSpec(
         name=messages.storable(f"{server}.{tool.name}"),
-        description=messages.storable(tool.description or tool.title or ""),
-        # A schema that cannot be stored, or nests without end, says nothing that a model could use.
-        parameters=tool.input_schema if messages.is_plain_json(tool.input_schema) else {"type": "object"},
+        description=messages.storable(tool.description or ""),
+        parameters=tool.input_schema,
         # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
         idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
     )

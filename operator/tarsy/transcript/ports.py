@@ -89,7 +89,7 @@ class Toolbox(Protocol):
 
     @property
     def problems(self) -> Sequence[str]:
-        """What is missing, one sentence each: servers that cannot be reached."""
+        """What is missing, one sentence each: servers that cannot be reached, tools that cannot be used."""
         ...
 
     async def call(self, call: messages.ToolCall, scope: Scope) -> ToolOutput:

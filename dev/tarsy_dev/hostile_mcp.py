@@ -1,0 +1,174 @@
+"""An MCP server that lies and floods: written against the wire, because an SDK would not let it.
+
+    python -m tarsy_dev.hostile_mcp [--offer OFFER] [--stderr-lines N] [--noise LINE]   # over stdio
+
+    async with hostile_mcp.serve(wire="events") as server:
+        ...  # over streamable HTTP, at server.url
+
+It has a tool `say`, whose argument `how` is a key of `HOWS`, and what its `OFFER` adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import sys
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Literal
+
+from tarsy_dev import loopback
+
+MEGABYTE = "all work and no play\\n" * 47_663  # 22 characters on the wire
+
+Message = dict[str, Any]
+
+
+def _tool(name: str, **more: Any) -> Message:
+    return {"name": name, "description": f"It is {name[:50]}.", "inputSchema": {"type": "object"}, **more}
+
+
+SAY = _tool("say", annotations={"readOnlyHint": True})
+
+OFFERS: dict[str, Callable[[], list[Message]]] = {
+    "plain": lambda: [SAY],
+    "many": lambda: [SAY, *(_tool(f"get{number}") for number in range(10_000))],
+    "long names": lambda: [SAY, *(_tool(f"{number}".rjust(300, "x")) for number in range(3))],
+    "long descriptions": lambda: [SAY, _tool("long", title="t" * 10**6) | {"description": "d" * 10**6}],
+    "slow schema": lambda: [
+        SAY | {"outputSchema": {"type": "object", "properties": {"slow": {"type": "string", "pattern": "^(a+)+$"}}}}
+    ],
+    "too large": lambda: [SAY, _tool("x" * 9 * 2**20)],
+}
+"""What it offers."""
+
+HOWS: dict[str, Callable[[], Iterable[str]]] = {
+    "fine": lambda: ["fine"],
+    "seven megabytes": lambda: itertools.repeat(MEGABYTE, 7),
+    "sixty megabytes": lambda: itertools.repeat(MEGABYTE, 60),
+    "endless": lambda: itertools.repeat(MEGABYTE),
+}
+"""What it says, as pieces of JSON strings."""
+
+
+ENDLESS: Message = {"id": 0, "method": "tools/call", "params": {"arguments": {"how": "endless"}}}
+"""Stands for a request whose answer is what a server says unasked."""
+
+
+def answer(request: Message, *, offer: str) -> Iterator[bytes]:
+    """Pieces of the JSON that answers `request`."""
+    head = {"jsonrpc": "2.0", "id": request["id"]}
+    match request["method"]:
+        case "initialize":
+            result: Message = {
+                "protocolVersion": request["params"]["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "hostile", "version": "1"},
+            }
+        case "tools/list":
+            result = {"tools": OFFERS[offer]()}
+        case "tools/call":
+            yield json.dumps(head).encode()[:-1] + b', "result": {"content": [{"type": "text", "text": "'
+            for piece in HOWS[request["params"]["arguments"]["how"]]():
+                yield piece.encode()
+            yield b'"}], "structuredContent": {"slow": "' + 40 * b"a" + b'!"}}}'
+            return
+        case _:
+            yield json.dumps(head | {"error": {"code": -32601, "message": "Method not found"}}).encode()
+            return
+    yield json.dumps(head | {"result": result}).encode()
+
+
+class Server:
+    """What is served over HTTP."""
+
+    def __init__(self, *, wire: Wire, offer: str, stream: bool) -> None:
+        self.url = ""
+        self.cut = asyncio.Event()
+        """Set when a client has closed a connection under an answer."""
+        self.sent = 0
+        """Bytes that were handed to the network; its buffers hold some of them."""
+        self._wire = wire
+        self._offer = offer
+        self._stream = stream
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request."""
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            lengths = [line.partition(":")[2] for line in head.splitlines() if line.startswith("content-length:")]
+            body = await reader.readexactly(int(lengths[0])) if lengths else b""
+            request = json.loads(body) if head.startswith("post") else {}
+            if "id" in request:
+                await self._answer(request, writer)
+            elif self._stream and head.startswith("get"):
+                await self._answer(ENDLESS, writer)
+            else:
+                status = "202 Accepted" if request else "405 Method Not Allowed"
+                writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.cut.set()
+        writer.close()
+
+    async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
+        events = self._wire == "events" or request is ENDLESS
+        kind = "text/event-stream" if events else "application/json"
+        encoding = "Content-Encoding: gzip\r\n" if self._wire == "gzip" else ""
+        session = "Mcp-Session-Id: s\r\n" if self._stream else ""
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{encoding}{session}Connection: close\r\n\r\n"
+        writer.write(head.encode())
+        pieces = answer(request, offer=self._offer)
+        if events:
+            pieces = itertools.chain([b"data: "], pieces, [b"\n\n"])
+        packer = zlib.compressobj(wbits=31)
+        for piece in pieces:
+            data = packer.compress(piece) if self._wire == "gzip" else piece
+            writer.write(data)
+            self.sent += len(data)
+            await writer.drain()
+        if self._wire == "gzip":
+            writer.write(packer.flush())
+
+
+Wire = Literal["json", "events", "gzip"]
+"""How an answer is sent over HTTP."""
+
+
+@contextlib.asynccontextmanager
+async def serve(*, wire: Wire = "json", offer: str = "plain", stream: bool = False) -> AsyncIterator[Server]:
+    """Serve streamable HTTP on a free port of 127.0.0.1.
+
+    With `stream` it has messages of its own to send as well, and the first of them never ends.
+    """
+    server = Server(wire=wire, offer=offer, stream=stream)
+    listening = loopback.listen(0)
+    host, port = listening.getsockname()
+    server.url = f"http://{host}:{port}/mcp"
+    async with await asyncio.start_server(server.serve, sock=listening):
+        yield server
+
+
+def _stdio(*, offer: str, stderr_lines: int, noise: str) -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        for number in range(stderr_lines):
+            print(f"line {number} \x1b[31m of {request['method']}", file=sys.stderr)
+        if "id" in request:
+            sys.stdout.buffer.write(noise.encode() + b"\n" if noise else b"")
+            for piece in answer(request, offer=offer):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.write(b"\n")
+            sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tarsy_dev.hostile_mcp", description="A hostile MCP server.")
+    parser.add_argument("--offer", choices=OFFERS, default="plain")
+    parser.add_argument("--stderr-lines", type=int, default=0, help="that it writes with each message it gets")
+    parser.add_argument("--noise", default="", help="a line that it writes before each answer")
+    arguments = parser.parse_args()
+    _stdio(offer=arguments.offer, stderr_lines=arguments.stderr_lines, noise=arguments.noise)

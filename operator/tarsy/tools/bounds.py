@@ -1,0 +1,70 @@
+"""How much of an MCP server's is taken: of its messages, before they are parsed, and of the tools that it offers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mcp import types
+
+from tarsy.transcript import messages
+
+MESSAGE_MAX = 8 * 1024 * 1024
+"""Bytes of one message from a server."""
+TOO_LARGE = f"it sent more than {MESSAGE_MAX // 2**20} MiB in one message"
+
+TOOLS_MAX = 1000
+"""Tools of one server; a model could not choose among more."""
+DESCRIPTION_MAX = 8 * 1024
+"""Characters of a tool's description."""
+SCHEMA_MAX = 64 * 1024
+"""Characters of a tool's schema."""
+
+_USABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
+"""What Gemini takes for the name of a function; a request with any other is refused whole."""
+
+
+@dataclass
+class Offer:
+    """The tools of one server, as far as they can be used."""
+
+    server: str
+    tools: list[types.Tool] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """What its other tools call themselves, as text for a log."""
+    full: bool = False
+    """Whether there was a tool that found no place."""
+
+    @property
+    def problem(self) -> str:
+        """What is missing of the tools, or ""; no word of it is the server's."""
+        of_names = f"has {len(self.left_out)} tools that are left out, because of their names" if self.left_out else ""
+        of_number = f"offers too many tools, those after the first {TOOLS_MAX} are left out" if self.full else ""
+        return "; ".join(filter(None, (of_names, of_number)))
+
+    def add(self, tools: Iterable[types.Tool]) -> None:
+        """Take what is usable of `tools`, each cut to what a tool may be."""
+        known = {tool.name for tool in self.tools}
+        for tool in tools:
+            if len(self.tools) + len(self.left_out) == TOOLS_MAX:
+                self.full = True
+                return
+            usable = tool.name and _USABLE_NAME.fullmatch(f"{self.server}__{tool.name}")
+            if usable and tool.name not in known:
+                self.tools.append(_cut(tool))
+                known.add(tool.name)
+            else:
+                self.left_out.append(ascii(tool.name[:64]))
+
+
+def _cut(tool: types.Tool) -> types.Tool:
+    """What we read of a tool."""
+    text = tool.description or tool.title or ""
+    if len(text) > DESCRIPTION_MAX:
+        text = f"{text[:DESCRIPTION_MAX]} [cut]"
+    # A schema that cannot be stored, is too long or nests without end says nothing that a model could use.
+    plain = messages.is_plain_json(tool.input_schema) and len(json.dumps(tool.input_schema)) <= SCHEMA_MAX
+    schema = tool.input_schema if plain else {"type": "object"}
+    return types.Tool(name=tool.name, description=text, input_schema=schema, annotations=tool.annotations)

@@ -1,0 +1,88 @@
+"""What an MCP server that we started writes to its standard error, as lines of our log.
+
+A child's words are as foreign as an alert's: they are masked, cut, cleaned of control characters, and few; what is too
+much is counted and dropped, so that a child that writes without end fills neither our log nor our memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+LINE_MAX = 1024
+"""Characters of a line that are logged."""
+KEPT_MAX = 4 * LINE_MAX
+"""Bytes of a line that are kept for it: UTF-8 takes up to four for a character."""
+BURST = 50
+"""Lines that are logged at once."""
+LINES_A_SECOND = 2.0
+"""Lines that are logged of a server that goes on and on."""
+
+log = logging.getLogger(__name__)
+
+
+class Chatter:
+    """The standard error of one server, through all of its lives."""
+
+    def __init__(self, server: str, *, mask: Callable[[str], str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._server = server
+        self._mask = mask
+        self._clock = clock
+        self._allowed = float(BURST)
+        self._counted = clock()
+        self._line = b""
+        self._cut = False
+        self._dropped = 0
+
+    def write(self, data: bytes) -> None:
+        """Log the lines that `data` ends; the time it takes does not grow with lines that are dropped."""
+        self._refill()
+        start = 0
+        while self._allowed >= 1 and (end := data.find(b"\n", start)) >= 0:
+            self._keep(data[start:end])
+            self._end_line()
+            start = end + 1
+        rest = data[start:]
+        if (dropped := rest.count(b"\n")) > 0:
+            self._dropped += dropped
+            self._line, self._cut = b"", False
+            rest = rest[rest.rfind(b"\n") + 1 :]
+        self._keep(rest)
+
+    def close(self) -> None:
+        """Log what the server wrote last, though it did not end its line, and how much was dropped."""
+        self._refill()
+        if self._line and self._allowed >= 1:
+            self._end_line()
+        self._line, self._cut = b"", False
+        self._tell_dropped()
+
+    def _keep(self, data: bytes) -> None:
+        room = KEPT_MAX - len(self._line)
+        self._cut = self._cut or len(data) > room
+        self._line += data[:room]
+
+    def _end_line(self) -> None:
+        text = self._line.decode("utf-8", "replace")
+        cut = self._cut or len(text) > LINE_MAX
+        self._line, self._cut = b"", False
+        # Masked before it is cut: of a secret that stands across the cut, its pattern would know only a part.
+        text = "".join(one if one.isprintable() else " " for one in self._mask(text)[:LINE_MAX]).strip()
+        self._allowed -= 1  # an empty line takes as long to find as any other
+        if text:
+            self._tell_dropped()
+            self._log(text + " [cut]" if cut else text)
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            self._log(f"[{self._dropped} lines are not shown]")
+            self._dropped = 0
+
+    def _log(self, text: str) -> None:
+        log.info("%s", text, extra={"action": "mcp_stderr", "server": self._server})
+
+    def _refill(self) -> None:
+        now = self._clock()
+        self._allowed = min(float(BURST), self._allowed + (now - self._counted) * LINES_A_SECOND)
+        self._counted = now

@@ -1,0 +1,203 @@
+"""MCP servers that are our children, spoken to over their standard streams.
+
+The SDK's own client reads lines without a limit and passes the child's standard error through to ours. Here a message
+has a limit, past which the connection ends before anything is parsed, and standard error goes to our log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import TypeAlias, cast
+
+import anyio
+import mcp
+from anyio.streams import memory
+from mcp import types
+from mcp.client import stdio
+from mcp.shared import message
+
+from tarsy.tools import bounds, chatter
+
+_GRACE = 2.0  # seconds for a server to end, once its input is closed, and again once it was told to
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+Received: TypeAlias = message.SessionMessage | Exception
+Streams: TypeAlias = tuple[
+    memory.MemoryObjectReceiveStream[Received], memory.MemoryObjectSendStream[message.SessionMessage]
+]
+
+
+class Stdio:
+    """A transport for `mcp.Client`: starts the program, and ends it and all that it started when it is left."""
+
+    def __init__(
+        self, command: str, args: Sequence[str], *, environment: Mapping[str, str], spoken: chatter.Chatter
+    ) -> None:
+        """`environment` is added to the SDK's short list of inherited variables."""
+        self.problem = ""
+        """Why the connection ended, where it was not the server that ended it."""
+        self._command = (command, *args)
+        self._environment = {**stdio.get_default_environment(), **environment}
+        self._spoken = spoken
+        self._opened = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Streams:
+        """Start the program."""
+        return await self._opened.enter_async_context(self._open())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """End the program and what it started."""
+        return await self._opened.__aexit__(kind, error, trace)
+
+    @contextlib.asynccontextmanager
+    async def _open(self) -> AsyncIterator[Streams]:
+        transport, child = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Child(self._spoken), *self._command, env=self._environment, start_new_session=True
+        )
+        received, reads = anyio.create_memory_object_stream[Received](0)
+        writes, sent = anyio.create_memory_object_stream[message.SessionMessage](0)
+        bridges = [
+            asyncio.create_task(self._receive(child, received)),
+            asyncio.create_task(_send(child, sent, received)),
+        ]
+        try:
+            yield reads, writes
+        finally:
+            try:
+                for stream in (reads, writes, received, sent):
+                    stream.close()
+                for bridge in bridges:
+                    bridge.cancel()
+                child.end_input()
+                await _end(transport, child)
+            finally:
+                _kill(transport.get_pid(), signal.SIGKILL)  # whoever of its group is left
+                transport.close()
+                self._spoken.close()
+                await asyncio.gather(*bridges, return_exceptions=True)
+
+    async def _receive(self, child: _Child, received: memory.MemoryObjectSendStream[Received]) -> None:
+        with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            while True:
+                try:
+                    line = await child.output.readuntil(b"\n")
+                except asyncio.LimitOverrunError:
+                    self.problem = bounds.TOO_LARGE
+                    child.stop()
+                    return
+                except asyncio.IncompleteReadError:  # the end; what is left of a line is no message
+                    return
+                await received.send(self._message(line))
+
+    def _message(self, line: bytes) -> Received:
+        try:
+            return message.SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError as error:
+            self._spoken.write(b"[a line on its standard output is no message]\n")
+            return error
+
+
+def why_closed(client: mcp.Client) -> str:
+    """Why the connection of `client` ended, where it was not the server that ended it; else ""."""
+    return client.server.problem if isinstance(client.server, Stdio) else ""
+
+
+class _Child(asyncio.SubprocessProtocol):
+    """The child's ends of its pipes."""
+
+    def __init__(self, spoken: chatter.Chatter) -> None:
+        self.output = asyncio.StreamReader(limit=bounds.MESSAGE_MAX)
+        self.exited = asyncio.Event()
+        self._spoken = spoken
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._ending = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        started = cast("asyncio.SubprocessTransport", transport)
+        self._pid = started.get_pid()
+        self._input = cast("asyncio.WriteTransport", started.get_pipe_transport(_STDIN))
+        self._output = cast("asyncio.ReadTransport", started.get_pipe_transport(_STDOUT))
+        self.output.set_transport(self._output)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == _STDERR:
+            self._spoken.write(data)
+        elif not self._ending:
+            self.output.feed_data(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        if fd == _STDOUT:
+            self.output.feed_eof()
+        elif fd == _STDIN:
+            self._writable.set()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    async def write(self, data: bytes) -> bool:
+        """Write when there is room; False when nobody reads any longer."""
+        await self._writable.wait()
+        if self._input.is_closing():
+            return False
+        self._input.write(data)
+        return True
+
+    def end_input(self) -> None:
+        """Close its input, and read on only to let it end: a program that cannot write does not notice."""
+        self._ending = True
+        self._input.close()
+        self._output.resume_reading()
+
+    def stop(self) -> None:
+        """End it at once, and forget what it wrote."""
+        self._ending = True
+        self.output = asyncio.StreamReader()
+        _kill(self._pid, signal.SIGKILL)
+        self._output.resume_reading()
+
+
+async def _send(
+    child: _Child,
+    sent: memory.MemoryObjectReceiveStream[message.SessionMessage],
+    received: memory.MemoryObjectSendStream[Received],
+) -> None:
+    with sent, received:  # a server that cannot be written to would leave its callers waiting
+        async for one in sent:
+            data = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+            if not await child.write(data.encode() + b"\n"):
+                return
+
+
+async def _end(transport: asyncio.SubprocessTransport, child: _Child) -> None:
+    """Let the child end by itself, then tell it to, then kill it."""
+    if await _exits(child):
+        return
+    _kill(transport.get_pid(), signal.SIGTERM)
+    if not await _exits(child):
+        _kill(transport.get_pid(), signal.SIGKILL)
+        await _exits(child)
+
+
+async def _exits(child: _Child) -> bool:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(child.exited.wait(), _GRACE)
+    return child.exited.is_set()
+
+
+def _kill(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

@@ -1,0 +1,69 @@
+"""MCP servers that run elsewhere, over streamable HTTP, with a limit on what an answer may be.
+
+The SDK reads an answer whole before it parses it, and would unpack what a server has compressed on top of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+from mcp.client import streamable_http
+
+from tarsy.tools import bounds
+
+_TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's own
+
+
+class UnreadableError(httpx2.StreamError, httpx2.SSEError):
+    """A body that is not read on: of both kinds that the SDK makes the call's error, for JSON and for events."""
+
+    def __init__(self, why: str) -> None:
+        httpx2.SSEError.__init__(self, why)
+
+
+@contextlib.asynccontextmanager
+async def client(url: str) -> AsyncIterator[Any]:
+    """A transport for `mcp.Client`, which gets the SDK's own streams."""
+    async with (
+        httpx2.AsyncClient(
+            timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}, event_hooks={"response": [_bound]}
+        ) as http,
+        streamable_http.streamable_http_client(url, http_client=http, max_sse_event_size=bounds.MESSAGE_MAX) as streams,
+    ):
+        yield streams
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Put a limit on the body of `response`, which nobody has read yet."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is an asynchronous one
+    encoding = response.headers.pop("Content-Encoding", "identity")
+    # A GET is the stream of a server's own messages: it has no end, but each of its events has its limit.
+    most = None if response.request.method == "GET" and _is_events(response) else bounds.MESSAGE_MAX
+    response.stream = _Bounded(response.stream, most=most, packed=encoding.strip().lower() != "identity")
+
+
+def _is_events(response: httpx2.Response) -> bool:
+    return bool(response.headers.get("Content-Type", "").lower().startswith("text/event-stream"))
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, *, most: int | None, packed: bool) -> None:
+        self._stream = stream
+        self._most = most
+        self._packed = packed
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._packed:
+            raise UnreadableError("it sent a compressed answer, which was not asked for")
+        read = 0
+        async for chunk in self._stream:
+            read += len(chunk)
+            if self._most is not None and read > self._most:
+                raise UnreadableError(bounds.TOO_LARGE)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

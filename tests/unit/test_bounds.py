@@ -1,0 +1,87 @@
+"""What is taken of the tools that a server offers."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from mcp import types
+from tarsy.tools import bounds
+
+NAMED = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def tool(name: str, **fields: object) -> types.Tool:
+    return types.Tool.model_validate({"name": name, "inputSchema": NAMED, **fields})
+
+
+def offered(*tools: types.Tool) -> bounds.Offer:
+    offer = bounds.Offer("k8s")
+    offer.add(tools)
+    return offer
+
+
+@pytest.mark.parametrize("name", ["get", "pods.list", "a-b:c_d", "9", "x" * 59])
+def test_a_tool_is_taken_with_all_that_it_says(name: str) -> None:
+    hints = types.ToolAnnotations(read_only_hint=True)
+    offer = offered(tool(name, description="It gets.", annotations=hints))
+    assert (offer.problem, offer.left_out) == ("", [])
+    [found] = offer.tools
+    assert (found.name, found.description, found.input_schema) == (name, "It gets.", NAMED)
+    assert found.annotations == hints
+
+
+def test_a_title_stands_for_a_missing_description() -> None:
+    assert offered(tool("get", title="Get")).tools[0].description == "Get"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x" * 60, "x" * 300, "get pods", "get/pods", "gét", "get\n", "a\x00b", "\u202eget"]
+)
+def test_a_name_that_a_provider_would_refuse_is_left_out_and_told(name: str) -> None:
+    offer = offered(tool("get"), tool(name), tool("list"))
+    assert [found.name for found in offer.tools] == ["get", "list"]
+    assert offer.problem == "has 1 tools that are left out, because of their names"
+    assert all(text.isprintable() and len(text) < 400 for text in offer.left_out)
+
+
+def test_a_name_that_is_there_twice_is_left_out() -> None:
+    offer = offered(tool("get", description="first"), tool("get", description="second"))
+    assert [found.description for found in offer.tools] == ["first"]
+    assert offer.problem
+
+
+@pytest.mark.parametrize(("over", "full"), [(0, False), (1, True), (9000, True)])
+def test_there_is_a_place_for_a_thousand_tools(over: int, full: bool) -> None:
+    offer = offered(*(tool(f"get{number}") for number in range(bounds.TOOLS_MAX + over)))
+    assert (len(offer.tools), offer.full) == (bounds.TOOLS_MAX, full)
+    assert offer.problem == ("offers too many tools, those after the first 1000 are left out" if full else "")
+
+
+def test_tools_of_no_use_take_their_places_too() -> None:
+    offer = offered(*(tool(f"get {number}") for number in range(bounds.TOOLS_MAX + 1)), tool("get"))
+    assert (offer.tools, offer.full, len(offer.left_out)) == ([], True, bounds.TOOLS_MAX)
+
+
+def test_a_long_description_is_cut() -> None:
+    text = offered(tool("get", description="x" * 10**6)).tools[0].description
+    assert text == "x" * bounds.DESCRIPTION_MAX + " [cut]"
+
+
+@pytest.mark.parametrize(
+    "default",
+    [math.nan, json.loads(200 * "[" + 200 * "]"), "x" * bounds.SCHEMA_MAX],
+    ids=["nan", "deep", "long"],
+)
+def test_a_schema_that_cannot_be_stored_or_is_too_long_is_shown_as_any_object(default: object) -> None:
+    """It would break the commit that it is stored with, or each read of that."""
+    odd = tool("get").model_copy(update={"input_schema": NAMED | {"default": default}})
+    assert [found.input_schema for found in offered(odd, tool("list")).tools] == [{"type": "object"}, NAMED]
+
+
+def test_nothing_else_of_a_tool_is_kept() -> None:
+    """Icons, metadata and the schema of its results may be as large as a message."""
+    large = {"x": "y" * 10**6}
+    [found] = offered(tool("get", outputSchema={"type": "object", **large}, _meta=large)).tools
+    assert len(found.model_dump_json()) < 1000

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+from tarsy.masking import masker
+from tarsy.telemetry import logs
+from tarsy.tools import chatter
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def spoken(clock: Clock, caplog: pytest.LogCaptureFixture) -> chatter.Chatter:
+    caplog.set_level(logging.INFO)
+    return chatter.Chatter("k8s", mask=masker.Masker(groups=["security"]).text, clock=clock)
+
+
+def test_a_line_is_a_line_of_our_log_with_the_servers_name(
+    spoken: chatter.Chatter, caplog: pytest.LogCaptureFixture
+) -> None:
+    for part in (b"rea", b"dy\nlisten", b"ing\n", b"\n", b"bye"):
+        spoken.write(part)
+    assert caplog.messages == ["ready", "listening"]
+    spoken.close()
+    assert caplog.messages == ["ready", "listening", "bye"]
+    assert {(vars(found)["action"], vars(found)["server"]) for found in caplog.records} == {("mcp_stderr", "k8s")}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [b"a\x1b[31mb\x00c\x9b\n", b"a\rb\n", "a\u2028b\u202ec\x85d\n".encode(), b"a\xff\xfeb\n"],
+    ids=["escape codes", "carriage return", "line separators and direction", "no UTF-8"],
+)
+def test_no_control_character_reaches_the_log(
+    spoken: chatter.Chatter, caplog: pytest.LogCaptureFixture, written: bytes
+) -> None:
+    spoken.write(written)
+    [message] = caplog.messages
+    assert message.isprintable()
+    [line] = logs.TextFormatter().format(caplog.records[0]).splitlines()
+    assert line.isprintable()
+
+
+def test_a_secret_is_masked(spoken: chatter.Chatter, caplog: pytest.LogCaptureFixture) -> None:
+    spoken.write(b"connecting with password=correct-horse-battery to db\n")
+    assert "correct-horse" not in caplog.text
+
+
+def test_a_long_line_is_cut_and_an_endless_one_takes_no_memory(
+    spoken: chatter.Chatter, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(1000):
+        spoken.write(b"word " * 20_000)
+    spoken.write(b"\nnext\n")
+    first, second = caplog.messages
+    assert first.endswith(" [cut]")
+    assert len(first) <= chatter.LINE_MAX + len(" [cut]")
+    assert second == "next"
+    assert len(spoken._line) == 0
+
+
+def test_of_a_flood_a_burst_is_logged_and_the_rest_is_counted(
+    spoken: chatter.Chatter, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(10):
+        spoken.write(b"all work\n" * 1000)
+    assert caplog.messages == ["all work"] * chatter.BURST
+    clock.now += 1.0
+    spoken.write(b"no play\n")
+    assert caplog.messages[chatter.BURST :] == [f"[{10_000 - chatter.BURST} lines are not shown]", "no play"]
+
+
+def test_a_flood_costs_little(spoken: chatter.Chatter) -> None:
+    """The loop reads what the child writes: a child that floods must not take it from others."""
+    started = time.process_time()
+    for flood in (b"\n", b"x\n", b"x" * 2**16 + b"\n"):
+        for _ in range(10):
+            spoken.write(flood * (2**20 // len(flood)))
+    assert time.process_time() - started < 0.5

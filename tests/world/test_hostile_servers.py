@@ -1,0 +1,204 @@
+"""The pool's own transports against servers that lie and flood, with the SDK's client between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support import leases
+from tarsy.config import platform
+from tarsy.tools import bounds, chatter, pool, toolbox
+from tarsy.transcript import messages, ports
+from tarsy_dev import hostile_mcp
+
+SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
+WIRES: list[hostile_mcp.Wire] = ["json", "events"]
+
+
+@contextlib.asynccontextmanager
+async def owned(transport: platform.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+    server = pool.Server("odd", platform.MCPServer(transport=transport), calls=4)
+    owner = asyncio.create_task(server.own())
+    async with asyncio.timeout(30):
+        await server.tried.wait()
+    try:
+        yield server, toolbox.PoolToolbox([server], limits=platform.Limits())
+    finally:
+        owner.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await owner
+
+
+def child(*args: str) -> platform.StdioTransport:
+    return platform.StdioTransport(
+        type="stdio",
+        command=sys.executable,
+        args=["-m", "tarsy_dev.hostile_mcp", *args],
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+@contextlib.asynccontextmanager
+async def remote(
+    wire: hostile_mcp.Wire, offer: str = "plain"
+) -> AsyncIterator[tuple[hostile_mcp.Server, platform.HTTPTransport]]:
+    async with hostile_mcp.serve(wire=wire, offer=offer) as server:
+        yield server, platform.HTTPTransport(type="http", url=server.url)
+
+
+async def say(box: toolbox.PoolToolbox, how: str) -> ports.ToolOutput:
+    return await box.call(messages.ToolCall(id="0.0", name="odd.say", arguments=json.dumps({"how": how})), SCOPE)
+
+
+@pytest.mark.parametrize("how", ["sixty megabytes", "endless"])
+async def test_a_child_that_says_too_much_loses_its_connection_and_is_started_anew(how: str) -> None:
+    async with owned(child()) as (server, box):
+        first = await server.client()
+        started = time.monotonic()
+        output = await say(box, how)
+        assert output.text == (
+            "The connection to 'odd' closed during the call, because it sent more than 8 MiB in one message; "
+            "its outcome is unknown"
+        )
+        assert output.failed
+        assert time.monotonic() - started < 5
+        assert (await say(box, "fine")).text == "fine"
+        assert await server.client() is not first
+
+
+@pytest.mark.parametrize("how", ["sixty megabytes", "endless"])
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_remote_that_says_too_much_costs_the_call_and_no_more(wire: hostile_mcp.Wire, how: str) -> None:
+    async with remote(wire) as (there, transport), owned(transport) as (server, box):
+        first = await server.client()
+        output = await say(box, how)
+        assert output.text == (
+            "'odd' gave an answer that cannot be used: it sent more than 8 MiB in one message; ask for less"
+        )
+        assert output.failed
+        assert there.sent < 3 * bounds.MESSAGE_MAX, "it was not read to its end"
+        assert (await say(box, "fine")).text == "fine"
+        assert await server.client() is first
+
+
+@pytest.mark.parametrize("wire", ["stdio", *WIRES])
+async def test_what_is_within_the_bound_is_taken(wire: str) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        transport: platform.Transport = child()
+        if wire != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events"))
+        _, box = await stack.enter_async_context(owned(transport))
+        output = await say(box, "seven megabytes")
+    assert not output.failed
+    assert output.text.startswith("all work and no play\nall work")
+    assert "of 700" in output.text.splitlines()[-1]
+
+
+async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
+    """60 MB are 60 KB on the wire."""
+    async with remote("gzip") as (_, transport), owned(transport) as (server, _):
+        assert "it sent a compressed answer, which was not asked for" in server.problem
+
+
+@pytest.mark.parametrize("wire", ["stdio", *WIRES])
+@pytest.mark.parametrize(
+    ("offer", "tools", "problems"),
+    [
+        ("many", 1000, ("MCP server 'odd' offers too many tools, those after the first 1000 are left out",)),
+        ("long names", 1, ("MCP server 'odd' has 3 tools that are left out, because of their names",)),
+        ("long descriptions", 2, ()),
+    ],
+)
+async def test_of_what_is_offered_as_much_is_taken_as_can_be_used(
+    wire: str, offer: str, tools: int, problems: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        transport: platform.Transport = child("--offer", offer)
+        if wire != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events", offer))
+        _, box = await stack.enter_async_context(owned(transport))
+        assert len(box.specs) == tools
+        assert sum(len(spec.description) for spec in box.specs) < 100_000
+        assert box.problems == problems
+        assert (await say(box, "fine")).text == "fine"
+    told = [record for record in caplog.records if vars(record).get("action") == "mcp_tools"]
+    assert len(told) == len(problems)
+    assert all(len(vars(record)["names"]) < 10_000 for record in told)
+
+
+async def test_a_list_of_tools_that_is_too_large_is_why_a_child_cannot_be_reached() -> None:
+    async with owned(child("--offer", "too large")) as (server, _):
+        assert server.problem == "cannot be reached: it sent more than 8 MiB in one message"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_list_of_tools_that_is_too_large_is_why_a_remote_cannot_be_reached(wire: hostile_mcp.Wire) -> None:
+    async with remote(wire, "too large") as (_, transport), owned(transport) as (server, _):
+        assert server.problem.startswith("cannot be reached: ")
+        assert server.problem.endswith("it sent more than 8 MiB in one message")
+
+
+async def test_a_schema_of_results_whose_pattern_takes_for_ever_is_not_tried() -> None:
+    """`re` keeps the interpreter: no time limit of ours would end it, and the process would lose its leases."""
+    async with owned(child("--offer", "slow schema")) as (_, box):
+        assert (await say(box, "fine")).text == "fine"
+
+
+async def test_what_a_child_says_on_the_side_is_logged_as_lines_of_ours_and_holds_nobody_up(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Four times 2 MB: more than any pipe holds."""
+    caplog.set_level(logging.INFO)
+    async with owned(child("--stderr-lines", "50000")) as (_, box), asyncio.timeout(20):
+        assert (await say(box, "fine")).text == "fine"
+    told = [record for record in caplog.records if vars(record).get("action") == "mcp_stderr"]
+    assert {vars(record)["server"] for record in told} == {"odd"}
+    assert all(record.getMessage().isprintable() for record in told)
+    assert "line 0  [31m of " in told[0].getMessage()
+    assert len(told) < 2 * chatter.BURST
+    assert any("lines are not shown" in record.getMessage() for record in told)
+    assert capfd.readouterr().err == ""
+
+
+async def test_a_childs_line_that_is_no_message_is_told_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with owned(child("--noise", "[debug] s3cret")) as (_, box):
+        assert (await say(box, "fine")).text == "fine"
+    assert "[a line on its standard output is no message]" in caplog.messages
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_remotes_own_message_that_never_ends_is_not_read_on() -> None:
+    async with hostile_mcp.serve(stream=True) as there:
+        transport = platform.HTTPTransport(type="http", url=there.url)
+        async with owned(transport) as (_, box), asyncio.timeout(20):
+            await there.cut.wait()
+            assert bounds.MESSAGE_MAX < there.sent < 3 * bounds.MESSAGE_MAX
+            assert (await say(box, "fine")).text == "fine"
+
+
+async def test_a_child_and_what_it_started_end_with_their_owner(tmp_path: Path) -> None:
+    """What it started holds its output open, and does not care for the end of its input."""
+    fifo = tmp_path / "held"
+    os.mkfifo(fifo)
+    held = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    script = 'sleep 1000 2>"$1" & exec "$0" -m tarsy_dev.hostile_mcp'
+    transport = child().model_copy(update={"command": "sh", "args": ["-c", script, sys.executable, str(fifo)]})
+    try:
+        async with owned(transport) as (_, box):
+            assert (await say(box, "fine")).text == "fine"
+            with pytest.raises(BlockingIOError):  # somebody has it open
+                os.read(held, 1)
+        os.set_blocking(held, True)
+        async with asyncio.timeout(5):
+            assert await asyncio.to_thread(os.read, held, 1) == b""
+    finally:
+        os.close(held)
