@@ -162,7 +162,13 @@ class _Parts:
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=conditions.seen
         )
         projection = projector.Projector(cluster=cluster, database=self.database)
-        due = duties.Duties(cluster=cluster, database=self.database, reconciler=reconciler, owner=self.owner)
+        due = duties.Duties(
+            cluster=cluster,
+            database=self.database,
+            reconciler=reconciler,
+            owner=self.owner,
+            dedup_window=self.platform.ingest.dedup_window,
+        )
         self.hints[notify.STATUS] = projection.hint
         self.roles += [reconciler.run, conditions.run, self.watcher.run, projection.run, due.run]
 

@@ -94,7 +94,13 @@ async def test_a_duty_that_is_refused_is_logged_and_the_duties_go_on(
     ):
         index = functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={})
         reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
-        due = duties.Duties(cluster=cluster, database=database, reconciler=reconciler, owner=uuid.UUID(int=1))
+        due = duties.Duties(
+            cluster=cluster,
+            database=database,
+            reconciler=reconciler,
+            owner=uuid.UUID(int=1),
+            dedup_window=timedelta(days=7),
+        )
         running = asyncio.create_task(due.run())
         while sum(EXPIRED in message for message in caplog.messages) < 2:
             assert not running.done()

@@ -8,6 +8,7 @@ import functools
 import json
 import logging
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +34,13 @@ class World:
         self.reconciler = investigations.Reconciler(
             cluster=cluster, database=database, index=index, mask=str, workers=2
         )
-        self.duties = duties.Duties(cluster=cluster, database=database, reconciler=self.reconciler, owner=UUID(int=1))
+        self.duties = duties.Duties(
+            cluster=cluster,
+            database=database,
+            reconciler=self.reconciler,
+            owner=UUID(int=1),
+            dedup_window=timedelta(days=7),
+        )
 
     def create(self, manifest: dict[str, Any]) -> str:
         """Create an object; its uid."""

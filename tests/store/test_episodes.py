@@ -31,7 +31,7 @@ def large(name: str = "web-crash") -> investigation.AlertInvestigation:
 
 
 async def admit(database: databases.Database, *, starts_at: datetime = START) -> UUID:
-    return await queue.admit(database, subject(starts_at=starts_at))
+    return await queue.admit(database, await queue.received(database, subject(starts_at=starts_at)))
 
 
 async def repeat(
@@ -152,7 +152,8 @@ async def test_the_late_word_of_an_old_episode_s_end_leaves_the_next_one_firing(
 async def test_its_chain_says_what_becomes_of_an_investigation_whose_alert_resolves(
     database: databases.Database, on_resolved: Literal["Continue", "Cancel"], ending: str | None
 ) -> None:
-    identity = await queue.admit(database, subject(), chain=queue.chain(onResolved=on_resolved))
+    made = await queue.received(database, subject())
+    identity = await queue.admit(database, made, chain=queue.chain(onResolved=on_resolved))
     await resolve(database)
     found = await queue.summary(database, identity)
     assert found.ending == ending
@@ -163,6 +164,7 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
 ) -> None:
     await admit(database)
     await queue.execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
+    await queue.execute(database, "UPDATE receipts SET created_at = clock_timestamp() - interval '8 days'")
     again = await admit(database)
     await end(database, ago=timedelta(hours=1))
     assert await repeat(database) == again

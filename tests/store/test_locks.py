@@ -63,7 +63,7 @@ async def cancel(database: databases.Database) -> object:
 async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
     database: databases.Database, write: Callable[[databases.Database], Awaitable[object]]
 ) -> None:
-    await queue.admit(database, SUBJECT)
+    await queue.admit(database, await queue.received(database, SUBJECT))
     async with holding(database, "work") as connection:
         writing = asyncio.ensure_future(write(database))
         await waiting(database)

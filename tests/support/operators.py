@@ -60,6 +60,11 @@ class Process:
         """Wait until its log has `text`."""
         await self._until(lambda: text in self.log or None, what=f"{text!r} in its log")
 
+    async def stopped(self) -> None:
+        """Wait until it has sent itself a SIGSTOP."""
+        stat = Path(f"/proc/{self._child.pid}/stat")
+        await self._until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T" or None, what="a stop")
+
     async def stop(self) -> None:
         """End it as Kubernetes would; it has to end by itself, and well."""
         await asyncio.to_thread(self._child.end)

@@ -15,10 +15,11 @@ from tarsy.config import check, platform
 from tarsy.ingest import admission as ingest
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
+from tarsy.resources import naming
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
-from tarsy.store import history, journal, work
+from tarsy.store import history, journal, receipts, work
 from tarsy.transcript import admission as admitted
 from tarsy.transcript import entries, record
 
@@ -68,6 +69,26 @@ async def admit(
     new = given or subject()
     assert await admissions.admit(database, admission(new, chain))
     return UUID(new.metadata.uid)
+
+
+async def received(
+    database: databases.Database, given: investigations.AlertInvestigation, *, window: timedelta = timedelta(days=7)
+) -> investigations.AlertInvestigation:
+    """The object with the receipt of its alert's episode, as intake makes it."""
+    spec = given.spec
+    assert spec.fingerprint
+    assert spec.starts_at
+    receipt = await receipts.issue(
+        database,
+        namespace=given.metadata.namespace,
+        fingerprint=spec.fingerprint,
+        starts_ms=naming.milliseconds(spec.starts_at),
+        name=given.metadata.name,
+        window=window,
+    )
+    metadata = given.metadata.model_copy(update={"name": receipt.name})
+    source = investigations.Source(type="alertmanager", receipt=receipt.word)
+    return given.model_copy(update={"metadata": metadata, "spec": spec.model_copy(update={"source": source})})
 
 
 async def claim(

@@ -52,6 +52,7 @@ def admitted(of: chain.AgentChain) -> admissions.AdmittedChain:
 def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: check.ChainIndex) -> None:
     spec = {
         "fingerprint": "f1",
+        "source": {"type": "alertmanager", "receipt": "w0rd"},
         "startsAt": "2026-11-21T20:29:42Z",
         "priority": 5,
         "suspend": True,
@@ -67,6 +68,7 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
         severity="***",
         runbook_url="https://runbooks/***",
         fingerprint="f1",
+        receipt="w0rd",
         starts_at=datetime(2026, 11, 21, 20, 29, 42, tzinfo=UTC),
         priority=5,
         suspend=True,
@@ -78,7 +80,7 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
 def test_what_is_not_said_is_what_it_always_was(index: check.ChainIndex) -> None:
     found = admission.of(asked(alertData=None, severity=None, runbookURL=None), index, mask=mask)
     assert (found.alert_data, found.severity, found.runbook_url, found.alert_data_ref) == ("", None, None, None)
-    assert (found.fingerprint, found.starts_at, found.ttl_seconds) == (None, None, None)
+    assert (found.fingerprint, found.starts_at, found.receipt, found.ttl_seconds) == (None, None, None, None)
     assert (found.priority, found.suspend) == (0, False)
 
 

@@ -109,6 +109,17 @@ def test_a_posted_alert_becomes_one_too() -> None:
     }
 
 
+def test_it_is_made_under_the_name_and_with_the_word_of_its_receipt(payload: dict[str, Any]) -> None:
+    for made in (draft(payload), posted("pod web-0 restarts"), posted("x" * 20_000)):
+        received = made.received(name="web-crash", word="w0rd")
+        assert (received.name, received.manifest["spec"]["source"]["receipt"]) == ("web-crash", "w0rd")
+        assert (received.large, received.episode) == (made.large, made.episode)
+        assert "receipt" not in made.manifest["spec"]["source"]
+        received.manifest["metadata"] |= {"name": made.name}
+        del received.manifest["spec"]["source"]["receipt"]
+        assert received == made
+
+
 def test_the_same_key_gives_the_same_name_and_no_key_another_each_time() -> None:
     assert posted("a", key="k").name == posted("b", key="k").name != posted("a", key="other").name
     assert posted("a").name != posted("a").name

@@ -86,3 +86,16 @@ def test_a_fingerprint_of_another_form_is_hashed(fingerprint: str, expected: str
 def test_a_fingerprint_that_utf_8_cannot_hold_has_a_hash_too() -> None:
     assert re.fullmatch("[0-9a-f]{16}", naming.hex16("\ud800"))
     assert naming.hex16("\ud800") != naming.hex16("\ud801")
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("web-crash", "web-crash-0f1e2d3c"),
+        ("a" * 20 + "-" + "b" * 53, "b" * 53 + "-0f1e2d3c"),
+        ("x" * 63, "x" * 54 + "-0f1e2d3c"),
+    ],
+)
+def test_a_suffixed_name_keeps_the_end_of_a_long_one(name: str, named: str) -> None:
+    assert naming.suffixed(name, "0f1e2d3c") == named
+    assert len(named) <= 63

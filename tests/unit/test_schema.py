@@ -125,7 +125,8 @@ alertDataRef: {name: 4f1d, size: 70000}
 cancel: false
 severity: critical
 runbookURL: "https://runbooks/crash"
-source: {type: alertmanager, receiver: hook, groupKey: "{}", generatorURL: "http://p", externalURL: "http://a"}
+source: {type: alertmanager, receiver: hook, groupKey: "{}", generatorURL: "http://p", externalURL: "http://a",
+  receipt: 0f1e2d3c}
 labels: {alertname: KubePodCrashLooping}
 fingerprint: 6eb8c03418906421
 startsAt: "2026-11-21T20:29:42.654000Z"

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
-from tarsy.api import auth, health, intake, investigations, problems
+from tarsy.api import auth, health, intake, investigations, problems, protocol
 from tarsy.ingest import plain
 from tarsy.store import database as databases
 
@@ -97,8 +97,16 @@ def bind(host: str, port: int) -> socket.socket:
 
 async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
+    protocol.allow_files()
     server = Server(
-        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=10)
+        uvicorn.Config(
+            app,
+            http=protocol.Protocol,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=10,
+        )
     )
     serving = asyncio.ensure_future(server.serve(sockets=[bound]))
     try:

@@ -18,8 +18,9 @@ from typing import Any, Literal
 import pydantic
 from fastapi import Request
 from pydantic import BaseModel
+from starlette import requests
 
-from tarsy import errors
+from tarsy import errors, failpoints
 from tarsy.api import problems
 from tarsy.config import check, platform
 from tarsy.ingest import admission as ingest
@@ -27,12 +28,13 @@ from tarsy.ingest import alertmanager, manifest, payload, plain
 from tarsy.kube import client, objects
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
-from tarsy.store import episodes, work
+from tarsy.store import episodes, receipts, work
 
 NOTIFICATION_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no bound of their own
 ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte to six, and there is more than data
 AT_ONCE = 8
 """Alerts of one notification that are taken at the same time."""
+NAMES_TRIED = 5
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +192,28 @@ class Intake:
         )
 
     async def _create(self, draft: manifest.Draft, chains: check.ChainIndex) -> objects.Created:
-        """Make the object and its row; its large data first, which is only good for an object of that name."""
+        """Make the object and its row, once for each episode; under another name where somebody has its own."""
+        fingerprint, starts_ms = draft.episode
+        receipt = await receipts.issue(
+            self.database,
+            namespace=draft.namespace,
+            fingerprint=fingerprint,
+            starts_ms=starts_ms,
+            name=draft.name,
+            window=self.settings.dedup_window,
+        )
+        for _ in range(NAMES_TRIED):
+            created = await self._make(draft.received(name=receipt.name, word=receipt.word))
+            if not created.existed or receipt.is_of(created.found):
+                await self._admit(created, chains)
+                return created
+            taken = self._named(receipt.name)
+            log.warning("%s is somebody else's", taken, extra={"action": "name_taken", "investigation": taken})
+            receipt = await receipts.rename(self.database, receipt)
+        raise errors.TemporaryError(f"{taken} is somebody else's, and so are the names before it")
+
+    async def _make(self, draft: manifest.Draft) -> objects.Created:
+        """Make the object; its large data first, which is only good for an object of that name."""
         if draft.large is not None:
             await admissions.keep_large(
                 self.database,
@@ -199,15 +222,18 @@ class Intake:
                 name=draft.large_name,
                 data=draft.large,
             )
+        failpoints.hit("intake.create.before")
         created = await objects.create_investigation(self.cluster, draft.manifest)
-        if created.existed and created.found.spec.fingerprint != draft.manifest["spec"].get("fingerprint"):
-            raise objects.RefusedError(f"{draft.namespace}/{draft.name} exists and is another alert's")
-        if created.existed:  # whoever made it, what it holds need not be masked
+        failpoints.hit("intake.create.after")
+        return created
+
+    async def _admit(self, created: objects.Created, chains: check.ChainIndex) -> None:
+        """Make the object's row."""
+        if created.existed:  # what it holds is looked at again: somebody may have had the time to read its receipt
             admission = await asyncio.to_thread(ingest.of, created.found, chains, mask=self.mask)
         else:
             admission = ingest.of(created.found, chains, mask=str)
-        await admissions.admit(self.database, admission)
-        return created
+        await admissions.admit(self.database, admission, made=not created.existed)
 
     async def _repeat(self, alert: alertmanager.Alert) -> episodes.Known | None:
         return await episodes.repeat(
@@ -308,8 +334,13 @@ async def _keeping() -> AsyncIterator[None]:
 
 async def _body(request: Request, *, limit: int, message: str = "") -> bytes:
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message or f"the body is over {limit} bytes")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise problems.Problem(
+                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message or f"the body is over {limit} bytes"
+                )
+    except requests.ClientDisconnect as error:  # nobody hears it, and it is no defect
+        raise problems.Problem(HTTPStatus.BAD_REQUEST, "the connection was closed before the body was there") from error
     return bytes(body)

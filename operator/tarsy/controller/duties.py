@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import timedelta
 from uuid import UUID
 
 from tarsy import errors
@@ -17,7 +18,7 @@ from tarsy.controller import investigations
 from tarsy.kube import client, objects, watch
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
-from tarsy.store import leader, retention, work
+from tarsy.store import leader, receipts, retention, work
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
@@ -41,11 +42,13 @@ class Duties:
         database: databases.Database,
         reconciler: investigations.Reconciler,
         owner: UUID,
+        dedup_window: timedelta,
     ) -> None:
         self._cluster = cluster
         self._database = database
         self._reconciler = reconciler
         self._owner = owner
+        self._dedup_window = dedup_window
 
     async def run(self) -> None:
         """Do what is due until cancelled."""
@@ -76,6 +79,7 @@ class Duties:
 
     async def _sweep(self) -> None:
         await admissions.drop_unused_large(self._database)
+        await receipts.drop_expired(self._database, window=self._dedup_window)
         if stranded := await work.sweep(self._database):
             log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
 

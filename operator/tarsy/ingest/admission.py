@@ -32,6 +32,7 @@ def of(
         runbook_url=spec.runbook_url and mask(spec.runbook_url),
         fingerprint=spec.fingerprint,
         starts_at=spec.starts_at,
+        receipt=spec.source.receipt if spec.source else None,
         priority=spec.priority or 0,
         suspend=bool(spec.suspend),
         ttl_seconds=spec.ttl_seconds_after_finished,

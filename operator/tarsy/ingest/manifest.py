@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tarsy.config import platform
@@ -37,6 +37,18 @@ class Draft:
     manifest: dict[str, Any]
     large: str | None
     """Alert data that the object refers to by `large_name`."""
+    episode: tuple[str, int]
+    """What it is to be made once for: a fingerprint and the start in milliseconds, or its own name."""
+
+    def received(self, *, name: str, word: str) -> Draft:
+        """The same under that name, with that receipt."""
+        spec = self.manifest["spec"]
+        manifest = {
+            **self.manifest,
+            "metadata": {**self.manifest["metadata"], "name": name},
+            "spec": {**spec, "source": {**spec["source"], "receipt": word}},
+        }
+        return replace(self, manifest=manifest)
 
     @property
     def namespace(self) -> str:
@@ -110,6 +122,7 @@ def of_alertmanager(
         data,
         namespace=namespace,
         name=name,
+        episode=(digits, naming.milliseconds(alert.starts_at)),
         mask=mask,
         alert_type=alert_type,
         fingerprint=digits,
@@ -134,6 +147,7 @@ def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None,
         alert.text(),
         namespace=namespace,
         name=name,
+        episode=(name, 0),
         mask=mask,
         alert_type=alert.alert_type,
         severity=mask(alert.severity or "")[:63] or None,
@@ -142,7 +156,7 @@ def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None,
     )
 
 
-def _draft(data: str, *, namespace: str, name: str, mask: Mask, **fields: Any) -> Draft:
+def _draft(data: str, *, namespace: str, name: str, episode: tuple[str, int], mask: Mask, **fields: Any) -> Draft:
     if len(data.encode()) > DATA_MAX:
         raise TooLargeError(f"alert data exceeds maximum size of {DATA_MAX} bytes")
     data = mask(data)
@@ -159,7 +173,7 @@ def _draft(data: str, *, namespace: str, name: str, mask: Mask, **fields: Any) -
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
-    return Draft(manifest=manifest, large=data if large else None)
+    return Draft(manifest=manifest, large=data if large else None, episode=episode)
 
 
 def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:

@@ -57,6 +57,10 @@ class Source(base.Model):
     group_key: Annotated[str | None, Field(max_length=4096)] = None
     generator_url: Annotated[str | None, Field(max_length=2048)] = None
     external_url: Annotated[str | None, Field(max_length=2048)] = None
+    receipt: Annotated[
+        str | None,
+        Field(max_length=64, description="Written by TARSy's webhooks: it tells their objects from those of people."),
+    ] = None
 
 
 class Spec(base.Model):

@@ -25,6 +25,11 @@ def for_alert(*, alertname: str, fingerprint: str, starts_at: datetime) -> str:
     return f"{slug(alertname, longest=_LABEL_MAX - 18 - len(tail))}-{hex16(fingerprint)}-{tail}"
 
 
+def suffixed(name: str, suffix: str) -> str:
+    """`<name>-<suffix>`, at most 63 characters: of a long name the end is kept, which tells alerts apart."""
+    return f"{name[-(_LABEL_MAX - 1 - len(suffix)) :].lstrip('-')}-{suffix}"
+
+
 def slug(text: str, *, longest: int) -> str:
     """`text` as a part of a name: lower case, other characters as single dashes; `alert` where nothing is left."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].rstrip("-") or "alert"

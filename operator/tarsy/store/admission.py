@@ -20,7 +20,14 @@ from tarsy.transcript import admission as admissions
 from tarsy.transcript import entries, record
 
 _ADMIT = text("""
-  WITH taken AS (
+  WITH receipt AS (
+    UPDATE receipts SET investigation = :id
+    WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
+      AND (investigation IS NULL OR investigation = :id OR :made)
+    RETURNING word
+  ), stands AS (
+    SELECT CAST(:fingerprint AS text) AS fingerprint, CAST(:starts_ms AS bigint) AS starts_ms FROM receipt
+  ), taken AS (
     DELETE FROM large_alerts
     WHERE namespace = :namespace AND object_name = :name AND name = :alert_data_ref
     RETURNING data
@@ -39,7 +46,7 @@ _ADMIT = text("""
       on_resolved, chain_ttl_seconds, ttl_seconds, ended_at
     )
     SELECT :id, :namespace, :name, :generation, :alert_type, coalesce(data, ''), :severity, :runbook_url,
-      CAST(:fingerprint AS text), CASE WHEN CAST(:fingerprint AS text) IS NOT NULL THEN 'firing' END,
+      stands.fingerprint, CASE WHEN stands.fingerprint IS NOT NULL THEN 'firing' END,
       snapshot.chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain,
       coalesce(stage_names, '{}'), coalesce(stage_agents, '{}'), on_resolved, chain_ttl_seconds, :ttl_seconds,
       CASE WHEN reason IS NOT NULL THEN clock_timestamp() END
@@ -50,6 +57,7 @@ _ADMIT = text("""
         CAST(:stage_names AS text[]) AS stage_names, CAST(:stage_agents AS integer[]) AS stage_agents,
         CAST(:on_resolved AS text) AS on_resolved, CAST(:chain_ttl_seconds AS bigint) AS chain_ttl_seconds
     ) AS snapshot ON reason IS NULL
+    LEFT JOIN stands ON true
     ON CONFLICT (id) DO NOTHING
     RETURNING id
   ), queued AS (
@@ -69,21 +77,22 @@ _ADMIT = text("""
     FROM added, decided WHERE reason IS NOT NULL
   ), identified AS (
     INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
-    SELECT id, :namespace, CAST(:fingerprint AS text), CAST(:starts_ms AS bigint)
-    FROM added, decided WHERE reason IS NULL AND CAST(:starts_ms AS bigint) IS NOT NULL
+    SELECT id, :namespace, fingerprint, starts_ms
+    FROM added, decided, stands WHERE reason IS NULL AND starts_ms IS NOT NULL
     ON CONFLICT (namespace, fingerprint, starts_ms) DO UPDATE
     SET investigation = excluded.investigation, first_seen = now()
   )
   SELECT id FROM added
 """)
-# An episode that was refused is not over with: deleted, it may come again. One that is forgotten, or was made again by
-# hand, is from now on this investigation's.
+# An episode that was refused is not over with: deleted, it may come again. One that is forgotten is from now on this
+# investigation's. Only the object that intake made stands for an alert (`store.receipts`).
 
 
-async def admit(database: databases.Database, admission: admissions.Admission) -> bool:
+async def admit(database: databases.Database, admission: admissions.Admission, *, made: bool = False) -> bool:
     """Queue what was admitted, or record its refusal; False where either was done before.
 
-    A StoreDownError means that nothing was kept.
+    It stands for its alert where its receipt is the stored one and no other object had that before; one that the caller
+    has just `made` with it does in any case. A StoreDownError means that nothing was kept.
     """
     missing = f"alertDataRef '{admission.alert_data_ref}' is not there: it was used by another object, or has expired"
     values = {
@@ -100,6 +109,8 @@ async def admit(database: databases.Database, admission: admissions.Admission) -
         "starts_ms": naming.milliseconds(admission.starts_at)
         if admission.fingerprint and admission.starts_at
         else None,
+        "receipt": admission.receipt,
+        "made": made,
         "priority": admission.priority,
         "suspend": admission.suspend,
         "ttl_seconds": admission.ttl_seconds,

@@ -82,7 +82,8 @@ investigations = Table(
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
 )
 """What came in, and which chain it runs, fixed at its admission but for generation, ttl_seconds, alert_status and
-duplicates. `ended_at` is its run 0's; `gone_at` is since when its object is known to be gone."""
+duplicates. `ended_at` is its run 0's; `gone_at` is since when its object is known to be gone. `fingerprint` is that of
+the alert that it stands for: an object of people stands for none, whatever its spec says."""
 Index(
     "investigations_fingerprint",
     investigations.c.namespace,
@@ -218,6 +219,22 @@ identities = Table(
     _moment("first_seen", default=True),
 )
 """The alert episodes that have been admitted, past the deletion of their objects."""
+
+receipts = Table(
+    "receipts",
+    metadata,
+    _text("namespace", primary_key=True),
+    _text("fingerprint", primary_key=True),
+    Column("starts_ms", BigInteger, primary_key=True),
+    _text("name"),
+    _text("word"),
+    Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE")),
+    _moment("created_at", default=True),
+)
+"""What intake has made or is about to make: an object of that name with that word. `investigation` is the first one
+that was admitted with both; any other is a copy."""
+Index("receipts_name", receipts.c.namespace, receipts.c.name)
+Index("receipts_created_at", receipts.c.created_at)
 
 large_alerts = Table(
     "large_alerts",

@@ -46,6 +46,8 @@ class Admission:
     fingerprint: str | None = None
     starts_at: datetime | None = None
     """With `fingerprint`: the alert's episode."""
+    receipt: str | None = None
+    """What the object shows for being intake's; only the store knows whether it is."""
     priority: int = 0
     suspend: bool = False
     ttl_seconds: int | None = None

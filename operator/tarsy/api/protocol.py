@@ -1,0 +1,94 @@
+"""HTTP on a connection, with what uvicorn has no limits for: how slowly a request may come, and how many may be open.
+
+Whoever reaches the port can open connections, before any token is asked for. One that is silent, or sends a byte now
+and then, costs a place for ten seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+
+import h11
+from uvicorn.protocols.http import h11_impl
+
+REQUEST_SECONDS = 10.0
+"""A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
+CONNECTIONS_MAX = 4096
+FILES_BESIDE = 1024
+"""Files that the process needs beside its connections."""
+
+_SAID = (
+    "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\nconnection: close\r\n"
+    "\r\n{body}"
+)
+_LATE = '{{"status": 408, "title": "Request Timeout", "detail": "the request has to arrive within {seconds:g} s"}}'
+_FULL = '{{"status": 503, "title": "Service Unavailable", "detail": "{connections} connections are open already"}}'
+
+
+class Protocol(h11_impl.H11Protocol):
+    """One connection."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Serve the connection, unless there are too many."""
+        full = len(self.connections) >= CONNECTIONS_MAX
+        super().connection_made(transport)
+        if full:
+            self._end("503 Service Unavailable", _FULL.format(connections=CONNECTIONS_MAX))
+        else:
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come of a request."""
+        if self.transport.is_closing():
+            return
+        self._wait()
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._relax()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, of which something may have come already."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] and not self.transport.is_closing():
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._relax()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        """Have the deadline run from now, unless it does."""
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self._late)
+
+    def _relax(self) -> None:
+        """A request has arrived."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        self._deadline = None
+        answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        self._end("" if answering else "408 Request Timeout", _LATE.format(seconds=REQUEST_SECONDS))
+
+    def _end(self, status: str, body: str) -> None:
+        """Close the connection; it is told why, unless it is in the middle of an answer."""
+        if self.transport.is_closing():
+            return
+        if status:
+            self.transport.write(_SAID.format(status=status, length=len(body), body=body).encode())
+        self.transport.close()
+
+
+def allow_files() -> None:
+    """Let the process have as many open files as its connections need, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS_MAX + FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))

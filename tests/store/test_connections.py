@@ -1,0 +1,161 @@
+"""Connections that are slow, silent or many: whoever reaches the port can open them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI, Request
+from support import kubeconfigs
+from tarsy.api import app, health, intake, problems, protocol
+from tarsy.kube import client
+from tarsy.store import database as databases
+
+SECONDS = 1.0
+"""How long a request may take here."""
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@pytest.fixture
+async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
+    """Opens connections to a server that tells how long the body was."""
+    monkeypatch.setattr(protocol, "REQUEST_SECONDS", SECONDS)
+    application = FastAPI()
+    problems.tell(application)
+
+    @application.post("/")
+    async def length(request: Request) -> int:
+        return len(await intake._body(request, limit=2000))
+
+    cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+    database = databases.Database("postgresql://postgres@127.0.0.1:1/postgres")
+    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
+    bound = app.bind("127.0.0.1", 0)
+    port = bound.getsockname()[1]
+    bound.listen(100)  # whoever connects before the server accepts waits
+    serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
+    writers: list[asyncio.StreamWriter] = []
+
+    async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writers.append(writer)
+        return reader, writer
+
+    yield open_one
+    for writer in writers:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    bound.close()
+    await database.close()
+    await cluster.close()
+
+
+def post(body: bytes, *, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + body
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, str]:
+    """The next answer: status and body."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    (length,) = [line.partition(":")[2] for line in head.splitlines() if line.lower().startswith("content-length")]
+    return int(head.split()[1]), (await reader.readexactly(int(length))).decode()
+
+
+async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> tuple[bytes, float]:
+    """Send `text` again and again, slowly, until the other side closes: what it said, and after how many seconds."""
+    started, said = time.monotonic(), b""
+    while True:
+        with contextlib.suppress(OSError):
+            writer.write(text)
+            await writer.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SECONDS / 20):  # the pace
+                if not (came := await reader.read(4096)):
+                    return said, time.monotonic() - started
+                said += came
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"", b""),
+        (b"POST / HT", b""),
+        (b"POST / HTTP/1.1\r\nHost: x\r\n", b"X-More: 1\r\n"),
+        (post(b"", length=1000), b"x"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        (post(b"whole") + b"POST / ", b""),
+    ],
+    ids=["silent", "half a line", "headers", "a body", "chunks", "the second request"],
+)
+async def test_a_request_that_does_not_arrive_in_time_is_told_so_and_its_connection_is_closed(
+    connect: Connect, caplog: pytest.LogCaptureFixture, first: bytes, then: bytes
+) -> None:
+    async with asyncio.timeout(20):
+        reader, writer = await connect()
+        writer.write(first)
+        if b"whole" in first:
+            assert await answer(reader) == (200, "5")
+        said, took = await trickle(reader, writer, then)
+        assert b"HTTP/1.1 408 " in said
+        assert b"the request has to arrive within 1 s" in said
+        assert SECONDS * 0.9 < took < SECONDS * 3
+        reader, writer = await connect()
+        writer.write(post(b"as ever"))
+        assert await answer(reader) == (200, "7")
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_requests_that_arrive_in_time_may_follow_one_another_for_longer(connect: Connect) -> None:
+    async with asyncio.timeout(20):
+        reader, writer = await connect()
+        started = time.monotonic()
+        while time.monotonic() < started + 2 * SECONDS:
+            for part in (post(b"a body", length=12), b" of two"[:6]):
+                writer.write(part)
+                await writer.drain()
+            assert await answer(reader) == (200, "12")
+
+
+async def test_at_most_so_many_connections_are_open_and_the_next_one_is_told(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 3)
+    async with asyncio.timeout(20):
+        held: Sequence[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = [await connect() for _ in range(3)]
+        for reader, writer in held:
+            writer.write(post(b"held"))
+            assert await answer(reader) == (200, "4")
+        reader, _ = await connect()
+        assert await answer(reader) == (
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            '{"status": 503, "title": "Service Unavailable", "detail": "3 connections are open already"}',
+        )
+        assert await reader.read() == b""
+        reader, writer = held[0]
+        writer.write(post(b"still"))
+        assert await answer(reader) == (200, "5")
+        writer.close()
+        status = 503
+        while status != 200:  # until the server has seen it go
+            reader, writer = await connect()
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                writer.write(post(b"next"))
+                status, _ = await answer(reader)
+
+
+def test_the_process_may_have_as_many_files_open_as_connections_need() -> None:
+    protocol.allow_files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft >= min(protocol.CONNECTIONS_MAX + protocol.FILES_BESIDE, hard)
