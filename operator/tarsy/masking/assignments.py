@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tarsy.masking import edits, names, rules
+from tarsy.masking import edits, efforts, names, rules
 
 _WORDS = rb"(?:pass|pwd|token|secret|key|credential|creds|auth|jwt|dockerc)"
 _NAME = rules.rule(rb"(?i)([\w.-]*" + _WORDS + rb"[\w.-]*)(?:\\*[\"'])?\]?[ \t]*(=>|:=|[:=>])[ \t]*")
@@ -18,7 +18,7 @@ _FLAG = rules.rule(
     rb"(?i)(--?[\w-]*" + _WORDS + rb"[\w-]*)(?:\\*[\"'][ \t]*(,)(?:\s|\\+n)*|[ \t]+|\\*[\"']?\s*\n\s*(-)[ \t]+)"
 )
 _OPENING = re.compile(rb"\[?+(\\*+)([\"'`])")
-_QUOTE = {byte: re.compile(rb"(\\*+)%c|\n" % byte) for byte in b"\"'`"}
+_QUOTE = {byte: re.compile(rb"(\\*+)%c|\n|\\++" % byte) for byte in b"\"'`"}
 _BARE_END = rules.rule(
     rb"[\s\"'`]|\\+[nrt\"']|[,;&](?:[\"'{\[]|[ \t]?[\w.-]+[=:]|\s|\z)|[)\]}<>]+(?:[,;.\s\"'\\<]|\z)|</"
 )
@@ -28,9 +28,10 @@ _LINE_END = rules.rule(rb"\r?\n|\\+[nr\"']|[\"'](?:[,}\]\s]|\z)|[,;]?[ \t]+(?:#|
 _BLOCK = rules.rule(rb"[|>][+-]?\d?[ \t]*\r?\n([ \t]+)")
 _CODE = rules.rule(rb"[A-Za-z_][\w.]*[(\[].*|(?:self|this|config|cfg|os|env|process|settings|args|req|request)\.[\w.]+")
 _SCHEME = rules.rule(
-    rb"(?i)\[?(?:\\*[\"'])?(?:(?:bearer|basic|token|apikey|negotiate|key)[ \t]+([^\s\"'\\\],]+)"
-    rb"|(?:digest|aws4-hmac-sha256|hmac)[ \t]+([^\"\n]+))"
+    rb"(?i)\[?(?:\\*[\"'])?(?:(bearer|basic|token|apikey|negotiate|key)|(?:digest|aws4-hmac-sha256|hmac))[ \t]+"
 )
+_SCHEME_END = rules.rule(rb"[\s\"'\\\],]")
+_PARAMETERS_END = rules.rule(rb"[\"\n]")
 _MARKER = b"[MASKED:"
 _SEPARATORS = {b"{", b",", b"[", b"&", b"?", b";"}
 """What stands before a name that is no word of a sentence."""
@@ -39,21 +40,23 @@ _LEADS = {b"", b"export", b"ENV", b"ARG", b"set", b"declare", b"env:"}
 _NO_VALUES = (b"{", b"(", b"<", b"=", b"//", b"&", b"*")
 _BEFORE_FLAGS = {b"", *(bytes([byte]) for byte in b" \t\n\r\"'[,(=")}
 _COUNT_DIGITS = 6
+_NEWLINE = 0x0A
+_COST = 20
 _BLOB_HEAD = 20
 
 
-def find(doc: bytes) -> Iterator[edits.Edit]:
+def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     """The values of all names in `doc` that promise a secret."""
     for rule, read in ((_NAME, _assigned), (_FLAG, _flagged)):
         done = 0
-        for found in rule.finditer(doc):
+        for found in effort.each(rule.finditer(doc), cost=_COST):
             start = found.start()
-            if start >= done and (change := read(doc, start, found)) is not None:
+            if start >= done and (change := read(doc, start, found, effort)) is not None:
                 done = change.end
                 yield change
 
 
-def _assigned(doc: bytes, start: int, found: rules.Match) -> edits.Edit | None:
+def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
     name, sign, at = found[1], found[2], found.end()
     is_marker = edits.marked(doc, at) >= 0 or doc[max(0, start - len(_MARKER)) : start] == _MARKER
     if is_marker or (sign == b">" and doc[start - 1 : start] != b"<"):
@@ -64,10 +67,12 @@ def _assigned(doc: bytes, start: int, found: rules.Match) -> edits.Edit | None:
     if (kind is None and not names.promises_blob(name)) or doc.startswith(_NO_VALUES, at):
         return None
     if kind and doc.startswith((b"|", b">"), at) and (block := _BLOCK.match(doc, at, at + names.NEAR)):
-        return _block(doc, block, kind)
+        return _block(doc, block, kind, effort)
     if (opening := _OPENING.match(doc, at)) is None:
         return _bare(doc, found, start=start, sign=sign, kind=kind)
-    value = doc[opening.end() : _closing(doc, opening)]
+    if kind is None and not names.may_be_blob(doc[opening.end() : opening.end() + _BLOB_HEAD]):
+        return None
+    value = doc[opening.end() : _closing(doc, opening, effort)]
     is_secret = names.is_blob(value) if kind is None else not names.is_harmless(value)
     if not is_secret:
         return None
@@ -95,30 +100,35 @@ def _bare(doc: bytes, found: rules.Match, *, start: int, sign: bytes, kind: name
     return edits.Edit(at, at + end if end >= 0 else _far_end(doc, at), edits.marker(kind or "token"))
 
 
-def _flagged(doc: bytes, start: int, found: rules.Match) -> edits.Edit | None:
+def _flagged(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
     kind, at = names.promises(found[1]), found.end()
     if kind is None or edits.marked(doc, at) >= 0 or doc[start - 1 : start] not in _BEFORE_FLAGS:
         return None
-    if opening := _OPENING.match(doc, at):
-        at, end = opening.end(), _closing(doc, opening)
+    opening = _OPENING.match(doc, at)
+    if doc.startswith(b"-", opening.end() if opening else at):
+        return None
+    if opening:
+        at, end = opening.end(), _closing(doc, opening, effort)
     else:
         near = _near_end(doc[at : at + names.NEAR], _BARE_END)
         end = at + near if near >= 0 else _far_end(doc, at)
     value = doc[at:end]
     is_item = found.end(2) > 0 or found.end(3) > 0
-    if value.startswith(b"-") or names.is_harmless(value) or (not is_item and names.is_prose(value)):
+    if names.is_harmless(value) or (not is_item and names.is_prose(value)):
         return None
     return edits.Edit(at, end, edits.marker(kind))
 
 
 def _authorization(doc: bytes, at: int) -> edits.Edit | None:
-    found = _SCHEME.match(doc, at)
-    if found is None:
+    found = _SCHEME.match(doc, at, at + names.NEAR)
+    if found is None or edits.marked(doc, start := found.end()) >= 0:
         return None
-    group = 1 if found.start(1) >= 0 else 2
-    if names.is_harmless(found[group]) or edits.marked(doc, found.start(group)) >= 0:
+    ending = _SCHEME_END if found.start(1) >= 0 else _PARAMETERS_END
+    ended = ending.search(doc, start, start + names.NEAR) or ending.search(doc, min(start + names.NEAR, len(doc)))
+    end = ended.start() if ended else len(doc)
+    if names.is_harmless(doc[start : min(end, start + names.NEAR + 1)]):
         return None
-    return edits.Edit(found.start(group), found.end(group), edits.marker("token"))
+    return edits.Edit(start, end, edits.marker("token"))
 
 
 def _begins_line(doc: bytes, at: int) -> bool:
@@ -141,13 +151,14 @@ def _far_end(doc: bytes, at: int) -> int:
     return len(doc) if far is None else far.start()
 
 
-def _closing(doc: bytes, opening: re.Match[bytes]) -> int:
+def _closing(doc: bytes, opening: re.Match[bytes], effort: efforts.Effort) -> int:
     """Where a quoted value ends: at a quote with no more backslashes, or at the end of its line."""
     level = _level(len(opening[1]))
-    for quote in _QUOTE[opening[2][0]].finditer(doc, opening.end()):
+    for quote in effort.each(_QUOTE[opening[2][0]].finditer(doc, opening.end())):
         if quote[1] is None:
-            return quote.start()
-        if _level(len(quote[1])) <= level:
+            if doc[quote.start()] == _NEWLINE:
+                return quote.start()
+        elif _level(len(quote[1])) <= level:
             return quote.end() - 1 - min(len(quote[1]), len(opening[1]))
     return len(doc)
 
@@ -157,10 +168,11 @@ def _level(slashes: int) -> int:
     return ((slashes + 1) & -(slashes + 1)).bit_length() - 1
 
 
-def _block(doc: bytes, block: rules.Match, kind: str) -> edits.Edit:
+def _block(doc: bytes, block: rules.Match, kind: str, effort: efforts.Effort) -> edits.Edit:
     indent, start = block[1], block.end()
     end = doc.find(b"\n", start)
     while end >= 0 and doc.startswith(indent, end + 1):
+        effort.pay(1)
         end = doc.find(b"\n", end + 1)
     end = len(doc) if end < 0 else end
     return edits.Edit(start, end, edits.marker(kind))

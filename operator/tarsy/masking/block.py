@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-from tarsy.masking import edits, flow, mappings, names, rules
+from tarsy.masking import edits, efforts, flow, mappings, names, rules
 
 _DEEPEST = 64
 _LINE = re.compile(
@@ -26,6 +26,7 @@ _LINE = re.compile(
 _NAME = rules.rule(rb"(?:apiVersion|kind|name|env|[Ee]nvironment|client-key-data)\\*[\"']?:(?:\s|\\|\z)")
 _ESCAPES = re.compile(rb"\\++[n\"]?|[\"\n]")
 _HASH = 0x23
+_LINE_COST, _OPEN_COST = 5, 6
 _BREAK = re.compile(rb"---(?:\s|$)|\.\.\.\s*$|```|~~~")
 _JSON = {b",", b"{", b"["}
 """What a line of JSON ends with; `flow` reads that."""
@@ -38,23 +39,24 @@ def may_find(doc: bytes, *, level: int) -> bool:
     return newline in doc and _NAME.search(doc) is not None
 
 
-def find(doc: bytes, *, level: int, found: mappings.Found) -> None:
+def find(doc: bytes, *, level: int, found: mappings.Found, effort: efforts.Effort) -> None:
     """Find what is to be masked in the documents at this level."""
-    for lines in _documents(doc, level):
-        _Reader(doc, found).read(lines)
+    for lines in _documents(doc, level, effort):
+        _Reader(doc, found, effort).read(lines)
 
 
-def _documents(doc: bytes, level: int) -> Iterator[Iterable[mappings.Span]]:
+def _documents(doc: bytes, level: int, effort: efforts.Effort) -> Iterator[Iterable[mappings.Span]]:
     """The lines of each document: of the whole text, or of each string that has escaped newlines of this level."""
     if level == 0:
-        yield (line.span() for line in _TEXT.finditer(doc))
+        yield (line.span() for line in effort.each(_TEXT.finditer(doc), cost=_LINE_COST))
         return
     lines: list[mappings.Span] = []
     start = 0
-    for token in _ESCAPES.finditer(doc):
+    for token in effort.each(_ESCAPES.finditer(doc)):
         slashes = token.end() - token.start() - 1
         last = doc[token.end() - 1]
         if last == 0x6E and slashes % 2**level == 2 ** (level - 1):
+            effort.pay(_LINE_COST)
             lines.append((start, token.end() - 1 - 2 ** (level - 1)))
             start = token.end()
         elif last == 0x0A or (last == 0x22 and (slashes + 1) % 2**level):
@@ -66,7 +68,8 @@ def _documents(doc: bytes, level: int) -> Iterator[Iterable[mappings.Span]]:
 
 
 class _Reader:
-    def __init__(self, doc: bytes, found: mappings.Found) -> None:
+    def __init__(self, doc: bytes, found: mappings.Found, effort: efforts.Effort) -> None:
+        self._effort = effort
         self._doc = doc
         self._found = found
         self._stack: list[mappings.Mapping] = []
@@ -115,6 +118,7 @@ class _Reader:
             self._comments = []
 
     def _open(self, column: int) -> None:
+        self._effort.pay(_OPEN_COST)
         stack = self._stack
         stack.append(mappings.Mapping(0, parent=stack[-1] if stack else None, column=column))
         if len(stack) > _DEEPEST:
@@ -138,15 +142,15 @@ class _Reader:
         mapping.key = None
 
 
-def values(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
+def values(doc: bytes, span: mappings.Span, *, level: int, effort: efforts.Effort) -> list[edits.Edit]:
     """Mask every value of the mapping whose text is `span`, from behind the colon of its own key.
 
     A line that is no key of it is masked whole, so that nothing passes for being written in an unusual way.
     """
-    (first, *rest) = _lines(doc, span, level)
+    (first, *rest) = effort.each(_lines(doc, span, level), cost=_LINE_COST)
     head = doc[slice(*first)].strip()
     if head.startswith(b"{"):
-        return flow.values(doc, span, level=level)
+        return flow.values(doc, span, level=level, effort=effort)
     if head and not head.startswith((b"#", b"&", b"!")):
         return value(doc, span, level=level)
     changes: list[edits.Edit] = []
@@ -182,10 +186,10 @@ def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
     return [edits.Edit(start, span[1], gap + edits.quoted("secret", level=level))]
 
 
-def _lines(doc: bytes, span: mappings.Span, level: int) -> list[mappings.Span]:
+def _lines(doc: bytes, span: mappings.Span, level: int) -> Iterator[mappings.Span]:
     newline = b"\\" * 2 ** (level - 1) + b"n" if level else b"\n"
-    lines, start = [], span[0]
+    start = span[0]
     while (end := doc.find(newline, start, span[1])) >= 0:
-        lines.append((start, end))
+        yield start, end
         start = end + len(newline)
-    return [*lines, (start, span[1])]
+    yield start, span[1]

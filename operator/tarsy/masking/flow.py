@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 
-from tarsy.masking import edits, mappings, names, rules
+from tarsy.masking import edits, efforts, mappings, names, rules
 
 _DEEPEST = 64
 """Mappings that are kept open; beyond, the outermost is forgotten. Kubernetes nests about 20 deep."""
@@ -19,26 +20,32 @@ _LONGEST_KEY = 256
 _QUOTES = b"\"'\\"
 _UNQUOTED = rules.rule(rb"\"(?:[^\"\n]|\\\")*\{(?:[^\"\n]|\\\")*(?:apiVersion|kind|name|env|client-key-data)'?:")
 """YAML in braces or a print of Python, inside a string."""
-_KEY = re.compile(rb"(?:\s|\\++[nrt]|[\"'\\])*+[-.\w]{1,253}+[\s\"'\\]*+")
+_KEY = re.compile(rb"(?:\s|\\++[nrt]?+|[\"'])*+[-.\w]{1,253}+[\s\"'\\]*+")
 _ESCAPED_SPACE = re.compile(rb"(?:\s|\\++[nrt])*+")
 _OPEN, _CLOSE = {0x7B: False, 0x5B: True}, {0x7D: False, 0x5D: True}
 _COLON, _COMMA = 0x3A, 0x2C
+_TOKEN_COST, _OPEN_COST, _PAIR_COST = 2, 4, 5
 
 
 @functools.cache
-def _tokens(level: int) -> re.Pattern[bytes]:
-    """The tokens at a level: strings, which are passed over, punctuation, and the quotes that end an outer string.
+def _tokens(level: int, *, every: bool = False) -> re.Pattern[bytes]:
+    """What to pass over, strings above all, up to the next punctuation or quote that ends an outer string (group 1).
 
     A string ends on its line, and before something that may follow a string: else a quote in prose (5" disks) would
     turn the rest inside out. Every byte is looked at twice at most: once in a string that turns out not to be one, once
-    beyond its quote.
+    beyond its quote. The last token is empty, at the end of the text: with nothing to end on the rest would be passed
+    over anew from each of its bytes. Items of a list come as one token, unless `every` one is asked for.
     """
     unit = rb"\\" * 2**level
     quote = rb"\\" * (2**level - 1) + rb'"'
     double = rb'%b(?:[^\\"\n]++|%b(?:%b|%b)|\\++(?!"))*+%b(?!\w)' % (quote, unit, quote, unit, quote)
     single = rb"(?<=[\[{:, ])'(?:[^'\\\n{]++|''|\\.)*+'(?=\s*+[,:}\]])"
-    outer = rb"" if level == 0 else rb'|"'
-    return re.compile(rb"%b|%b|%b(?:%b|%b)|[{}\[\],:]%b" % (double, single, unit, quote, unit, outer))
+    outer = rb"" if level == 0 else rb'"'
+    text = rb"%b|%b|%b(?:%b|%b)|[^{}\[\],:\"'\\]++|[^{}\[\],:%b]" % (double, single, unit, quote, unit, outer)
+    marks = rb"[{}\[\],:%b]" % outer
+    if not every:
+        marks = rb",(?:[-.\w\s]*+,)*+|:(?:[-.\w\s]*+:)*+|[{}\[\]%b]" % outer
+    return re.compile(rb"(?:%b)*+(%b|\Z)" % (text, marks))
 
 
 def may_find(doc: bytes, *, level: int) -> bool:
@@ -51,34 +58,39 @@ def may_find(doc: bytes, *, level: int) -> bool:
     return any(name + quote in doc for name in mappings.TELLING)
 
 
-def find(doc: bytes, *, level: int, found: mappings.Found) -> None:
+def find(doc: bytes, *, level: int, found: mappings.Found, effort: efforts.Effort) -> None:
     """Find what is to be masked in the documents at this level."""
-    _Reader(doc, found).read(level)
+    _Reader(doc, found, effort).read(effort.each(_tokens(level).finditer(doc), cost=_TOKEN_COST))
 
 
 class _Reader:
-    def __init__(self, doc: bytes, found: mappings.Found) -> None:
+    def __init__(self, doc: bytes, found: mappings.Found, effort: efforts.Effort) -> None:
+        self._effort = effort
         self._doc = doc
         self._found = found
         self._stack: list[mappings.Mapping] = []
         self._lists = 0
 
-    def read(self, level: int) -> None:
+    def read(self, tokens: Iterator[re.Match[bytes]]) -> None:
         doc, stack = self._doc, self._stack
-        for token in _tokens(level).finditer(doc):
-            at = token.start()
+        for token in tokens:
+            at, end = token.span(1)
+            if at == end:
+                break
             byte = doc[at]
             if byte == _COLON:
-                if stack and stack[-1].key is None and not stack[-1].is_list:
-                    self._key(stack[-1], at)
+                if stack and (top := stack[-1]).key is None and not top.is_list:
+                    self._key(top, at)
             elif byte == _COMMA:
                 if stack:
-                    self._entry(stack[-1], at)
+                    if (top := stack[-1]).key:
+                        self._entry(top, at)
+                    top.key, top.mark = None, end
             elif byte in _OPEN:
                 self._open(at + 1, is_list=_OPEN[byte])
             elif byte in _CLOSE:
                 self._close(at, is_list=_CLOSE[byte])
-            elif token.end() == at + 1:
+            else:
                 self._end(at)
         self._end(len(doc))
 
@@ -89,7 +101,7 @@ class _Reader:
             key = text[text.rfind(quote) + 1 :]
         else:
             key = text.rpartition(b" ")[2].lstrip(_QUOTES + b"\n")
-        mapping.key = key if mapping.knows(key) else b""
+        mapping.key = key if key in mappings.READ or (mapping.is_env and mapping.knows(key)) else b""
         mapping.mark = at + 1
 
     def _entry(self, mapping: mappings.Mapping, at: int) -> None:
@@ -103,6 +115,7 @@ class _Reader:
         mapping.mark = at + 1
 
     def _open(self, mark: int, *, is_list: bool) -> None:
+        self._effort.pay(_OPEN_COST)
         stack = self._stack
         parent = stack[-1] if stack else None
         stack.append(mappings.Mapping(mark, parent=parent, is_list=is_list))
@@ -124,12 +137,12 @@ class _Reader:
         self._lists -= mapping.is_list
         if mapping.key:
             self._entry(mapping, at)
-        if mapping.is_telling or mapping.orphans:
+        if mapping.is_telling:
             self._found.end(mapping, parent=self._stack[-1] if self._stack and index else None)
         return mapping
 
 
-def values(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
+def values(doc: bytes, span: mappings.Span, *, level: int, effort: efforts.Effort) -> list[edits.Edit]:
     """Mask every value of the mapping at `span`, and whatever else is in there and is no key.
 
     What is no mapping is masked whole.
@@ -140,8 +153,10 @@ def values(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
     changes: list[edits.Edit] = []
     stack: list[bool] = []
     mark, colon = start + 1, -1
-    for token in _tokens(level).finditer(doc, start, end):
-        at = token.start()
+    for token in effort.each(_tokens(level, every=True).finditer(doc, start, end), cost=_PAIR_COST):
+        at = token.start(1)
+        if at == token.end():
+            break
         byte = doc[at]
         if byte in _OPEN:
             stack.append(_OPEN[byte])

@@ -18,7 +18,7 @@ _DATA = frozenset({b"data", b"stringData"})
 _ENV = frozenset({b"env", b"environment", b"Environment"})
 TELLING = (b"apiVersion", b"kind", b"name", b"env", b"environment", b"Environment", b"client-key-data")
 """Names without one of which a text has nothing to find."""
-_READ = frozenset({*_DATA, b"apiVersion", b"kind", b"items", b"name", b"value", b"client-key-data"})
+READ = frozenset({*_DATA, *_ENV, b"apiVersion", b"kind", b"items", b"name", b"value", b"client-key-data"})
 _VARIABLE = re.compile(rb"[A-Za-z_]\w*+")
 _SCALAR = re.compile(rb"(?:[\s>|+]|\\++[nrt](?=[\s\\\"']))*+(?:!!str\s++)?\\*+[\"']?([-./\w]*+)")
 
@@ -39,6 +39,10 @@ class Mapping:
     """The entry under way; b"" is one that says nothing."""
     kind = name = b""
     value: Span | None = None
+    data: list[Span]
+    orphans: list[Span]
+    """Data of mappings below that do not say what they are, as items of a SecretList need not."""
+    seen: frozenset[bytes] = frozenset()
     is_telling = False
     """Whether anything was said at all."""
 
@@ -46,19 +50,17 @@ class Mapping:
         self.mark = mark
         self.column = column
         self.is_list = is_list
-        self.data: list[Span] = []
-        self.orphans: list[Span] = []
-        """Data of mappings below that do not say what they are, as items of a SecretList need not."""
-        self.seen: set[bytes] = set()
-        self.is_env = parent is not None and parent.key in _ENV
+        self.is_env = parent is not None and bool(parent.key) and parent.key in _ENV
+
+    def tell(self, *keys: bytes) -> None:
+        """Keep that something was said, by an entry of this key or from below."""
+        if not self.is_telling:
+            self.is_telling, self.data, self.orphans = True, [], []
+        self.seen |= frozenset(keys)
 
     def knows(self, key: bytes) -> bool:
         """Whether an entry of this name says anything about this mapping."""
-        return (
-            key in _READ
-            or key in _ENV
-            or (self.is_env and _VARIABLE.fullmatch(key) is not None and names.promises_in_env(key))
-        )
+        return key in READ or (self.is_env and _VARIABLE.fullmatch(key) is not None and names.promises_in_env(key))
 
 
 class Found:
@@ -73,8 +75,7 @@ class Found:
         key, mapping.key = mapping.key, None
         if key is None:
             return
-        mapping.is_telling = True
-        mapping.seen.add(key)
+        mapping.tell(key)
         if key in _DATA:
             mapping.data.append(span)
         elif key == b"kind":
@@ -83,7 +84,7 @@ class Found:
             mapping.name = scalar
         elif key == b"value":
             mapping.value = span
-        elif key == b"client-key-data" or (mapping.is_env and key not in _READ and key not in _ENV):
+        elif key == b"client-key-data" or (mapping.is_env and key not in READ):
             self.values.append(span)
 
     def end(self, mapping: Mapping, *, parent: Mapping | None) -> None:
@@ -91,6 +92,8 @@ class Found:
 
         An object without a kind was cut: `data` comes before `kind`, so it may have been a Secret.
         """
+        if not mapping.is_telling:
+            return
         if mapping.value and names.promises_in_env(mapping.name):
             self.values.append(mapping.value)
         is_cut = b"apiVersion" in mapping.seen and b"kind" not in mapping.seen
@@ -99,4 +102,5 @@ class Found:
             if mapping.kind == b"SecretList":
                 self.data += mapping.orphans
         elif not mapping.kind and parent is not None and (parent.is_list or parent.key == b"items"):
+            parent.tell()
             parent.orphans += mapping.orphans if mapping.is_list else mapping.data

@@ -18,6 +18,8 @@ NEAR = 512
 """What is longer is a secret, whatever it looks like: only so much of a value is looked at with care."""
 
 _LONGEST = 128
+"""Bytes of a name, its last ones, that are looked at: what is remembered of names is bounded by that."""
+_CACHED = 4096
 _LONGEST_WORD = 32
 _WORD = re.compile(rb"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[A-Z]|\d++")
 _HEADS: dict[bytes, Kind] = {
@@ -93,18 +95,26 @@ _REFERENCE = rules.rule(
 _PROSE = rules.rule(rb"(?:[A-Za-z]?[a-z]*|[A-Z]{1,5})[.,:;!?)]*")
 
 
-@functools.lru_cache(maxsize=4096)
 def promises(name: bytes) -> Kind | None:
     """The kind of secret that a key of this name holds, whatever its value looks like."""
+    return _promises(name[-_LONGEST:])
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _promises(name: bytes) -> Kind | None:
     return None if name in _REFERENCES else _promise(_words(name))
 
 
-@functools.lru_cache(maxsize=4096)
 def promises_in_env(name: bytes) -> bool:
     """Whether an environment variable of this name holds a secret.
 
     Wider than `promises`: these names are chosen to tell, and every KEY is taken that is not known to be another.
     """
+    return _promises_in_env(name[-_LONGEST:])
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _promises_in_env(name: bytes) -> bool:
     words = _words(name)
     if not words:
         return False
@@ -114,9 +124,13 @@ def promises_in_env(name: bytes) -> bool:
     return words[-1] in {b"credential", b"credentials", b"creds", b"auth", b"dsn"} or _promise(words) is not None
 
 
-@functools.lru_cache(maxsize=4096)
 def promises_blob(name: bytes) -> bool:
     """Whether a key of this name holds a secret when its value looks like one."""
+    return _promises_blob(name[-_LONGEST:])
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _promises_blob(name: bytes) -> bool:
     words = _words(name)
     return bool(words) and words[-1] in _BLOB_HEADS and not (len(words) > 1 and words[-2] in _OTHER_KEYS)
 
@@ -152,12 +166,17 @@ def is_blob(value: bytes) -> bool:
     return value.lower() != value != value.upper() and any(48 <= byte <= 57 for byte in value[:256])
 
 
+def may_be_blob(head: bytes) -> bool:
+    """Whether what begins with `head` may be one."""
+    return _BASE64.fullmatch(head) is not None
+
+
 _BASE64 = rules.rule(rb"[A-Za-z0-9+/_=-]+")
 _HEX = rules.rule(rb"[0-9a-fA-F]+")
 
 
 def _words(name: bytes) -> tuple[bytes, ...]:
-    words = [word.lower() for word in _WORD.findall(name[-_LONGEST:])]
+    words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdigit()):
         words.pop()
     return tuple(words)

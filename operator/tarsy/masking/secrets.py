@@ -10,7 +10,7 @@ Everything is read twice, as braces (`flow`) and as lines (`block`), at each dep
 
 from __future__ import annotations
 
-from tarsy.masking import block, edits, flow, mappings, names, rules
+from tarsy.masking import block, edits, efforts, flow, mappings, names, rules
 
 _LEVELS = 5
 """How deep a document may lie in JSON strings in JSON strings: five times what a log line in an alert needs."""
@@ -18,15 +18,18 @@ _ENV = rules.rule(rb"(?i)(?:pass|pwd|token|secret|key|credential|creds|auth|dsn|
 _DESCRIBED = rules.rule(rb"(?m)^Data\r?\n====\r?\n((?:[-\w.]+:[ \t]+\S[^\n]*(?:\n|\z))+)")
 _DESCRIBED_ENTRY = rules.rule(rb"(?m)^[-\w.]+:[ \t]+(\S[^\r\n]*)")
 _SIZE = rules.rule(rb"\d+ bytes\s*")
+_FOUND_COST = 10
+_VALUE_COST = 10
 _GO_BYTES = rules.rule(rb"(?:map\[string\]\[\]byte|StringData:map\[string\]string)\{([^{}\n]+)\}")
 
 
-def mask(doc: bytes) -> bytes:
-    """`doc` without Kubernetes' secrets. Linear in its length; never raises, whatever `doc` is."""
-    return edits.apply(doc, [*_structure(doc), *_described(doc), *_printed(doc)])
+def mask(doc: bytes, effort: efforts.Effort) -> bytes:
+    """`doc` without Kubernetes' secrets; raises nothing but a TooMuchWorkError, whatever `doc` is."""
+    changes = [*_structure(doc, effort), *_described(doc, effort), *_printed(doc, effort)]
+    return edits.apply(doc, changes)
 
 
-def _structure(doc: bytes) -> list[edits.Edit]:
+def _structure(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
     if b"apiVersion" not in doc and not (b"Secret" in doc and b"kind" in doc) and _ENV.search(doc) is None:
         return []
     changes: list[edits.Edit] = []
@@ -34,11 +37,12 @@ def _structure(doc: bytes) -> list[edits.Edit]:
         for reader in (flow, block):
             if not reader.may_find(doc, level=level):
                 continue
+            effort.in_time()
             found = mappings.Found()
-            reader.find(doc, level=level, found=found)
-            for span in _merged(found.data):
-                changes += reader.values(doc, span, level=level)
-            for span in found.values:
+            reader.find(doc, level=level, found=found, effort=effort)
+            for span in effort.each(_merged(found.data), cost=_VALUE_COST):
+                changes += reader.values(doc, span, level=level, effort=effort)
+            for span in effort.each(found.values, cost=_VALUE_COST):
                 if not names.is_harmless(doc[slice(*span)]):
                     changes += reader.value(doc, span, level=level)
     return changes
@@ -54,20 +58,20 @@ def _merged(spans: list[mappings.Span]) -> list[mappings.Span]:
     return merged
 
 
-def _described(doc: bytes) -> list[edits.Edit]:
+def _described(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
     if b"\n====" not in doc:
         return []
     return [
         edits.Edit(entry.start(1), entry.end(1), edits.marker("secret"))
-        for section in _DESCRIBED.finditer(doc)
-        for entry in _DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1))
+        for section in effort.each(_DESCRIBED.finditer(doc), cost=_FOUND_COST)
+        for entry in effort.each(_DESCRIBED_ENTRY.finditer(doc, section.start(1), section.end(1)), cost=_FOUND_COST)
         if not _SIZE.fullmatch(entry[1]) and not names.is_empty(entry[1])
     ]
 
 
-def _printed(doc: bytes) -> list[edits.Edit]:
+def _printed(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
     return [
         edits.Edit(found.start(1), found.end(1), edits.marker("secret"))
-        for found in _GO_BYTES.finditer(doc)
+        for found in effort.each(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
         if not names.is_empty(found[1])
     ]

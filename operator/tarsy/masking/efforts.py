@@ -1,0 +1,53 @@
+"""How much work a text is worth: what a hostile one asks for beyond that is refused, not done.
+
+A pattern takes linear time, but each place that it finds is looked at in Python, and a text may be nothing but such
+places. So steps are counted (half a microsecond each), and the text is refused alike on a fast machine and on a busy
+one. The clock is the second line, asked between passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+class TooMuchWorkError(Exception):
+    """The text asks for more work than it is worth."""
+
+
+class Effort:
+    """What may be done yet for one text."""
+
+    def __init__(self, steps: int, *, clock: Callable[[], float], seconds: float) -> None:
+        """Allow so many `steps` in all, and so many `seconds` from now."""
+        self._later = steps
+        self._left = 0
+        self._clock = clock
+        self._end = clock() + seconds
+
+    def begin(self, steps: int) -> None:
+        """Begin a pass over the text, which may take so many of the steps that there are yet."""
+        self._later += self._left
+        self._left = min(steps, self._later)
+        self._later -= self._left
+
+    def each(self, places: Iterable[_T], *, cost: int = 1) -> Iterator[_T]:
+        """`places`, each paid for with `cost` steps; a TooMuchWorkError once none are left."""
+        for place in places:
+            self._left -= cost
+            if self._left < 0:
+                raise TooMuchWorkError
+            yield place
+
+    def pay(self, cost: int) -> None:
+        """Pay for what is about to be done; a TooMuchWorkError where too little is left."""
+        self._left -= cost
+        if self._left < 0:
+            raise TooMuchWorkError
+
+    def in_time(self) -> None:
+        """Go on; a TooMuchWorkError once the time is over."""
+        if self._clock() > self._end:
+            raise TooMuchWorkError

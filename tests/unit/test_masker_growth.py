@@ -1,0 +1,115 @@
+"""Whatever is written into a log, masking it takes time in proportion to its length."""
+
+from __future__ import annotations
+
+import time
+
+import hypothesis
+from hypothesis import strategies
+from tarsy.masking import masker
+
+MASKER = masker.Masker(groups=["kubernetes", "security"])
+SHORT, DOUBLINGS = 24_000, 3
+
+HEADS = [
+    *("", 'password="', "password='", 'token=\\"', "--token '", "authorization: hmac ", "key=", "password: |\n  "),
+    *('{"kind":"Secret","data":{"', '{"kind":"Secret","data":{"a":', '\\"kind\\":\\"Secret\\",\\"data\\":{\\"'),
+    *("kind: Secret\ndata:\n  a: ", "kind: Secret\ndata:\n  a: |\n    ", '{"env":{"TOKEN":', "env:\n  TOKEN: "),
+    *("-----BEGIN PRIVATE KEY-----\n", "LS0tLS1CRUdJTi", "Data\n====\n", "map[string][]byte{", "https://a:"),
+]
+"""What makes a reader look far ahead."""
+PIECES = [
+    *"\\\"'`{}[]:,;=-|><@. \n\t\r%#&?$()/aA1é",
+    *('\\"', "\\\\", '\\\\"', '\\\\\\"', "\\n", "\\\\n", "\\'", "\r\n", "''", '""', "\n  ", "\n    ", "- ", "\n- "),
+    *(
+        "password",
+        "token",
+        "key=",
+        "key='",
+        'key="',
+        "auth=",
+        "token: ",
+        "TOKEN=",
+        "--token ",
+        "api_key=>",
+        "password:",
+    ),
+    *(
+        "authorization: ",
+        "hmac ",
+        "bearer ",
+        "Basic ",
+        "[MASKED:token]",
+        "[MASKED:",
+        "MASKED",
+        "<x>",
+        "$(",
+        "{{",
+        "***",
+    ),
+    *("-----BEGIN A-----", "-----END A-----", "-----BEGIN ", "-----", "LS0tLS1CRUdJTi", "eyJaaaaaaaa", "AIza", "AKIA"),
+    *('"kind":"Secret",', '"data":{', "kind: Secret\n", "data:\n", "  a: b\n", "items:", "env:", '"env":{', '"name":'),
+    *(
+        "a@b.cc",
+        "://",
+        ":x@",
+        "ssh-rsa AAAA",
+        "password '",
+        "Data\n====\n",
+        "---\n",
+        "# a\n",
+        "0123456789abcdef",
+        "null",
+    ),
+]
+
+
+def seconds(text: str) -> float:
+    start = time.thread_time()
+    MASKER.text(text)
+    return time.thread_time() - start
+
+
+def grows_linearly(head: str, piece: str) -> bool:
+    """Eight times as much takes at most sixteen times as long, and no more than 2 s a megabyte.
+
+    Half a second is what it takes on a machine that does nothing else.
+    """
+    short = head + piece * (SHORT // len(piece))
+    long = head + piece * ((SHORT << DOUBLINGS) // len(piece))
+    return any(
+        seconds(long) < min(2 * seconds(short) * 2**DOUBLINGS + 0.05, 2.0 * len(long) / 1_000_000) for _ in range(3)
+    )
+
+
+@hypothesis.settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@hypothesis.given(
+    head=strategies.lists(strategies.sampled_from(HEADS), max_size=2).map("".join),
+    piece=strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=6).map("".join),
+)
+@hypothesis.example(head='password="', piece="\\")
+@hypothesis.example(head='{"kind":"Secret","data":{"', piece="\\")
+@hypothesis.example(head="", piece="authorization: hmac [MASKED:token] ")
+@hypothesis.example(head="", piece="--token '-")
+@hypothesis.example(head="", piece="{")
+@hypothesis.example(head="kind: Secret\n", piece="a:\n")
+def test_time_grows_with_the_length_of_hostile_text_and_no_faster(head: str, piece: str) -> None:
+    assert grows_linearly(head, piece), (head, piece)
+
+
+def test_a_text_that_is_nothing_but_work_is_withheld_whole_and_that_is_said() -> None:
+    text = '{"kind":"Secret","data":{"a":"cnry"}}' + "{" * 1_000_000
+    masked = MASKER.text(text)
+    assert masked == masker.withheld(len(text))
+    assert MASKER.text(masked) == masked
+
+
+def test_a_text_that_is_not_masked_in_time_is_withheld() -> None:
+    ticks = iter(range(1000))
+    slow = masker.Masker(groups=["security"], clock=lambda: float(next(ticks)))
+    assert slow.text("password=cnry1234") == masker.withheld(17)
+
+
+def test_a_short_text_is_masked_however_much_work_it_is() -> None:
+    for piece in ("{", "a:\n", "token=a ", '{"data":{"a":', "[MASKED:token]"):
+        assert "withheld" not in MASKER.text(piece * (2_000 // len(piece)))
