@@ -49,6 +49,7 @@ HOWS: dict[str, Callable[[], Iterable[str]]] = {
     "fine": lambda: ["fine"],
     "seven megabytes": lambda: itertools.repeat(MEGABYTE, 7),
     "sixty megabytes": lambda: itertools.repeat(MEGABYTE, 60),
+    "many values": lambda: ["a million lists of nothing stand beside this"],
     "endless": lambda: itertools.repeat(MEGABYTE),
 }
 """What it says, as pieces of JSON strings."""
@@ -72,9 +73,11 @@ def answer(request: Message, *, offer: str) -> Iterator[bytes]:
             result = {"tools": OFFERS[offer]()}
         case "tools/call":
             yield json.dumps(head).encode()[:-1] + b', "result": {"content": [{"type": "text", "text": "'
-            for piece in HOWS[request["params"]["arguments"]["how"]]():
+            how = request["params"]["arguments"]["how"]
+            for piece in HOWS[how]():
                 yield piece.encode()
-            yield b'"}], "structuredContent": {"slow": "' + 40 * b"a" + b'!"}}}'
+            yield b'"}], "structuredContent": {"slow": "' + 40 * b"a" + b'!", "many": ['
+            yield b",".join([b"[]"] * (10**6 if how == "many values" else 0)) + b"]}}}"
             return
         case _:
             yield json.dumps(head | {"error": {"code": -32601, "message": "Method not found"}}).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import pytest
 from mcp import types
@@ -85,3 +86,38 @@ def test_nothing_else_of_a_tool_is_kept() -> None:
     large = {"x": "y" * 10**6}
     [found] = offered(tool("get", outputSchema={"type": "object", **large}, _meta=large)).tools
     assert len(found.model_dump_json()) < 1000
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7, 10_000])
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ('[1, {"a": 2, "b": [3]}]', 5),
+        ('["a,b", "[{", "\\",[{", "\\\\", "\\\\\\",,"]', 5),
+        ('["\\u0022,[", 1]', 2),
+        (': "\ndata: [1,2]', 2),
+        (': "\\\ndata: [1,2]', 2),
+        ('id: "\r[1,2]', 2),
+        ("[" * 5, 5),
+    ],
+)
+def test_values_are_counted_but_for_what_stands_in_strings(text: str, count: int, pieces: int) -> None:
+    data, values = text.encode(), bounds.Values()
+    size = max(1, len(data) // pieces)
+    for start in range(0, len(data), size):
+        assert values.feed(data[start : start + size])
+    assert values.count == count
+
+
+@pytest.mark.parametrize("unit", ['"', "\\", '\\"', '""', '"\n', "\n", "a", '",', '"\\'])
+def test_counting_takes_little_time(unit: str) -> None:
+    data, values = unit.encode() * (bounds.MESSAGE_MAX // len(unit)), bounds.Values()
+    started = time.process_time()
+    for start in range(0, len(data), 2**16):
+        values.feed(data[start : start + 2**16])
+    assert time.process_time() - started < 1.5
+
+
+def test_many_values_are_too_many() -> None:
+    assert bounds.Values().feed(b"," * bounds.VALUES_MAX)
+    assert not bounds.Values().feed(b"," * (bounds.VALUES_MAX + 1))

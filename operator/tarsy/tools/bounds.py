@@ -14,6 +14,9 @@ from tarsy.transcript import messages
 MESSAGE_MAX = 8 * 1024 * 1024
 """Bytes of one message from a server."""
 TOO_LARGE = f"it sent more than {MESSAGE_MAX // 2**20} MiB in one message"
+VALUES_MAX = 250_000
+"""JSON values in one message: 8 MiB of `[]` would take 900 MB of memory and the loop for seconds."""
+TOO_MANY = f"it sent more than {VALUES_MAX} values in one message"
 
 TOOLS_MAX = 1000
 """Tools of one server; a model could not choose among more."""
@@ -24,6 +27,28 @@ SCHEMA_MAX = 64 * 1024
 
 _USABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 """What Gemini takes for the name of a function; a request with any other is refused whole."""
+
+
+_STRING = re.compile(rb'"[^"\r\n]*["\r\n]')
+"""A string without escapes; none goes on in another line, be it of JSON or of an event stream."""
+
+
+class Values:
+    """Counts the values of JSON that comes in pieces, without parsing it: what stands in strings does not count."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._carried = b""
+
+    def feed(self, data: bytes) -> bool:
+        """Count on; False when it is too many."""
+        data = (self._carried + data).replace(b"\\\\", b"")
+        escape = b"\\" if data.endswith(b"\\") else b""
+        data = data[: len(data) - len(escape)].replace(b'\\"', b"")
+        outside, begun, _ = _STRING.sub(b"", data).partition(b'"')
+        self._carried = begun + escape
+        self.count += sum(map(outside.count, (b",", b"[", b"{")))
+        return self.count <= VALUES_MAX
 
 
 @dataclass

@@ -24,6 +24,7 @@ from mcp.shared import message
 from tarsy.tools import bounds, chatter
 
 _GRACE = 2.0  # seconds for a server to end, once its input is closed, and again once it was told to
+_PIECE = 64 * 1024  # bytes of a line that are looked at in one go
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 Received: TypeAlias = message.SessionMessage | Exception
@@ -93,6 +94,10 @@ class Stdio:
                     child.stop()
                     return
                 except asyncio.IncompleteReadError:  # the end; what is left of a line is no message
+                    return
+                if not await _few_values(line):
+                    self.problem = bounds.TOO_MANY
+                    child.stop()
                     return
                 await received.send(self._message(line))
 
@@ -168,6 +173,17 @@ class _Child(asyncio.SubprocessProtocol):
         self.output = asyncio.StreamReader()
         _kill(self._pid, signal.SIGKILL)
         self._output.resume_reading()
+
+
+async def _few_values(line: bytes) -> bool:
+    """Whether a line may be parsed; others have their turn while it is looked at."""
+    values = bounds.Values()
+    for start in range(0, len(line), _PIECE):
+        if not values.feed(line[start : start + _PIECE]):
+            return False
+        if start:
+            await asyncio.sleep(0)
+    return True
 
 
 async def _send(

@@ -121,8 +121,9 @@ class PoolToolbox:
             asked = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
             result = await client.session.send_request(asked, types.CallToolResult)
         except mcp.MCPError as error:
-            if bounds.TOO_LARGE in error.message:  # over HTTP, where it costs only this call
-                return _failed(f"'{server.name}' gave an answer that cannot be used: {bounds.TOO_LARGE}; ask for less")
+            for reason in (bounds.TOO_LARGE, bounds.TOO_MANY):
+                if reason in error.message:  # over HTTP, where it costs only this call
+                    return _failed(f"'{server.name}' gave an answer that cannot be used: {reason}; ask for less")
             if (error.code, error.message) not in _CLOSED:
                 return _failed(f"'{server.name}' refused the call: {error.message}")
             server.broke(client)
