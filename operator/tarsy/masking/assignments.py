@@ -18,6 +18,9 @@ _FLAG = rules.rule(
     rb"(?i)(--?[\w-]*" + _WORDS + rb"[\w-]*)(?:\\*[\"'][ \t]*(,)(?:\s|\\+n)*|[ \t]+|\\*[\"']?\s*\n\s*(-)[ \t]+)"
 )
 _OPENING = re.compile(rb"\[?+(\\*+)([\"'`])")
+_UNEXPECTED = rules.rule(rb"(?is).*\b(?:unexpected|illegal|bad|invalid|next|end)[ \t]+")
+_UNEXPECTED_MAX = 24
+_CHECKSUM = b"checksum/"
 _QUOTE = {byte: re.compile(rb"(\\*+)%c|\n|\\++" % byte) for byte in b"\"'`"}
 _BARE_END = rules.rule(
     rb"[\s\"'`]|\\+[nrt\"']|[,;&](?:[\"'{\[]|[ \t]?[\w.-]+[=:]|\s|\z)|[)\]}<>]+(?:[,;.\s\"'\\<]|\z)|</"
@@ -30,6 +33,8 @@ _CODE = rules.rule(rb"[A-Za-z_][\w.]*[(\[].*|(?:self|this|config|cfg|os|env|proc
 _SCHEME = rules.rule(
     rb"(?i)\[?(?:\\*[\"'])?(?:(bearer|basic|token|apikey|negotiate|key)|(?:digest|aws4-hmac-sha256|hmac))[ \t]+"
 )
+_PLAIN = rules.rule(rb"\[?(?:\\*[\"'])?([\w.~+/=-]+)")
+"""A token without a scheme."""
 _SCHEME_END = rules.rule(rb"[\s\"'\\\],]")
 _PARAMETERS_END = rules.rule(rb"[\"\n]")
 _MARKER = b"[MASKED:"
@@ -64,26 +69,32 @@ def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort
     if name.lower().endswith(b"authorization"):
         return _authorization(doc, at)
     kind = names.promises(name)
-    if (kind is None and not names.promises_blob(name)) or doc.startswith(_NO_VALUES, at):
+    mention = names.mentions(name) if kind is None else None
+    if not (kind or mention or names.promises_blob(name)) or doc.startswith(_NO_VALUES, at):
+        return None
+    if doc[max(0, start - len(_CHECKSUM)) : start] == _CHECKSUM:
+        return None
+    if kind == "token" and _UNEXPECTED.match(doc[max(0, start - _UNEXPECTED_MAX) : start]):
         return None
     if kind and doc.startswith((b"|", b">"), at) and (block := _BLOCK.match(doc, at, at + names.NEAR)):
         return _block(doc, block, kind, effort)
     if (opening := _OPENING.match(doc, at)) is None:
-        return _bare(doc, found, start=start, sign=sign, kind=kind)
-    if kind is None and not names.may_be_blob(doc[opening.end() : opening.end() + _BLOB_HEAD]):
+        return _bare(doc, found, start=start, sign=sign, kind=kind, mention=mention)
+    if not (kind or mention) and not names.may_be_blob(doc[opening.end() : opening.end() + _BLOB_HEAD]):
         return None
     value = doc[opening.end() : _closing(doc, opening, effort)]
-    is_secret = names.is_blob(value) if kind is None else not names.is_harmless(value)
-    if not is_secret:
+    if names.is_harmless(value) if kind else not _is_random(value, mention):
         return None
-    return edits.Edit(opening.end(), opening.end() + len(value), edits.marker(kind or "token"))
+    return edits.Edit(opening.end(), opening.end() + len(value), edits.marker(kind or mention or "token"))
 
 
-def _bare(doc: bytes, found: rules.Match, *, start: int, sign: bytes, kind: names.Kind | None) -> edits.Edit | None:
+def _bare(
+    doc: bytes, found: rules.Match, *, start: int, sign: bytes, kind: names.Kind | None, mention: names.Kind | None
+) -> edits.Edit | None:
     """The value, which has no quotes, of the name at `start`."""
     at = found.end() + doc.startswith(b"[", found.end())
     near = doc[at : at + names.NEAR]
-    if kind is None and not names.is_blob(near[:_BLOB_HEAD]):
+    if not (kind or mention) and not names.is_blob(near[:_BLOB_HEAD]):
         return None
     begins_line = _begins_line(doc, start)
     is_line = begins_line and sign != b">" and doc[found.end(1)] not in _QUOTE
@@ -95,9 +106,14 @@ def _bare(doc: bytes, found: rules.Match, *, start: int, sign: bytes, kind: name
         in_prose = sign == b":" and not begins_line and doc[start - 1 : start] not in _SEPARATORS
         if _is_other(value, kind=kind, in_prose=in_prose) or names.is_harmless(value):
             return None
-    if kind is None and not names.is_blob(value):
+    if kind is None and not _is_random(value, mention):
         return None
-    return edits.Edit(at, at + end if end >= 0 else _far_end(doc, at), edits.marker(kind or "token"))
+    return edits.Edit(at, at + end if end >= 0 else _far_end(doc, at), edits.marker(kind or mention or "token"))
+
+
+def _is_random(value: bytes, mention: names.Kind | None) -> bool:
+    """Whether the value of a name that promises nothing is a secret all the same."""
+    return names.is_blob(value) or (mention is not None and names.is_drawn(value) and not names.is_harmless(value))
 
 
 def _flagged(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
@@ -121,7 +137,11 @@ def _flagged(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort)
 
 def _authorization(doc: bytes, at: int) -> edits.Edit | None:
     found = _SCHEME.match(doc, at, at + names.NEAR)
-    if found is None or edits.marked(doc, start := found.end()) >= 0:
+    if found is None:
+        plain = _PLAIN.match(doc, at, at + names.NEAR)
+        is_token = plain and names.is_drawn(plain[1]) and not names.is_harmless(plain[1])
+        return edits.Edit(plain.start(1), plain.end(1), edits.marker("token")) if plain and is_token else None
+    if edits.marked(doc, start := found.end()) >= 0:
         return None
     ending = _SCHEME_END if found.start(1) >= 0 else _PARAMETERS_END
     ended = ending.search(doc, start, start + names.NEAR) or ending.search(doc, min(start + names.NEAR, len(doc)))

@@ -20,6 +20,7 @@ NEAR = 512
 _LONGEST = 128
 """Bytes of a name, its last ones, that are looked at: what is remembered of names is bounded by that."""
 _CACHED = 4096
+_CREDENTIALS = {b"credential", b"credentials", b"creds"}
 _LONGEST_WORD = 32
 _WORD = re.compile(rb"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[A-Z]|\d++")
 _HEADS: dict[bytes, Kind] = {
@@ -42,6 +43,7 @@ _TAILS = tuple(head for head in _HEADS if head not in {b"pass", b"pwd", b"jwt"})
 """Heads that also end longer words: PGPASSWORD, authtoken."""
 _BLOB_HEADS = {b"auth", b"credential", b"credentials", b"creds", b"dockercfg", b"dockerconfigjson", b"key", b"secret"}
 """Heads that are too common to go by, unless the value looks like a key itself."""
+_PLURALS = (b"passwords", b"tokens", b"secrets", b"apikeys")
 _BARE = {b"pass", b"secret"}
 """Heads that say too little alone: `pass: 5`, `secret: db`."""
 _KEYS: dict[bytes, Kind] = {
@@ -83,13 +85,43 @@ _SUFFIXES = {
 }
 """Last words that say which one it is, not what it is: PASSWORD_PROD, token_value."""
 
+_OTHERS = {
+    *(
+        b"age",
+        b"alg",
+        b"algorithm",
+        b"annotation",
+        b"annotations",
+        b"at",
+        b"attempts",
+        b"audience",
+        b"bucket",
+        b"budget",
+    ),
+    *(b"bytes", b"cache", b"changed", b"class", b"complexity", b"controller", b"count", b"created", b"date", b"days"),
+    *(b"dir", b"enabled", b"endpoint", b"expiration", b"expires", b"expiry", b"field", b"file", b"format", b"hash"),
+    *(b"header", b"hint", b"history", b"host", b"hours", b"id", b"ids", b"index", b"input", b"issuer", b"labels"),
+    *(b"length", b"limit", b"manager", b"max", b"message", b"min", b"minutes", b"mode", b"mount", b"name", b"names"),
+    *(b"namespace", b"operator", b"output", b"path", b"policy", b"prefix", b"projection", b"prompt", b"provider"),
+    *(b"rate", b"reason", b"ref", b"request", b"requests", b"reset", b"retries", b"review", b"rotation", b"rule"),
+    *(b"scope", b"scopes", b"seconds", b"server", b"service", b"size", b"source", b"state", b"status", b"store"),
+    *(b"suffix", b"template", b"time", b"total", b"ttl", b"type", b"updated", b"uri", b"url", b"usage", b"used"),
+    *(b"user", b"username", b"version", b"volume"),
+}
+"""Words behind a secret's that make a name one of something else: `tokenExpirationSeconds`, `passwordPolicy`."""
+
 _EMPTY = {b"", b"~", b"null", b"{}", b"[]", b'""', b"''", b"|", b"|-", b">", b">-"}
 _WORDS = frozenset(
     b"bearer basic disabled empty enabled expired false hidden incorrect invalid masked missing nil no none null off on"
-    b" optional read redacted required rotated string true undefined unset write yes".split()
+    b" optional read redacted required rotated string true undefined unset write yes absent changed default denied"
+    b" failed forbidden present provided rejected revoked set timeout unauthenticated unauthorized unchanged unknown"
+    b" updated valid".split()
 )
 _REFERENCE = rules.rule(
     rb"<[^>\n]*>.*|\$?\{\{.*|\$[({].*|\$[A-Z_]+|%[a-z]\b.*|[*]+|(?i:x{3,}|redacted)|\.{3,}|"
+    rb"\d+ bytes|[^A-Za-z0-9\s]{1,3}|invalid_[a-z]+|([A-Za-z][\w.-]*:)*v?\d+\.\d+\.\d+([.-][A-Za-z]+[\d.]*)?|"
+    rb"(?i:(field|must|required?|is|was|has|may|value|invalid|forbidden|unauthorized|expected|unexpected|cannot|could"
+    rb"|should|not|no|missing|unknown|failed|error|duplicate|too|unsupported|expired)(:|\b[ ]).*)|"
     rb"\.{0,2}(/[a-z0-9._-]+)+/?|vault:.*|(?:arn|ref\+[a-z]+|op):.*|.*\(v1:[a-zA-Z.]+\)"
 )
 _PROSE = rules.rule(rb"(?:[A-Za-z]?[a-z]*|[A-Z]{1,5})[.,:;!?)]*")
@@ -121,7 +153,7 @@ def _promises_in_env(name: bytes) -> bool:
     before = words[-2] if len(words) > 1 else b""
     if words[-1] == b"key" or (words[-1].endswith(b"key") and len(words) == 1):
         return before not in _OTHER_KEYS
-    return words[-1] in {b"credential", b"credentials", b"creds", b"auth", b"dsn"} or _promise(words) is not None
+    return words[-1] in _CREDENTIALS | {b"auth", b"dsn"} or _promise(words) is not None
 
 
 def promises_blob(name: bytes) -> bool:
@@ -133,6 +165,38 @@ def promises_blob(name: bytes) -> bool:
 def _promises_blob(name: bytes) -> bool:
     words = _words(name)
     return bool(words) and words[-1] in _BLOB_HEADS and not (len(words) > 1 and words[-2] in _OTHER_KEYS)
+
+
+def mentions(name: bytes) -> Kind | None:
+    """The kind of secret that any word of this name speaks of, if no word behind it says that it is something else."""
+    return _mentions(name[-_LONGEST:])
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _mentions(name: bytes) -> Kind | None:
+    words = _words(name)
+    for index in range(len(words), 0, -1):
+        word = words[index - 1].removesuffix(b"s") if words[index - 1].endswith(_PLURALS) else words[index - 1]
+        if word in _OTHERS:
+            return None
+        if kind := _promise((*words[: index - 1], word)) or (_promise((b"a", word)) if word != b"key" else None):
+            before = words[index - 2] if index > 1 else b""
+            return None if before in _OTHER_TOKENS | _OTHER_SECRETS else kind
+    if words and words[-1] in _CREDENTIALS:
+        return "token"
+    return "api_key" if name.isupper() and _promises_in_env(name) else None
+
+
+def is_drawn(value: bytes) -> bool:
+    """Whether it may be drawn by chance: 8 characters or more, with letters and digits, and no name or number."""
+    return len(value) >= 8 and _DRAWN.fullmatch(value) is not None and _NAMED.fullmatch(value) is None
+
+
+_DRAWN = rules.rule(rb"[!-~]*(?:[A-Za-z][!-~]*[0-9]|[0-9][!-~]*[A-Za-z])[!-~]*")
+_NAMED = rules.rule(
+    rb"[a-z]+[0-9]*(?:[-.][a-z0-9]+)+|[a-z][a-z-]*[0-9]{0,2}|[0-9][0-9.,:]*[A-Za-z%]{0,3}|0x[0-9a-f]+|[0-9-]{10}T[0-9:.Z+-]+"
+    rb"|(?:https?|tcp|grpc)://[^@]*|.*[/({<].*"
+)
 
 
 def is_empty(value: bytes) -> bool:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tarsy.masking import assignments, edits, efforts, rules, vendors
+from tarsy.masking import names as naming
 
 NAMES = (
     "api_key",
@@ -59,14 +60,26 @@ class _Look(NamedTuple):
 
     name: str
     rule: rules.Rule
+    is_drawn: bool = False
+    """Whether it has to look drawn by chance as well."""
 
 
+_COMMAND = rb"\b%b\b[^\n|;]*?[\s\"',]%b([^\s\"'\\]{4,})"
+"""A secret among the arguments of a command, on one line."""
 _LOOKS = (
     _Look("certificate_authority_data", rules.rule(rb"certificate-authority-data\\*[\"']?: *\\*[\"']?([\w+/=-]{16,})")),
     _Look("ssh_key", rules.rule(rb"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-nistp\d+)[ \t]+(AAAA[A-Za-z0-9+/=]{16,})")),
     _Look("token", rules.rule(rb"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)")),
     _Look("token", rules.rule(rb"(?i)\bbearer[ \t]+([^\s\"'\\,;\[\](){}<>]*\d[^\s\"'\\,;\[\](){}<>]*)")),
     _Look("password", rules.rule(rb"[a-z0-9+]://[^\s/@:\"'\\<>]*:([^\s/\"'\\<>\[\]]+)@")),
+    _Look("password", rules.rule(_COMMAND % (rb"curl", rb"(?:-u|--user|--proxy-user|-U)[\s=\"',]*[^\s:\"']+:"))),
+    _Look("password", rules.rule(_COMMAND % (rb"mysql(?:dump|admin)?", rb"-p"))),
+    _Look("password", rules.rule(_COMMAND % (rb"(?:sshpass|(?:docker|podman|registry) login)", rb"-p[ \t]?"))),
+    _Look("password", rules.rule(rb"--from-literal[= ][\"']?[\w.-]+=([^\s\"'\\]+)")),
+    _Look("password", rules.rule(rb"(?m)^ENV[ \t]+[A-Z0-9_]*(?:PASSWORD|TOKEN|SECRET|API_?KEY)[ \t]+([^\s\"'=]+)")),
+    _Look("password", rules.rule(rb"(?i)\bpassword(?:[ \t]+(?:is|was))?[ \t]+([\w!-]+)"), is_drawn=True),
+    _Look("token", rules.rule(rb"(?i)\bcookie[\"']?[:=][ \t]*[\"']?[\w.-]+=([^\s;,\"'\\]{8,})"), is_drawn=True),
+    _Look("token", rules.rule(rb"https?://([0-9a-f]{32})@")),
     _Look("password", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
 )
 
@@ -98,7 +111,8 @@ def _changes(doc: bytes, found: Iterable[edits.Edit], markers: set[bytes]) -> It
 
 def _looks(look: _Look, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     for found in effort.each(look.rule.finditer(doc), cost=_COST):
-        yield edits.Edit(found.start(1), found.end(1), edits.marker(look.name))
+        if not look.is_drawn or naming.is_drawn(found[1]):
+            yield edits.Edit(found.start(1), found.end(1), edits.marker(look.name))
 
 
 def _pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:

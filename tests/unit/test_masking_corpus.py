@@ -1,0 +1,154 @@
+"""How much is found and what is changed for nothing, by family of texts: the figures are printed and are a gate.
+
+`pytest -rP tests/unit/test_masking_corpus.py` shows them.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+
+import pytest
+from tarsy.masking import masker, vendors
+
+MASKER = masker.Masker(groups=["security"])
+
+LITERALS = {
+    "names by any word": (
+        "API_KEY_OPENAI=@ | DB_PASSWORD_PRIMARY=@ | TOKEN_GITHUB=@ | export SECRET_STRIPE='@' | passwordPrimary: @"
+        ' | "tokenForGithub": "@" | secret_for_jwt = @ | PASSWORDS=@ | OPENAI_KEY=@ | FOO_CREDENTIALS=@ | REDIS_AUTH=@'
+        " | credentials: @ | MYSQL_ROOT_PASSWORD_1=@ | datadog_app_key: @ | jwt_signing=@ | BASIC_AUTH=web:@ | GH_PAT=@"
+    ),
+    "names by their last word": (
+        "AWS_SECRET_ACCESS_KEY=@ | PGPASSWORD=@ psql | client_secret=@ | DB_PASS=@ | aws_secret_access_key = @"
+        " | DATADOG_API_KEY=@ | spring.datasource.password=@ | {\"password\": \"@\"} | 'token': '@' | --db-password @"
+        " | helm install --set postgresql.auth.postgresPassword=@ | adminPassword: '@' | ?api_key=@&page=2"
+    ),
+    "headers": (
+        "Authorization: @ | authorization: '@' | curl -H 'Authorization: @' https://x | X-Api-Key: @ | x-vault-token: @"
+        " | curl -H 'PRIVATE-TOKEN: @' https://x | Authorization: Bearer @ | Authorization: Basic @ | Cookie: session=@"
+        " | Set-Cookie: sid=@; Path=/ | Proxy-Authorization: Basic @"
+    ),
+    "commands": (
+        "curl -u admin:@ https://x | curl -sS --user admin:@ https://x | curl -uadmin:@ x.io | mysql -u root -p@ db"
+        " | ENV DB_PASSWORD @ | docker login -u web -p @ r.io | sshpass -p @ ssh root@h | redis://:@@redis:6379/0"
+        " | kubectl create secret generic db --from-literal=foo=@ -n x | postgres://web:@@db/x"
+    ),
+    "prose": (
+        "the password is @ | login with password @ | password: @ was refused"
+        " | failed: token=@ | ALTER USER web PASSWORD '@';"
+    ),
+}
+"""Texts with a secret at @, by family."""
+BENIGN = """\
+password:  16 bytes
+token:      1024 bytes
+user.password: field is required
+spec.token: Required value
+error: token: Forbidden
+token: Forbidden
+unexpected token: '}'
+unexpected token: "<" at position 3
+Unexpected token '}' in JSON
+image: nginx@sha256:9b7c1f0d8a6e5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d0e9f8a7b6c5d4e3f2a1b0c
+imageID: docker.io/library/nginx@sha256:9b7c1f0d8a6e5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d0e9f8a7b6c5d4e3f2a1b0c
+uid: 4bf92f35-77b3-4da6-a3ce-929d0e0e4736
+commit 9b7c1f0d8a6e5b4c3d2e1f0a9b8c7d6e5f4a3b2c
+io.jsonwebtoken:jjwt-api:0.12.5
+io.jsonwebtoken:jjwt-impl:jar:0.12.5
+com.auth0:java-jwt:4.4.0
+max_tokens: 4096
+token_count=1523
+secretName: db-credentials
+passwordPolicy: strict
+password: must be at least 8 characters
+password: incorrect
+failed to get token: timeout
+token: expired
+token: invalid_grant
+secret: not found
+Error: secret "db-password" not found
+partition_key=orders-2024
+primary_key: id
+MountVolume.SetUp failed for volume "token": secret "web-token" not found
+serviceAccountToken: expirationSeconds: 3607
+automountServiceAccountToken: false
+authorization: rbac
+Authorization: required
+--authorization-mode=Node,RBAC
+--service-account-key-file=/etc/kubernetes/pki/sa.pub
+--token-auth-file=/etc/tokens
+x-api-key: missing
+monkey: banana
+token bucket: 100/s
+spec.containers[0].env[1].password: Invalid value
+password authentication failed for user "web"
+Basic auth: enabled
+checksum/secret: 9b7c1f0d8a6e5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d0e9f8a7b6c5d4e3f2a1b0c
+token_type: bearer
+secret_type: Opaque
+password_changed_at: 2026-10-01
+token_expires_in=3600
+tokenExpirationSeconds: 86400
+TOKEN_TTL=15m0s
+PASSWORD_MIN_LENGTH=12
+SECRET_NAME=db-credentials-v2
+TOKEN_URL=https://auth.example.com/oauth2/token
+API_KEY_HEADER=X-Api-Key-2
+curl -u admin https://x
+curl -sS https://example.com/api
+{"kind":"ConfigMap","data":{"level":"debug","TOKEN_PATH":"/var/run/token"}}
+pod/web-token-reviewer-7f9c9d6b5-xk2lp condition met""".splitlines()
+
+
+def values() -> list[str]:
+    chance = random.Random(4)  # noqa: S311 - a fixed seed, no secret
+    letters = string.ascii_letters + string.digits
+    return [
+        *("hunter2abc", "9b7c1f0d8a6e5b4c3d2e1f0a9b8c7d6e", "k8Jd0sLq2mXv93Tz"),
+        *("".join(chance.choices(letters, k=24)) + "7q" for _ in range(5)),
+    ]
+
+
+def recall(texts: list[tuple[str, str]]) -> float:
+    return sum(secret not in MASKER.text(text) for text, secret in texts) / len(texts)
+
+
+@pytest.mark.parametrize(("family", "least"), [(family, 0.9) for family in LITERALS])
+def test_literals_are_found(family: str, least: float) -> None:
+    forms = LITERALS[family].split(" | ")
+    texts = [
+        (form.replace("@@", "\0").replace("@", value, 1).replace("\0", f"{value}@"), value)
+        for form in forms
+        for value in values()
+    ]
+    found = recall(texts)
+    print(f"{family}: {found:.0%} of {len(texts)} found")
+    assert found >= least, sorted({text for text, secret in texts if secret in MASKER.text(text)})
+
+
+@pytest.mark.parametrize(
+    ("family", "form", "least"),
+    [
+        ("vendors' tokens, bare", "request with {} failed", 0.95),
+        ("vendors' tokens behind a name", "API_TOKEN={}", 0.98),
+    ],
+)
+def test_vendors_tokens_are_found(family: str, form: str, least: float) -> None:
+    chance = random.Random(5)  # noqa: S311 - a fixed seed, no secret
+    letters = {"hex": "0123456789abcdef", "capitals and digits": string.ascii_uppercase + "234567"}
+    texts = []
+    for fact in vendors.FACTS:
+        for prefix in fact.prefixes.split():
+            alphabet = letters.get(fact.alphabet, string.ascii_letters + string.digits)
+            token = prefix + "".join(chance.choices(alphabet, k=fact.length))
+            texts.append((form.format(token), token[-10:]))
+    found = recall(texts)
+    print(f"{family}: {found:.0%} of {len(texts)} found")
+    assert found >= least
+
+
+def test_benign_texts_stay_as_they_are() -> None:
+    changed = [(text, MASKER.text(text)) for text in BENIGN if MASKER.text(text) != text]
+    print(f"benign texts: {len(changed)} of {len(BENIGN)} changed")
+    assert len(changed) <= 2, changed
