@@ -109,6 +109,19 @@ ENCODINGS: dict[str, Encode] = {
     "a diff": lambda d: "@@ -1,9 +1,9 @@\n" + prefixed(literal(d), "+"),
     "a diff that takes away": lambda d: prefixed(literal(d), "-"),
     "a node's log": lambda d: prefixed(literal(d), "2026-10-01T12:00:00.123456789Z stdout F "),
+    "klog": lambda d: prefixed(literal(d), "I1122 10:00:00.123456       1 main.go:42] "),
+    "indented JSON behind klog": lambda d: prefixed(
+        json.dumps(d, indent=2) + "\n", "I1122 10:00:00.123456       1 main.go:42] "
+    ),
+    "kubectl logs --prefix": lambda d: prefixed(literal(d), "[pod/web-0/web] "),
+    "kubectl logs --prefix --timestamps": lambda d: prefixed(
+        literal(d), "[pod/web-0/web] 2026-10-01T12:00:00.123456789Z "
+    ),
+    "syslog": lambda d: prefixed(literal(d), "Oct  1 12:00:00 node-1 app[12]: "),
+    "a log with levels": lambda d: prefixed(literal(d), "2026-10-01 12:00:00,123 INFO  "),
+    "compose": lambda d: prefixed(literal(d), "web-1  | "),
+    "a list cut before its kind": lambda d: json.dumps({**without_kinds(d), "kind": ""}).partition(', "kind"')[0],
+    "a list cut before its kind, YAML": lambda d: literal(without_kinds(d)).partition("\nkind: SecretList")[0],
     "cut in its data": lambda d: json.dumps({"kind": "Secret", "data": d["data"]})[:-9],
     "cut before its kind": lambda d: json.dumps({"apiVersion": "v1", "data": d["data"]}, indent=2)[:-9],
     "cut before its kind, YAML": lambda d: literal({"apiVersion": "v1", "data": d["data"]})[:-9],

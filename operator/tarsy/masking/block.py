@@ -17,10 +17,10 @@ from tarsy.masking import edits, efforts, flow, mappings, names, rules
 
 _DEEPEST = 64
 _LINE = re.compile(
-    rb"(?:\d{4}-\d\d-\d\dT[\d:.]++(?:Z|[+-]\d\d:\d\d)[ ](?:std(?:out|err)[ ][FP][ ])?)?"  # kubectl logs, a node's log
+    rb"(?:%b)"
     rb"(?P<indent>(?:[+>|]|-(?=[^-\s]|[ ]{2}))?[ \t]*+)"  # the first column of a diff or a quotation is a column
     rb"(?P<dashes>(?:-[ \t]++)*+)"
-    rb"(?:(?P<quote>\\*+[\"'])?(?P<key>[-\w./]++)(?(quote)\\*+[\"'])[ ]*+:(?=[\s\\]|$))?",
+    rb"(?:(?P<quote>\\*+[\"'])?(?P<key>[-\w./]++)(?(quote)\\*+[\"'])[ ]*+:(?=[\s\\]|$))?" % mappings.LOGGED,
     re.DOTALL,
 )
 _NAME = rules.rule(rb"(?:apiVersion|kind|name|env|[Ee]nvironment|client-key-data)\\*[\"']?:(?:\s|\\|\z)")

@@ -41,7 +41,10 @@ def _tokens(level: int, *, every: bool = False) -> re.Pattern[bytes]:
     double = rb'%b(?:[^\\"\n]++|%b(?:%b|%b)|\\++(?!"))*+%b(?!\w)' % (quote, unit, quote, unit, quote)
     single = rb"(?<=[\[{:, ])'(?:[^'\\\n{]++|''|\\.)*+'(?=\s*+[,:}\]])"
     outer = rb"" if level == 0 else rb'"'
-    text = rb"%b|%b|%b(?:%b|%b)|[^{}\[\],:\"'\\]++|[^{}\[\],:%b]" % (double, single, unit, quote, unit, outer)
+    text = rb"%b|%b|%b(?:%b|%b)|[^{}\[\],:\"'\\\n]++|\n(?:%b)|[^{}\[\],:%b]" % (
+        *(double, single, unit, quote, unit),
+        *(mappings.LOGGED, outer),
+    )
     marks = rb"[{}\[\],:%b]" % outer
     if not every:
         marks = rb",(?:[-.\w\s]*+,)*+|:(?:[-.\w\s]*+:)*+|[{}\[\]%b]" % outer

@@ -29,6 +29,16 @@ def scalar(text: bytes) -> bytes:
     return b"" if found is None else found[1]
 
 
+_STAMP = rb"\d{4}-\d\d-\d\d[T ][\d:.,]++(?:Z|[+-]\d\d:\d\d)?+[ ]"
+LOGGED = (
+    rb"(?:\[pod/[^\]\s]++\][ ])?+(?:%b(?:std(?:out|err)[ ][FP][ ]|(?:INFO|WARN|WARNING|DEBUG|ERROR)[ ][ ]?+)?+"
+    rb"|[IWEF]\d{4}[ ][\d:.]{8,}+[ ]++\d++[ ][\w./-]++:\d++\][ ]"
+    rb"|[A-Z][a-z][a-z][ ]++\d++[ ]\d\d:\d\d:\d\d[ ][\w.-]++[ ][\w./-]++(?:\[\d++\])?+:[ ]"
+    rb"|[\w.-]++[ ]++\|[ ])?+" % _STAMP
+)
+"""What stands before a line in a log: kubectl's and a node's stamps, klog's and syslog's heads, a container's name."""
+
+
 class Mapping:
     """A mapping (or, in JSON, a list) that is being read.
 
@@ -90,7 +100,8 @@ class Found:
     def end(self, mapping: Mapping, *, parent: Mapping | None) -> None:
         """`mapping` ends: by now it is known whether it is a Secret, or the variable of a container.
 
-        An object without a kind was cut: `data` comes before `kind`, so it may have been a Secret.
+        An object without a kind was cut: `data` and `items` come before `kind`, so it may have been a Secret or a list
+        of them.
         """
         if not mapping.is_telling:
             return
@@ -99,7 +110,7 @@ class Found:
         is_cut = b"apiVersion" in mapping.seen and b"kind" not in mapping.seen
         if mapping.kind in _SECRET or is_cut:
             self.data += mapping.data
-            if mapping.kind == b"SecretList":
+            if mapping.kind == b"SecretList" or is_cut:
                 self.data += mapping.orphans
         elif not mapping.kind and parent is not None and (parent.is_list or parent.key == b"items"):
             parent.tell()
