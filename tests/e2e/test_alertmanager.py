@@ -81,12 +81,12 @@ async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is
         )
         starts_at = datetime.now(UTC) - timedelta(minutes=1)
         await post(port, starts_at=starts_at)
-        await process.logged("outcome=created")
+        await process.logged("new=1")
         ((_, found),) = (await operator.finished()).items()
         assert found["spec"]["alertType"] == "KubePodCrashLooping"
         assert found["spec"]["source"]["receiver"] == "tarsy"
         await post(port, starts_at=starts_at, ends_at=datetime.now(UTC) - timedelta(seconds=1))
-        await process.logged("outcome=resolved")
+        await process.logged("resolved=1")
         assert len(llm.requests) == 1
     finally:
         await asyncio.to_thread(alertmanager.end)

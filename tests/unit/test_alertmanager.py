@@ -126,7 +126,11 @@ def test_text_that_utf_8_or_postgres_cannot_hold_does_no_harm(
     payload["alerts"][0][where]["note"] = text
     notification = parse(payload)
     made = manifest.of_alertmanager(
-        notification.readable[0], notification, alert_type="A", namespace="tarsy", mask=lambda text: text
+        notification.readable[0],
+        manifest.shared(notification, mask=str),
+        alert_type="A",
+        namespace="tarsy",
+        mask=str,
     ).manifest
     json.dumps(made, ensure_ascii=False).encode()
     assert json.loads(made["spec"]["alertData"])[where]["note"] == stored

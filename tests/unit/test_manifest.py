@@ -45,7 +45,11 @@ def masked(text: str) -> str:
 def draft(payload: dict[str, Any], *, index: int = 0, mask: manifest.Mask = unmasked) -> manifest.Draft:
     notification = alertmanager.parse(json.dumps(payload).encode())
     return manifest.of_alertmanager(
-        notification.readable[index], notification, alert_type="pod-crash", namespace="tarsy", mask=mask
+        notification.readable[index],
+        manifest.shared(notification, mask=mask),
+        alert_type="pod-crash",
+        namespace="tarsy",
+        mask=mask,
     )
 
 
@@ -250,3 +254,21 @@ def test_what_is_built_is_what_the_kind_takes(payload: dict[str, Any], index: in
     for made in (build(payload, index=index), posted({"a": 1}).manifest, posted("x" * 20_000).manifest):
         read = investigation.AlertInvestigation.model_validate({"metadata": made["metadata"], "spec": made["spec"]})
         assert read.spec.model_dump(mode="json", by_alias=True, exclude_none=True) == made["spec"]
+
+
+def test_what_alerts_share_is_masked_once_and_the_mask_sees_little_of_what_is_cut(payload: dict[str, Any]) -> None:
+    payload["groupKey"] = "x" * 5115 + "s3cret" + "k" * 100_000  # the secret is halved where the mask's view ends
+    seen: list[str] = []
+
+    def mask(text: str) -> str:
+        seen.append(text)
+        return masked(text)
+
+    notification = alertmanager.parse(json.dumps(payload).encode())
+    shared = manifest.shared(notification, mask=mask)
+    assert max(map(len, seen)) < 6000
+    assert shared.group_key == "x" * 4096
+    before = len(seen)
+    for alert in notification.readable:
+        manifest.of_alertmanager(alert, shared, alert_type="A", namespace="tarsy", mask=mask)
+    assert not any("xxx" in text or "groupLabels" in text for text in seen[before:])

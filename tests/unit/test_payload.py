@@ -68,3 +68,19 @@ def test_a_flood_of_problems_is_told_in_few_words() -> None:
     told = payload.places(error.value)
     assert len(told) < 10_000
     assert told.endswith("; and 990 more")
+
+
+@pytest.mark.parametrize("unit", [{}, [], "é\U0001f4a5", 1.5, None, {"a": [1, {"b": "\ud800"}]}])
+def test_a_large_body_is_read_as_a_small_one(unit: object) -> None:
+    many = [unit] * 20_000
+    large = json.dumps([*many, " " * 300_000])
+    assert payload.load(large.encode())[:-1] == payload.load(json.dumps([unit]).encode()) * 20_000
+
+
+def test_a_large_body_of_too_many_objects_is_refused() -> None:
+    body = b"[" + b"[]," * payload.CONTAINERS_MAX + b"1]"
+    with pytest.raises(payload.PayloadError, match="more than 150000 objects and lists"):
+        payload.load(body)
+    for wrong in (b"[" * 300_000, b'["' + b"x" * 300_000, b"[1," * 5 + b" " * 300_000):
+        with pytest.raises(payload.PayloadError, match=r"^the body is not JSON: "):
+            payload.load(wrong)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Literal
 
 import pydantic
 from fastapi import Request
@@ -35,6 +35,11 @@ ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte
 AT_ONCE = 8
 """Alerts of one notification that are taken at the same time."""
 NAMES_TRIED = 5
+NEW_AT_ONCE = 1000
+"""New alerts that are taken of one notification; for the others it is to be sent again."""
+OUTCOMES_TOLD = 1000
+TOLD_MAX = 1024
+"""Characters of a name or a reason that are told: both come from outside."""
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +54,22 @@ class Outcome(BaseModel):
     reason: str = ""
 
 
+class Counts(BaseModel):
+    """What became of how many alerts."""
+
+    created: int = 0
+    repeated: int = 0
+    resolved: int = 0
+    ignored: int = 0
+
+
 class Receipt(BaseModel):
-    """What became of a notification, alert by alert, in its order."""
+    """What became of a notification."""
 
     alerts: list[Outcome]
+    """The first thousand alerts, in the notification's order."""
+    counts: Counts
+    """All of them."""
     truncated: int
     """Alerts that the sender says it left out."""
 
@@ -86,27 +103,17 @@ class Intake:
             notification = await asyncio.to_thread(alertmanager.parse, body)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        new = _NewAlerts(notification, intake=self)
-        turns = asyncio.Semaphore(AT_ONCE)
-        order = defaultdict[str, asyncio.Lock](asyncio.Lock)  # of one alert's episodes, the second repeats the first
-
-        async def take(alert: alertmanager.Alert | alertmanager.Unreadable) -> Outcome:
-            if isinstance(alert, alertmanager.Unreadable):
-                return Outcome(alertname=alert.alertname, outcome="ignored", reason=alert.problem)
-            async with order[manifest.fingerprint(alert)], turns:
-                return await self._take(alert, new)
-
-        async with _keeping():
-            outcomes = await _all(take(alert) for alert in notification.alerts)
-        for outcome in outcomes:
-            log.info("alert %s", outcome.outcome, extra={"action": "alert", **outcome.model_dump(exclude_none=True)})
-        if left_out := notification.truncated_alerts:
-            log.warning(
-                "alerts were left out by their sender: raise max_alerts of receiver %s",
-                notification.receiver,
-                extra={"action": "truncated", "count": left_out},
-            )
-        return Receipt(alerts=outcomes, truncated=left_out)
+        fingerprints = await asyncio.to_thread(lambda: [manifest.fingerprint(one) for one in notification.readable])
+        taking = _Taking(notification, intake=self)
+        try:
+            async with _keeping():
+                await taking.run(fingerprints)
+        finally:
+            taking.tell()
+        if taking.waiting:
+            taken = f"{taking.counts['created']} new alerts were taken and {taking.waiting} were not"
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{taken}, because {taking.why}; send it again")
+        return taking.receipt()
 
     async def alert(self, request: Request) -> Queued:
         """Serve `POST /api/v1/alerts`."""
@@ -122,10 +129,14 @@ class Intake:
                 mask=self.mask,
             )
             async with _keeping():
-                await self.room()
+                if await self.free() <= 0:
+                    raise problems.Problem(
+                        HTTPStatus.SERVICE_UNAVAILABLE,
+                        f"{self.max_queued} investigations are queued already; send it again",
+                    )
                 chains = await self.chains({alert.alert_type})
                 chains.taking(alert.alert_type)
-                created = await self._create(draft, chains)
+                created = await self.create(draft, chains)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
@@ -139,13 +150,11 @@ class Intake:
                 HTTPStatus.UNPROCESSABLE_ENTITY, "Idempotency-Key: it was used for another alert; give each its own"
             )
         made = created.found.metadata
-        return Queued(alert_id=made.uid, investigation=self._named(made.name))
+        return Queued(alert_id=made.uid, investigation=self.named(made.name))
 
-    async def room(self) -> int:
-        """How many more investigations may be queued, at least one; a Problem where there is no room."""
-        if (room := self.max_queued - await work.queued(self.database)) <= 0:
-            raise _full(self.max_queued)
-        return room
+    async def free(self) -> int:
+        """How many more investigations may be queued."""
+        return self.max_queued - await work.queued(self.database)
 
     async def chains(self, wanted: Collection[str]) -> check.ChainIndex:
         """All chains, with those of the `wanted` alert types.
@@ -160,38 +169,7 @@ class Intake:
             return self.index(await objects.list_chains(self.cluster, namespace=self.cluster.namespace))
         return known
 
-    async def _take(self, alert: alertmanager.Alert, new: _NewAlerts) -> Outcome:
-        alertname = alert.labels.get("alertname", "")
-        if alert.status == "resolved":
-            return await self._resolve(alert, alertname)
-        if repeated := await self._repeat(alert):
-            return Outcome(alertname=alertname, outcome="repeated", investigation=self._named(repeated.name))
-        try:
-            chains = await new.chains()
-            own_type = manifest.alert_type(alert, self.settings)
-            alert_type = self._taken_type(own_type, chains)
-            draft = await asyncio.to_thread(
-                manifest.of_alertmanager,
-                alert,
-                new.notification,
-                alert_type=alert_type,
-                namespace=self.cluster.namespace,
-                mask=self.mask,
-            )
-            await new.take_place()
-            created = await self._create(draft, chains)
-        except (check.UnservedError, manifest.TooLargeError, objects.RefusedError) as error:
-            return Outcome(alertname=alertname, outcome="ignored", reason=str(error))
-        if created.existed:
-            await self._repeat(alert)
-        return Outcome(
-            alertname=alertname,
-            outcome="repeated" if created.existed else "created",
-            investigation=self._named(created.found.metadata.name),
-            reason="" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'",
-        )
-
-    async def _create(self, draft: manifest.Draft, chains: check.ChainIndex) -> objects.Created:
+    async def create(self, draft: manifest.Draft, chains: check.ChainIndex) -> objects.Created:
         """Make the object and its row, once for each episode; under another name where somebody has its own."""
         fingerprint, starts_ms = draft.episode
         receipt = await receipts.issue(
@@ -207,7 +185,7 @@ class Intake:
             if not created.existed or receipt.is_of(created.found):
                 await self._admit(created, chains)
                 return created
-            taken = self._named(receipt.name)
+            taken = self.named(receipt.name)
             log.warning("%s is somebody else's", taken, extra={"action": "name_taken", "investigation": taken})
             receipt = await receipts.rename(self.database, receipt)
         raise errors.TemporaryError(f"{taken} is somebody else's, and so are the names before it")
@@ -235,28 +213,18 @@ class Intake:
             admission = ingest.of(created.found, chains, mask=str)
         await admissions.admit(self.database, admission, made=not created.existed)
 
-    async def _repeat(self, alert: alertmanager.Alert) -> episodes.Known | None:
+    async def repeat(self, alert: alertmanager.Alert, fingerprint: str) -> episodes.Known | None:
+        """Count the alert on what it repeats; None where it is news."""
         return await episodes.repeat(
             self.database,
             namespace=self.cluster.namespace,
-            fingerprint=manifest.fingerprint(alert),
+            fingerprint=fingerprint,
             starts_at=alert.starts_at,
             window=self.settings.dedup_window,
             cooldown=self.settings.cooldown,
         )
 
-    async def _resolve(self, alert: alertmanager.Alert, alertname: str) -> Outcome:
-        found = await episodes.resolved(
-            self.database,
-            namespace=self.cluster.namespace,
-            fingerprint=manifest.fingerprint(alert),
-            starts_at=alert.starts_at,
-        )
-        if found is None:
-            return Outcome(alertname=alertname, outcome="ignored", reason="resolved, and it was never investigated")
-        return Outcome(alertname=alertname, outcome="resolved", investigation=self._named(found.name))
-
-    def _taken_type(self, alert_type: str, chains: check.ChainIndex) -> str:
+    def taken_type(self, alert_type: str, chains: check.ChainIndex) -> str:
         """The alert's own type where a chain has it, ready or not, else the default type.
 
         An UnservedError: no chain has either.
@@ -269,58 +237,212 @@ class Intake:
             default = self.settings.default_alert_type
             if default is None or default == alert_type:
                 raise
-            return self._taken_type(default, chains)
+            return self.taken_type(default, chains)
         return alert_type
 
-    def _named(self, name: str) -> str:
+    def named(self, name: str) -> str:
+        """`namespace/name`."""
         return f"{self.cluster.namespace}/{name}"
 
 
-class _NewAlerts:
-    """What those alerts of a notification need that are no repeats: chains, and a place in the queue.
+class _Taking:
+    """The alerts of one notification, taken one by one, a few at the same time.
 
-    Both are looked up for the first of them: who sends nothing new needs neither.
+    What those need that are no repeats is looked up for the first of them: chains, and the room in the queue. Who sends
+    nothing new needs neither.
     """
 
     def __init__(self, notification: alertmanager.Notification, *, intake: Intake) -> None:
-        self.notification = notification
+        self.counts = Counter[str]()
+        self.waiting = 0
+        """New alerts for which there was no place; `why` says what was full."""
+        self.why = f"{NEW_AT_ONCE} are taken of one notification"
+        self._notification = notification
         self._intake = intake
+        self._outcomes: dict[int, Outcome] = {}
+        """What became of the first alerts, by their places."""
+        self._ignored = Counter[str]()
+        self._examples: dict[str, str] = {}
+        """Why alerts were ignored: a reason of each kind."""
         self._lock = asyncio.Lock()
         self._chains: check.ChainIndex | None = None
-        self._room: int | None = None
+        self._shared: manifest.Shared | None = None
+        self._places: int | None = None
 
-    async def chains(self) -> check.ChainIndex:
-        """All chains."""
+    async def run(self, fingerprints: Sequence[str]) -> None:
+        """Take the alerts whose `fingerprints` these are; the first error ends it, when what was begun is through."""
+        order = defaultdict[str, asyncio.Lock](asyncio.Lock)  # of one alert's episodes, the second repeats the first
+        left = await asyncio.to_thread(self._sort, fingerprints)
+        failed = False
+
+        async def take() -> None:
+            nonlocal failed
+            try:
+                while left and not failed:
+                    index, alert, fingerprint = left.popleft()
+                    async with order[fingerprint]:
+                        await self._take(index, alert, fingerprint)
+            except BaseException:
+                failed = True
+                raise
+
+        for ended in await asyncio.gather(*(take() for _ in range(AT_ONCE)), return_exceptions=True):
+            if ended is not None:
+                raise ended
+
+    def _sort(self, fingerprints: Sequence[str]) -> deque[tuple[int, alertmanager.Alert, str]]:
+        """The alerts that can be read; the others have their outcome."""
+        readable = deque[tuple[int, alertmanager.Alert, str]]()
+        known = iter(fingerprints)
+        for index, alert in enumerate(self._notification.alerts):
+            if isinstance(alert, alertmanager.Alert):
+                readable.append((index, alert, next(known)))
+            else:
+                self._ignore(index, alert.alertname, "unreadable", alert.problem)
+        return readable
+
+    async def _take(self, index: int, alert: alertmanager.Alert, fingerprint: str) -> None:
+        alertname = alert.labels.get("alertname", "")
+        intake = self._intake
+        if alert.status == "resolved":
+            found = await episodes.resolved(
+                intake.database, namespace=intake.cluster.namespace, fingerprint=fingerprint, starts_at=alert.starts_at
+            )
+            if found is None:
+                self._ignore(index, alertname, "unknown", "resolved, and it was never investigated")
+            else:
+                self._done(index, alertname, "resolved", found.name)
+            return
+        if repeated := await intake.repeat(alert, fingerprint):
+            self._done(index, alertname, "repeated", repeated.name)
+            return
+        try:
+            await self._investigate(index, alert, fingerprint)
+        except check.UnservedError as error:
+            self._ignore(index, alertname, "unserved", str(error))
+        except manifest.TooLargeError as error:
+            self._ignore(index, alertname, "too large", str(error))
+        except objects.RefusedError as error:
+            self._ignore(index, alertname, "refused", str(error))
+
+    async def _investigate(self, index: int, alert: alertmanager.Alert, fingerprint: str) -> None:
+        intake = self._intake
+        chains = await self._all_chains()
+        own_type = manifest.alert_type(alert, intake.settings)
+        alert_type = intake.taken_type(own_type, chains)
+        if not await self._place():
+            return
+        try:
+            draft = await asyncio.to_thread(
+                manifest.of_alertmanager,
+                alert,
+                await self._what_is_shared(),
+                alert_type=alert_type,
+                namespace=intake.cluster.namespace,
+                mask=intake.mask,
+            )
+            created = await intake.create(draft, chains)
+        except (manifest.TooLargeError, objects.RefusedError):
+            self._give_back()
+            raise
+        if created.existed:
+            self._give_back()
+            await intake.repeat(alert, fingerprint)
+        self._done(
+            index,
+            alert.labels.get("alertname", ""),
+            "repeated" if created.existed else "created",
+            created.found.metadata.name,
+            reason="" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'",
+        )
+
+    async def _all_chains(self) -> check.ChainIndex:
         async with self._lock:
             if self._chains is None:
-                firing = [alert for alert in self.notification.readable if alert.status == "firing"]
-                wanted = {manifest.alert_type(alert, self._intake.settings) for alert in firing}
-                self._chains = await self._intake.chains(wanted)
+                self._chains = await self._intake.chains(await asyncio.to_thread(self._wanted_types))
             return self._chains
 
-    async def take_place(self) -> None:
-        """Take one of the places that were free in the queue; a Problem says that there is none left."""
+    def _wanted_types(self) -> set[str]:
+        firing = [alert for alert in self._notification.readable if alert.status == "firing"]
+        return {manifest.alert_type(alert, self._intake.settings) for alert in firing}
+
+    async def _what_is_shared(self) -> manifest.Shared:
         async with self._lock:
-            if self._room is None:
-                self._room = await self._intake.room()
-            if self._room == 0:
-                raise _full(self._intake.max_queued)
-            self._room -= 1
+            if self._shared is None:
+                self._shared = await asyncio.to_thread(manifest.shared, self._notification, mask=self._intake.mask)
+            return self._shared
 
+    async def _place(self) -> bool:
+        """Take one of the places that there are for new alerts; False where there is none."""
+        async with self._lock:
+            if self._places is None:
+                room = await self._intake.free()
+                self._places = max(0, min(room, NEW_AT_ONCE))
+                if room < NEW_AT_ONCE:
+                    self.why = f"{self._intake.max_queued} investigations are queued already"
+            if self._places == 0:
+                self.waiting += 1
+                return False
+            self._places -= 1
+            return True
 
-def _full(max_queued: int) -> problems.Problem:
-    return problems.Problem(
-        HTTPStatus.SERVICE_UNAVAILABLE, f"{max_queued} investigations are queued already; send it again"
-    )
+    def _give_back(self) -> None:
+        assert self._places is not None  # noqa: S101 - one was taken
+        self._places += 1
 
+    def _ignore(self, index: int, alertname: str, kind: str, reason: str) -> None:
+        self._ignored[kind] += 1
+        self._examples.setdefault(kind, reason[:TOLD_MAX])
+        self._done(index, alertname, "ignored", reason=reason)
 
-async def _all(taking: Iterable[Coroutine[Any, Any, Outcome]]) -> list[Outcome]:
-    """Their outcomes in order; where some fail, all are waited for and one of the errors is told."""
-    outcomes = await asyncio.gather(*taking, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if isinstance(outcome, Outcome)]
+    def _done(
+        self,
+        index: int,
+        alertname: str,
+        outcome: Literal["created", "repeated", "resolved", "ignored"],
+        name: str = "",
+        *,
+        reason: str = "",
+    ) -> None:
+        self.counts[outcome] += 1
+        if index < OUTCOMES_TOLD:
+            self._outcomes[index] = Outcome(
+                alertname=alertname[:TOLD_MAX],
+                outcome=outcome,
+                investigation=self._intake.named(name) if name else None,
+                reason=reason[:TOLD_MAX],
+            )
+
+    def tell(self) -> None:
+        """Log what became of the notification: a line, and one more for each kind of reason why alerts were ignored."""
+        receiver = self._notification.receiver[:253]
+        log.info(
+            "notification of receiver %s",
+            receiver,
+            extra={
+                "action": "notification",
+                "new": self.counts["created"],
+                "repeated": self.counts["repeated"],
+                "resolved": self.counts["resolved"],
+                "ignored": self.counts["ignored"],
+                "waiting": self.waiting,
+            },
+        )
+        for kind, count in sorted(self._ignored.items()):
+            example = self._examples[kind]
+            log.info("%d alerts ignored, such as: %s", count, example, extra={"action": "ignored", "kind": kind})
+        if left_out := self._notification.truncated_alerts:
+            log.warning(
+                "alerts were left out by their sender: raise max_alerts of receiver %s",
+                receiver,
+                extra={"action": "truncated", "count": left_out},
+            )
+
+    def receipt(self) -> Receipt:
+        """What became of it."""
+        told = [outcome for _, outcome in sorted(self._outcomes.items())]
+        counts = Counts(**{outcome: self.counts[outcome] for outcome in Counts.model_fields})
+        return Receipt(alerts=told, counts=counts, truncated=self._notification.truncated_alerts)
 
 
 @asynccontextmanager

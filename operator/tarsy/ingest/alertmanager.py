@@ -15,6 +15,10 @@ from pydantic.alias_generators import to_camel
 
 from tarsy.ingest import payload
 
+_UNREADABLE_TOLD = 1000
+"""Alerts that cannot be read of which each is told why."""
+_NEEDED = frozenset(("status", "labels", "startsAt"))
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
@@ -50,7 +54,8 @@ class Notification(_Part):
     external_url: str = Field(default="", alias="externalURL")
     truncated_alerts: int = 0
     """Alerts that Alertmanager left out, by its receiver's max_alerts."""
-    alerts: list[Alert | Unreadable]
+    alerts: list[Any]
+    """Each an Alert or an Unreadable, in the sender's order."""
 
     @property
     def readable(self) -> list[Alert]:
@@ -68,7 +73,7 @@ def parse(body: bytes) -> Notification:
         found = data.get("version") if isinstance(data, dict) else type(data).__name__
         raise payload.PayloadError(f'version: expected "4", Alertmanager\'s webhook format, not {found!r:.60}')
     if isinstance(data.get("alerts"), list):
-        data["alerts"] = [_alert(alert, place=f"alerts.{index}") for index, alert in enumerate(data["alerts"])]
+        data["alerts"] = _alerts(data["alerts"])
     try:
         notification = Notification.model_validate(data)
     except pydantic.ValidationError as error:
@@ -76,6 +81,22 @@ def parse(body: bytes) -> Notification:
     if notification.alerts and not notification.readable:
         raise payload.PayloadError(next(one.problem for one in notification.alerts if isinstance(one, Unreadable)))
     return notification
+
+
+def _alerts(given: list[Any]) -> list[Alert | Unreadable]:
+    alerts: list[Alert | Unreadable] = []
+    unreadable = 0
+    more = Unreadable(alertname="", problem=f"one of more than {_UNREADABLE_TOLD} that cannot be read")
+    for index, data in enumerate(given):
+        if unreadable >= _UNREADABLE_TOLD and not (isinstance(data, dict) and data.keys() >= _NEEDED):
+            alerts.append(more)
+            continue
+        alert = _alert(data, place=f"alerts.{index}")
+        if isinstance(alert, Unreadable):
+            unreadable += 1
+            alert = more if unreadable > _UNREADABLE_TOLD else alert
+        alerts.append(alert)
+    return alerts
 
 
 def _alert(data: Any, *, place: str) -> Alert | Unreadable:

@@ -7,6 +7,7 @@ refers to it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import secrets
 from collections.abc import Callable, Mapping
@@ -22,6 +23,9 @@ DATA_MAX = 1024 * 1024
 """Bytes of UTF-8 that an alert's data may have."""
 INLINE_MAX = 16 * 1024
 """Bytes of JSON-escaped UTF-8 that stay in the object."""
+
+_BEHIND_CUT = 1024
+"""Characters behind a cut that the mask is shown: a secret that the cut would halve is masked whole."""
 
 Mask = Callable[[str], str]
 
@@ -85,50 +89,58 @@ def fingerprint(alert: alertmanager.Alert) -> str:
     return naming.hex16(alert.fingerprint or json.dumps(alert.labels, sort_keys=True))
 
 
-def of_alertmanager(
-    alert: alertmanager.Alert,
-    notification: alertmanager.Notification,
-    *,
-    alert_type: str,
-    namespace: str,
-    mask: Mask,
-) -> Draft:
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What the alerts of a notification have in common, masked."""
+
+    data: str
+    """JSON of what stands in each alert's data."""
+    receiver: str
+    group_key: str
+    external_url: str
+
+
+def shared(notification: alertmanager.Notification, *, mask: Mask) -> Shared:
+    """What the alerts of a notification have in common; a TooLargeError says how much is taken."""
+    fields = (notification.receiver, notification.group_labels, notification.external_url)
+    return Shared(
+        data=_masked_data(_json(dict(zip(_SHARED, fields, strict=True))), mask),
+        receiver=notification.receiver[:253],
+        group_key=_short(notification.group_key, 4096, mask),
+        external_url=_short(notification.external_url, 2048, mask),
+    )
+
+
+def of_alertmanager(alert: alertmanager.Alert, shared: Shared, *, alert_type: str, namespace: str, mask: Mask) -> Draft:
     """The object of one firing alert: the alert as JSON, with what its notification knows of it.
 
     A TooLargeError says how much is taken.
     """
-    data = messages.storable(
-        json.dumps(
-            {
-                **alert.raw,
-                "receiver": notification.receiver,
-                "groupLabels": notification.group_labels,
-                "externalURL": notification.external_url,
-            },
-            ensure_ascii=False,
-            separators=plain.COMPACT,
-        )
-    )
+    own = _json({name: value for name, value in alert.raw.items() if name not in _SHARED})
+    own = _masked_data(own, mask, beside=len(shared.data.encode()))
+    if own.endswith("}") and shared.data.startswith("{"):
+        data = f"{own[:-1]},{shared.data[1:]}"
+    else:  # the mask took a brace along
+        data = f"{own}\n{shared.data}"
     digits = fingerprint(alert)
     name = naming.for_alert(alertname=alert.labels.get("alertname", ""), fingerprint=digits, starts_at=alert.starts_at)
     source = investigation.Source(
         type="alertmanager",
-        receiver=notification.receiver[:253],
-        group_key=mask(notification.group_key)[:4096],
-        generator_url=mask(alert.generator_url)[:2048],
-        external_url=mask(notification.external_url)[:2048],
+        receiver=shared.receiver,
+        group_key=shared.group_key,
+        generator_url=_short(alert.generator_url, 2048, mask),
+        external_url=shared.external_url,
     )
     return _draft(
         data,
         namespace=namespace,
         name=name,
         episode=(digits, naming.milliseconds(alert.starts_at)),
-        mask=mask,
         alert_type=alert_type,
         fingerprint=digits,
         starts_at=alert.starts_at,
-        severity=mask(alert.labels.get("severity", ""))[:63] or None,
-        runbook_url=mask(alert.annotations.get("runbook_url", ""))[:2048] or None,
+        severity=_short(alert.labels.get("severity", ""), 63, mask) or None,
+        runbook_url=_short(alert.annotations.get("runbook_url", ""), 2048, mask) or None,
         source=source,
         labels=_labels(alert.labels, mask),
     )
@@ -144,11 +156,10 @@ def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None,
     else:
         name = f"{naming.slug(alert.alert_type, longest=42)}-{secrets.token_hex(10)}"
     return _draft(
-        alert.text(),
+        _masked_data(alert.text(), mask),
         namespace=namespace,
         name=name,
         episode=(name, 0),
-        mask=mask,
         alert_type=alert.alert_type,
         severity=mask(alert.severity or "")[:63] or None,
         runbook_url=mask(alert.runbook or "")[:2048] or None,
@@ -156,10 +167,31 @@ def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None,
     )
 
 
-def _draft(data: str, *, namespace: str, name: str, episode: tuple[str, int], mask: Mask, **fields: Any) -> Draft:
-    if len(data.encode()) > DATA_MAX:
+_SHARED = ("receiver", "groupLabels", "externalURL")
+
+
+def _json(data: object) -> str:
+    return messages.storable(json.dumps(data, ensure_ascii=False, separators=plain.COMPACT))
+
+
+def _masked_data(data: str, mask: Mask, *, beside: int = 0) -> str:
+    if len(data.encode()) + beside > DATA_MAX:
         raise TooLargeError(f"alert data exceeds maximum size of {DATA_MAX} bytes")
-    data = mask(data)
+    return mask(data)
+
+
+def _short(text: str, longest: int, mask: Mask) -> str:
+    """`text` masked and cut; the mask is shown little more than what stays."""
+    seen = text[: longest + _BEHIND_CUT]
+    return _uncut(mask(seen), whole=seen == text)[:longest]
+
+
+def _uncut(masked: str, *, whole: bool) -> str:
+    """Where the text was cut before it was masked: without its end, which may be a half of a secret."""
+    return masked if whole else masked[:-_BEHIND_CUT]
+
+
+def _draft(data: str, *, namespace: str, name: str, episode: tuple[str, int], **fields: Any) -> Draft:
     large = len(json.dumps(data, ensure_ascii=False).encode()) > INLINE_MAX
     if large:
         reference = hashlib.sha256(data.encode()).hexdigest()[:32]
@@ -178,7 +210,11 @@ def _draft(data: str, *, namespace: str, name: str, episode: tuple[str, int], ma
 
 def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
     """The labels, cut to what the object may hold; the alert's data has them whole."""
-    return {name[:253]: _masked(name, value, mask)[:1024] for name, value in list(labels.items())[:64]}
+    shown = {}
+    for name, value in itertools.islice(labels.items(), 64):
+        seen = value[: 1024 + _BEHIND_CUT]
+        shown[name[:253]] = _uncut(_masked(name[:253], seen, mask), whole=seen == value)[:1024]
+    return shown
 
 
 def _masked(name: str, value: str, mask: Mask) -> str:
