@@ -61,7 +61,7 @@ async def connect(
     """Connect to `url` (`postgresql://...`), as asyncpg reads it; the timeouts are seconds.
 
     Whatever stands against it is a StoreDownError, a wrong password too: one that is wrong at the start ends the
-    process there, and one that is wrong later is being changed. The message holds nothing of the URL.
+    process there, and one that is wrong later is being changed. Of the URL the message holds its address at most.
     """
     try:
         with logs.nobodys():  # the connection goes on behind the run that needed one more
