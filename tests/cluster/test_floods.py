@@ -54,7 +54,7 @@ class API:
     def _post(self, body: bytes, path: str) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=100)
         try:
-            connection.request("POST", path, body=body)
+            connection.request("POST", path, body=body, headers={"Content-Type": "application/json"})
             response = connection.getresponse()
             return response.status, json.loads(response.read())
         finally:

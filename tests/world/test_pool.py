@@ -35,3 +35,12 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
             assert server.problem == "lost its connection"
             assert await server.client() is not broken
             assert server.problem == ""
+
+
+async def test_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
+    """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
+    transport = platform.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
+    server = pool.Server("tools", platform.MCPServer(transport=transport), calls=1)
+    async with owned(server):
+        assert server.problem.startswith("cannot be reached: ")
+        assert server.problem.isprintable()

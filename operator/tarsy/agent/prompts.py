@@ -55,7 +55,9 @@ def prompt_messages(
     if agent.custom_instructions:
         system.append(f"## Your instructions\n\n{agent.custom_instructions}")
     if agent.problems:
-        system.append("## Not available now\n\n" + "\n".join(f"- {problem}" for problem in agent.problems))
+        # In fixed words: a server's own, behind the colon, would stand among the instructions.
+        fixed = dict.fromkeys(problem.partition(":")[0] for problem in agent.problems)
+        system.append("## Not available now\n\n" + "\n".join(f"- {problem}" for problem in fixed))
     alert = [
         f"Alert type: {escaped(snapshot.alert_type)}",
         *([f"Severity: {escaped(snapshot.severity)}"] if snapshot.severity else []),

@@ -23,7 +23,7 @@ CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 PROBLEM_MAX = 1024
-"""Characters of a connection error that are told on: agents read it."""
+"""Characters of a connection error that are told on, to people."""
 NAMES_MAX = 10
 """Tools that are named in the log where some are left out."""
 
@@ -59,7 +59,7 @@ class Server:
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                problem = messages.storable(f"cannot be reached: {_innermost(error)}"[:PROBLEM_MAX])
+                problem = f"cannot be reached: {_on_one_line(str(_innermost(error)))}"[:PROBLEM_MAX]
                 if problem != self.problem:  # said once, not with each of many attempts
                     log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
                 self.problem = problem
@@ -155,6 +155,11 @@ async def _offer(server: str, client: mcp.Client) -> bounds.Offer:
         cursor = page.next_cursor
         if not cursor or offer.full:
             return offer
+
+
+def _on_one_line(text: str) -> str:
+    """`text` without what does not print: it goes into logs, statuses and events."""
+    return " ".join("".join(char if char.isprintable() else " " for char in messages.storable(text)).split())
 
 
 def _innermost(error: BaseException) -> BaseException:

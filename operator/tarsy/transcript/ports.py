@@ -89,7 +89,10 @@ class Toolbox(Protocol):
 
     @property
     def problems(self) -> Sequence[str]:
-        """What is missing, one sentence each: servers that cannot be reached, tools that cannot be used."""
+        """What is missing, one sentence each: servers that cannot be reached, tools that cannot be used.
+
+        Behind the first colon of one stand the words of others: they are for people, and not for prompts.
+        """
         ...
 
     async def call(self, call: messages.ToolCall, scope: Scope) -> ToolOutput:
