@@ -17,6 +17,8 @@ from tarsy_dev import model
 if TYPE_CHECKING:
     from support.operators import Operator, Process
 
+pytestmark = pytest.mark.slow
+
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 FINGERPRINT = "6eb8c03418906421"
 START = "2026-11-21T20:26:18.109994Z"

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
+import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
 if TYPE_CHECKING:
     from support.operators import Operator
+
+pytestmark = pytest.mark.slow
 
 LEASE = timedelta(seconds=3)
 NEWER = """
