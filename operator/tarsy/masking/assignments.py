@@ -7,13 +7,20 @@ that keeps it linear.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
 from tarsy.masking import edits, efforts, names, rules
 
-_WORDS = rb"(?:pass|pwd|token|secret|key|credential|creds|auth|jwt|dockerc)"
-_NAME = rules.rule(rb"(?i)([\w.-]*" + _WORDS + rb"[\w.-]*)(?:\\*[\"'])?\]?[ \t]*(=>|:=|[:=>])[ \t]*")
+_WORDS = rb"(?:pass|pwd|token|secret|key|credential|creds|auth|jwt|dockerc|login)"
+_LINE = rules.rule(rb"(?i)[^\n]*" + _WORDS + rb"[^\n]*")
+_NAME = re.compile(
+    rb"(?i)(?<![\w.-])([\w.-]++)(?:\\*+[\"'])?+\]?+"
+    rb"[ \t]*+(?:value[ \t]*+|:?+[ \t]*+str(?:ing)?+[ \t]*+)?+(=>|:{1,3}=|[?+.]?=|[:>,])[ \t]*+"
+)
+"""A name and its sign: also `key="..." value=`, with a type before the sign, and as the first of two arguments."""
+_WORD = rules.rule(rb"(?i)" + _WORDS)
 _FLAG = rules.rule(
     rb"(?i)(--?[\w-]*" + _WORDS + rb"[\w-]*)(?:\\*[\"'][ \t]*(,)(?:\s|\\+n)*|[ \t]+|\\*[\"']?\s*\n\s*(-)[ \t]+)"
 )
@@ -23,21 +30,31 @@ _UNEXPECTED_MAX = 24
 _CHECKSUM = b"checksum/"
 _QUOTE = {byte: re.compile(rb"(\\*+)%c|\n|\\++" % byte) for byte in b"\"'`"}
 _BARE_END = rules.rule(
-    rb"[\s\"'`]|\\+[nrt\"']|[,;&](?:[\"'{\[]|[ \t]?[\w.-]+[=:]|\s|\z)|[)\]}<>]+(?:[,;.\s\"'\\<]|\z)|</"
+    rb"[\s\"'`]|\\+[nrt\"']|[,;&](?:[\"'{\[]|[ \t]?[\w.-]+[=:]|\s|\z)|[)\]}<>]+(?:[,;:.\s\"'\\<]|\z)|</"
 )
+_PLAIN_VALUE = re.compile(rb"[\w.+/=~%@!$*?^|-]++(?=[\s\"'`]|\Z)")
+"""What most values look like, and where they end."""
 _FAR_END = rules.rule(rb"[\s\"'`\\]")
 """What ends a value that is too long to be anything but a blob."""
+_ITEM_END = rules.rule(rb"[\s\"'`\\,;)\]}]")
 _LINE_END = rules.rule(rb"\r?\n|\\+[nr\"']|[\"'](?:[,}\]\s]|\z)|[,;]?[ \t]+(?:#|[\w.-]+[=:])")
 _BLOCK = rules.rule(rb"[|>][+-]?\d?[ \t]*\r?\n([ \t]+)")
-_CODE = rules.rule(rb"[A-Za-z_][\w.]*[(\[].*|(?:self|this|config|cfg|os|env|process|settings|args|req|request)\.[\w.]+")
+_CODE = rules.rule(
+    rb"[A-Za-z_][\w.]*[(\[].*"
+    rb"|(?:self|this|config|cfg|os|env|process|settings|args|req|request|var|vars|local|module|secrets)\.[\w.]+"
+)
 _SCHEME = rules.rule(
-    rb"(?i)\[?(?:\\*[\"'])?(?:(bearer|basic|token|apikey|negotiate|key)|(?:digest|aws4-hmac-sha256|hmac))[ \t]+"
+    rb"(?i)\[?(?:\\*[\"'])?(?:(bearer|basic|(?:api-)?token|apikey|negotiate|key)|(?:digest|aws4-hmac-sha256|hmac))"
+    rb"[ \t]+"
 )
 _PLAIN = rules.rule(rb"\[?(?:\\*[\"'])?([\w.~+/=-]+)")
 """A token without a scheme."""
 _SCHEME_END = rules.rule(rb"[\s\"'\\\],]")
 _PARAMETERS_END = rules.rule(rb"[\"\n]")
 _MARKER = b"[MASKED:"
+_REST = re.compile(rb"[\w+/=~%@.-]++")
+"""What else may belong to a secret of which a vendor's look is masked already."""
+_SPACE = re.compile(rb"\s*+")
 _SEPARATORS = {b"{", b",", b"[", b"&", b"?", b";"}
 """What stands before a name that is no word of a sentence."""
 _LEAD = 80
@@ -46,26 +63,45 @@ _NO_VALUES = (b"{", b"(", b"<", b"=", b"//", b"&", b"*")
 _BEFORE_FLAGS = {b"", *(bytes([byte]) for byte in b" \t\n\r\"'[,(=")}
 _COUNT_DIGITS = 6
 _NEWLINE = 0x0A
-_COST = 20
+_COST, _LINE_COST = 24, 5
+_LONGEST = 256
+_CACHED = 4096
+_REST_MIN = 4
 _BLOB_HEAD = 20
 
 
 def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     """The values of all names in `doc` that promise a secret."""
-    for rule, read in ((_NAME, _assigned), (_FLAG, _flagged)):
+    for named, read in ((_names(doc, effort), _assigned), (_FLAG.finditer(doc), _flagged)):
         done = 0
-        for found in effort.each(rule.finditer(doc), cost=_COST):
+        for found in effort.each(named, cost=_COST):
             start = found.start()
             if start >= done and (change := read(doc, start, found, effort)) is not None:
                 done = change.end
                 yield change
 
 
+def _names(doc: bytes, effort: efforts.Effort) -> Iterator[rules.Match]:
+    """The names that could promise a secret."""
+    for line in effort.each(_LINE.finditer(doc), cost=_LINE_COST):
+        for found in effort.each(_NAME.finditer(doc, *line.span())):
+            if _could(found[1][-_LONGEST:]):
+                yield found
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _could(name: bytes) -> bool:
+    return _WORD.search(name) is not None
+
+
 def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
     name, sign, at = found[1], found[2], found.end()
-    is_marker = edits.marked(doc, at) >= 0 or doc[max(0, start - len(_MARKER)) : start] == _MARKER
-    if is_marker or (sign == b">" and doc[start - 1 : start] != b"<"):
+    if doc[max(0, start - len(_MARKER)) : start] == _MARKER or (sign == b">" and doc[start - 1 : start] != b"<"):
         return None
+    if (marked := edits.marked(doc, at)) >= 0:
+        return _rest(doc, at, marked, kind=names.promises(name))
+    if sign == b",":
+        return _argument(doc, found, effort)
     if name.lower().endswith(b"authorization"):
         return _authorization(doc, at)
     kind = names.promises(name)
@@ -88,11 +124,37 @@ def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort
     return edits.Edit(opening.end(), opening.end() + len(value), edits.marker(kind or mention or "token"))
 
 
+def _rest(doc: bytes, at: int, marked: int, *, kind: names.Kind | None) -> edits.Edit | None:
+    """What stands behind a marker that is not the whole value."""
+    rest = _REST.match(doc, marked) if kind else None
+    end = marked + len(rest[0].rstrip(b".")) if rest else marked
+    return edits.Edit(at, end, edits.marker(kind)) if kind and end - marked >= _REST_MIN else None
+
+
+def _argument(doc: bytes, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
+    """The value behind a name and a comma, as in `setenv("TOKEN", "...")`: it has to look like a secret itself."""
+    at, kind = found.end(), names.promises(found[1]) or names.mentions(found[1])
+    if kind is None:
+        return None
+    if opening := _OPENING.match(doc, at):
+        at, end = opening.end(), _closing(doc, opening, effort)
+    else:
+        end = at + _near_end(doc[at : at + names.NEAR], _ITEM_END)
+    value = doc[at:end]
+    if at > end or (not opening and at > found.end(2)) or not _is_random(value, kind):
+        return None
+    return edits.Edit(at, end, edits.marker(kind))
+
+
 def _bare(
     doc: bytes, found: rules.Match, *, start: int, sign: bytes, kind: names.Kind | None, mention: names.Kind | None
 ) -> edits.Edit | None:
     """The value, which has no quotes, of the name at `start`."""
     at = found.end() + doc.startswith(b"[", found.end())
+    if sign == b">" and (space := _SPACE.match(doc, at, at + names.NEAR)):
+        at = space.end()
+        if doc.startswith(b"<", at):
+            return None
     near = doc[at : at + names.NEAR]
     if not (kind or mention) and not names.is_blob(near[:_BLOB_HEAD]):
         return None
@@ -100,7 +162,7 @@ def _bare(
     is_line = begins_line and sign != b">" and doc[found.end(1)] not in _QUOTE
     end = _near_end(near, _LINE_END if is_line else _BARE_END)
     value = near[:end] if end >= 0 else near
-    if sign == b">" and not doc.startswith(b"</", at + len(value)):
+    if sign == b">" and not doc[at + len(value) : at + len(value) + names.NEAR].lstrip().startswith(b"</"):
         return None
     if end >= 0:
         in_prose = sign == b":" and not begins_line and doc[start - 1 : start] not in _SEPARATORS
@@ -121,7 +183,7 @@ def _flagged(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort)
     if kind is None or edits.marked(doc, at) >= 0 or doc[start - 1 : start] not in _BEFORE_FLAGS:
         return None
     opening = _OPENING.match(doc, at)
-    if doc.startswith(b"-", opening.end() if opening else at):
+    if doc.startswith(b"-", opening.end() if opening else at) or (opening is None and found.end(2) > 0):
         return None
     if opening:
         at, end = opening.end(), _closing(doc, opening, effort)
@@ -141,7 +203,7 @@ def _authorization(doc: bytes, at: int) -> edits.Edit | None:
         plain = _PLAIN.match(doc, at, at + names.NEAR)
         is_token = plain and names.is_drawn(plain[1]) and not names.is_harmless(plain[1])
         return edits.Edit(plain.start(1), plain.end(1), edits.marker("token")) if plain and is_token else None
-    if edits.marked(doc, start := found.end()) >= 0:
+    if edits.marked(doc, start := found.end()) >= 0 or doc.startswith((b"<", b"{"), start):
         return None
     ending = _SCHEME_END if found.start(1) >= 0 else _PARAMETERS_END
     ended = ending.search(doc, start, start + names.NEAR) or ending.search(doc, min(start + names.NEAR, len(doc)))
@@ -160,6 +222,8 @@ def _begins_line(doc: bytes, at: int) -> bool:
 
 def _near_end(near: bytes, ending: rules.Rule) -> int:
     """Where a value ends that begins `near`; -1 where it may go on beyond."""
+    if ending is not _LINE_END and (plain := _PLAIN_VALUE.match(near)) and plain.end() < names.NEAR:
+        return plain.end()
     found = ending.search(near)
     if found is None:
         return -1 if len(near) == names.NEAR else len(near)

@@ -41,7 +41,9 @@ _HEADS: dict[bytes, Kind] = {
 }
 _TAILS = tuple(head for head in _HEADS if head not in {b"pass", b"pwd", b"jwt"})
 """Heads that also end longer words: PGPASSWORD, authtoken."""
-_BLOB_HEADS = {b"auth", b"credential", b"credentials", b"creds", b"dockercfg", b"dockerconfigjson", b"key", b"secret"}
+_BLOB_HEADS = {
+    *(b"auth", b"credential", b"credentials", b"creds", b"dockercfg", b"dockerconfigjson", b"key", b"login", b"secret"),
+}
 """Heads that are too common to go by, unless the value looks like a key itself."""
 _PLURALS = (b"passwords", b"tokens", b"secrets", b"apikeys")
 _BARE = {b"pass", b"secret"}
@@ -118,8 +120,8 @@ _WORDS = frozenset(
     b" updated valid".split()
 )
 _REFERENCE = rules.rule(
-    rb"<[^>\n]*>.*|\$?\{\{.*|\$[({].*|\$[A-Z_]+|%[a-z]\b.*|[*]+|(?i:x{3,}|redacted)|\.{3,}|"
-    rb"\d+ bytes|[^A-Za-z0-9\s]{1,3}|invalid_[a-z]+|([A-Za-z][\w.-]*:)*v?\d+\.\d+\.\d+([.-][A-Za-z]+[\d.]*)?|"
+    rb"<[^>\n]*>.*|\$?\{\{.*|\$[({].*|\$[A-Z_]+|\$\d|%[a-z]\b.*|[*]+|(?i:x{3,}|redacted)|\.{3,}|"
+    rb"\d+ bytes|[^A-Za-z0-9\s]{1,3}|invalid_[a-z]+|([A-Za-z][\w.-]*[:-])*v?\d+\.\d+\.\d+([.-][A-Za-z]+[\d.]*)?|"
     rb"(?i:(field|must|required?|is|was|has|may|value|invalid|forbidden|unauthorized|expected|unexpected|cannot|could"
     rb"|should|not|no|missing|unknown|failed|error|duplicate|too|unsupported|expired)(:|\b[ ]).*)|"
     rb"\.{0,2}(/[a-z0-9._-]+)+/?|vault:.*|(?:arn|ref\+[a-z]+|op):.*|.*\(v1:[a-zA-Z.]+\)"
@@ -189,9 +191,13 @@ def _mentions(name: bytes) -> Kind | None:
 
 def is_drawn(value: bytes) -> bool:
     """Whether it may be drawn by chance: 8 characters or more, with letters and digits, and no name or number."""
-    return len(value) >= 8 and _DRAWN.fullmatch(value) is not None and _NAMED.fullmatch(value) is None
+    if len(value) < _LEAST_DRAWN or _DRAWN.fullmatch(value) is None:
+        return False
+    return _NAMED.fullmatch(value) is None or _IDENTIFIER.fullmatch(value) is not None
 
 
+_LEAST_DRAWN = 8
+_IDENTIFIER = rules.rule(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DRAWN = rules.rule(rb"[!-~]*(?:[A-Za-z][!-~]*[0-9]|[0-9][!-~]*[A-Za-z])[!-~]*")
 _NAMED = rules.rule(
     rb"[a-z]+[0-9]*(?:[-.][a-z0-9]+)+|[a-z][a-z-]*[0-9]{0,2}|[0-9][0-9.,:]*[A-Za-z%]{0,3}|0x[0-9a-f]+|[0-9-]{10}T[0-9:.Z+-]+"
@@ -208,11 +214,14 @@ def is_empty(value: bytes) -> bool:
 
 def is_harmless(value: bytes) -> bool:
     """Whether the value of a secret's name is no secret: empty, a reference, a path, a yes or no, and short."""
-    if len(value) > NEAR:
-        return False
+    return len(value) <= NEAR and _is_harmless(value)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _is_harmless(value: bytes) -> bool:
     bare = value.strip(b" \t\r\n\\\"',;")
     if bare.isalnum():
-        return len(bare) == 1 or bare.lower() in _WORDS or (len(bare) == bare.count(b"x") > 2)
+        return len(bare) == 1 or bare.lower() in _WORDS or (len(bare) == bare.lower().count(b"x") > 2)
     return is_empty(value) or bare.lower() in _WORDS or _REFERENCE.fullmatch(bare) is not None
 
 

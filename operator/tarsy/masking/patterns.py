@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tarsy.masking import assignments, edits, efforts, rules, vendors
+from tarsy.masking import assignments, edits, efforts, repeats, rules, vendors
 from tarsy.masking import names as naming
 
 NAMES = (
@@ -42,6 +42,7 @@ _PEM_BODY = rules.rule(
     rb"(?:(?:\s|\\+[nrt])*[A-Za-z0-9+/]+={1,2})?"
 )
 _PEM_END = b"-----END "
+_PEM_REST = rules.rule(rb"((?:[A-Za-z0-9+/=]{8,76}(?:\s|\\+[nrt])+)+-----END ([A-Z0-9 ]+)-----)")
 _ENCODED_PEM = rules.rule(
     rb"((LS0tLS1CRUdJTi[A-Za-z0-9+/]*)=*(?:(?:\\+n|\r?\n)[ \t]*[A-Za-z0-9+/]{60,}={0,2})*"
     rb"(?:(?:\\+n|\r?\n)[ \t]*[A-Za-z0-9+/]+={0,2}(?:\\|\s|\z))?)"
@@ -66,13 +67,18 @@ class _Look(NamedTuple):
 
 _COMMAND = rb"\b%b\b[^\n|;]*?[\s\"',]%b([^\s\"'\\]{4,})"
 """A secret among the arguments of a command, on one line."""
+_CURL = (
+    rb"\bcurl\b(?:[^\n|;]|\\\r?\n)*?[\s\"',](?:-u|--user|--proxy-user|-U)[\s=\"',]*"
+    rb"(?:[^\s:\"'$<\[{]*:[\"']?([^\s\"'\\$<\[{}]{4,})|([^\s:\"'$<\[{\\]{8,}):[\"'\s])"
+)
+"""A user's password, or a token in the place of the user; no variable and no place-holder."""
 _LOOKS = (
     _Look("certificate_authority_data", rules.rule(rb"certificate-authority-data\\*[\"']?: *\\*[\"']?([\w+/=-]{16,})")),
     _Look("ssh_key", rules.rule(rb"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-nistp\d+)[ \t]+(AAAA[A-Za-z0-9+/=]{16,})")),
     _Look("token", rules.rule(rb"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)")),
     _Look("token", rules.rule(rb"(?i)\bbearer[ \t]+([^\s\"'\\,;\[\](){}<>]*\d[^\s\"'\\,;\[\](){}<>]*)")),
     _Look("password", rules.rule(rb"[a-z0-9+]://[^\s/@:\"'\\<>]*:([^\s/\"'\\<>\[\]]+)@")),
-    _Look("password", rules.rule(_COMMAND % (rb"curl", rb"(?:-u|--user|--proxy-user|-U)[\s=\"',]*[^\s:\"']+:"))),
+    _Look("password", rules.rule(_CURL)),
     _Look("password", rules.rule(_COMMAND % (rb"mysql(?:dump|admin)?", rb"-p"))),
     _Look("password", rules.rule(_COMMAND % (rb"(?:sshpass|(?:docker|podman|registry) login)", rb"-p[ \t]?"))),
     _Look("password", rules.rule(rb"--from-literal[= ][\"']?[\w.-]+=([^\s\"'\\]+)")),
@@ -84,7 +90,7 @@ _LOOKS = (
 )
 
 
-def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort) -> bytes:
+def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
     """`doc` without what the patterns of these names find; raises nothing but a TooMuchWorkError."""
     finders: list[Callable[[bytes, efforts.Effort], Iterable[edits.Edit]]] = [
         _pem,
@@ -97,7 +103,9 @@ def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort) -> bytes:
     markers = {edits.marker(name) for name in names}
     for finder in finders:
         effort.in_time()
-        doc = edits.apply(doc, _changes(doc, finder(doc, effort), markers))
+        changes = list(_changes(doc, finder(doc, effort), markers))
+        seen.note(doc, changes)
+        doc = edits.apply(doc, changes)
     return doc
 
 
@@ -112,11 +120,15 @@ def _changes(doc: bytes, found: Iterable[edits.Edit], markers: set[bytes]) -> It
 def _looks(look: _Look, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     for found in effort.each(look.rule.finditer(doc), cost=_COST):
         if not look.is_drawn or naming.is_drawn(found[1]):
-            yield edits.Edit(found.start(1), found.end(1), edits.marker(look.name))
+            group = 1 if found.start(1) >= 0 else 2
+            yield edits.Edit(found.start(group), found.end(group), edits.marker(look.name))
 
 
 def _pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     """PEM blocks; of one that was cut, what there is."""
+    for rest in effort.each(_PEM_REST.finditer(doc), cost=_COST):
+        if (name := _certified(rest[2])) is not None:
+            yield edits.Edit(rest.start(1), rest.end(1), edits.marker(name))
     blocks = list(effort.each(_PEM.finditer(doc), cost=2 * _COST))
     end = 0
     for index, block in enumerate(blocks):

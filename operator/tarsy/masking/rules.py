@@ -22,6 +22,9 @@ class Match(Protocol):
     def end(self, group: int = 0) -> int:
         """Where a group ends; -1 if it took no part."""
 
+    def span(self, group: int = 0) -> tuple[int, int]:
+        """Both."""
+
     def __getitem__(self, group: int) -> bytes: ...
 
 

@@ -3,8 +3,9 @@
 A prefix is what a text is searched for, all of them at once; only where one stands is it looked whether a token
 follows. That costs no more than one pattern, where a pattern for each vendor costs a hundred.
 
-Facts only: where a prefix is as short as two letters the token has to look random as well. The sources: `gitleaks`
-(config/gitleaks.toml), `detect-secrets` (its plugins), else the vendor's own documentation.
+Facts only, each with its source: `gitleaks` (config/gitleaks.toml) or `betterleaks`, its successor, `detect-secrets`
+(its plugins), else the vendor's own documentation. A length is the least one known, or less where the prefix alone is
+unmistakable, so that a token that was cut is found as well. Where a prefix is short the token has to look random.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tarsy.masking import edits, efforts, rules
 
-Source: TypeAlias = Literal["gitleaks", "detect-secrets", "vendor"]
+Source: TypeAlias = Literal["gitleaks", "betterleaks", "detect-secrets", "vendor"]
 
 _ALPHABETS = {
     "letters and digits": rb"[A-Za-z0-9]",
     "capitals and digits": rb"[A-Z0-9]",
     "hex": rb"[0-9A-Fa-f]",
+    "hex and hyphens": rb"[0-9A-Fa-f-]",
     "word": rb"[\w-]",
-    "dotted": rb"[\w.-]",
+    "dotted": rb"[\w.=-]",
     "base64": rb"[A-Za-z0-9+/_=-]",
+    "percent-encoded": rb"[A-Za-z0-9+/_=%-]",
+    "path": rb"[\w/+@-]",
 }
-_ALNUM, _UPPER, _HEX, _WORD, _DOTTED, _BASE64 = _ALPHABETS
+_ALNUM, _UPPER, _HEX, _UUID, _WORD, _DOTTED, _BASE64, _ENCODED, _PATH = _ALPHABETS
 
 
 class Fact(NamedTuple):
@@ -42,7 +46,6 @@ class Fact(NamedTuple):
 
 FACTS = (
     Fact("1Password", "ops_eyJ", _BASE64, 100, "gitleaks"),
-    Fact("1Password", "A3-", _WORD, 30, "gitleaks"),
     Fact("Adafruit", "aio_", _ALNUM, 28, "vendor"),
     Fact("Adobe", "p8e-", _ALNUM, 32, "gitleaks"),
     Fact("Age", "AGE-SECRET-KEY-1", _UPPER, 58, "gitleaks"),
@@ -50,155 +53,226 @@ FACTS = (
     Fact("Anthropic", "sk-ant-", _WORD, 20, "gitleaks", "api_key"),
     Fact("Artifactory", "AKCp", _ALNUM, 60, "gitleaks"),
     Fact("Artifactory", "cmVmd", _ALNUM, 59, "gitleaks"),
-    Fact("Atlassian", "ATATT3 ATCTT3", _BASE64, 60, "gitleaks"),
+    Fact("Atlassian", "ATATT3", _BASE64, 60, "gitleaks"),
+    Fact("Atlassian", "ATCTT3", _BASE64, 60, "vendor"),
     Fact("AWS", "AKIA ASIA ABIA ACCA", _UPPER, 16, "gitleaks", "api_key"),
-    Fact("AWS Bedrock", "ABSK bedrock-api-key-", _BASE64, 60, "gitleaks", "api_key"),
+    Fact("AWS", "A3T", _UPPER, 17, "gitleaks", "api_key"),
+    Fact("AWS Bedrock", "ABSK", _BASE64, 60, "gitleaks", "api_key"),
+    Fact("AWS Bedrock", "bedrock-api-key-", _BASE64, 28, "gitleaks", "api_key"),
     Fact("Axiom", "xaat- xapt-", _WORD, 36, "vendor"),
     Fact("Beamer", "b_", _BASE64, 44, "gitleaks"),
     Fact("Bitbucket", "ATBB", _ALNUM, 32, "vendor"),
-    Fact("Brevo", "xkeysib- xsmtpsib-", _WORD, 64, "gitleaks"),
+    Fact("Brave", "BSA", _WORD, 24, "betterleaks", "api_key"),
+    Fact("Brevo", "xkeysib-", _WORD, 64, "gitleaks"),
+    Fact("Brevo", "xsmtpsib-", _WORD, 64, "vendor"),
     Fact("Buildkite", "bkua_ bkpat_ bkaj_", _HEX, 40, "vendor"),
+    Fact("Canva", "cnvca", _WORD, 51, "betterleaks"),
+    Fact("Cerebras", "csk-", _ALNUM, 48, "betterleaks", "api_key"),
     Fact("Checkly", "cu_", _HEX, 32, "vendor"),
     Fact("CircleCI", "CCIPAT_ CCIPRJ_", _WORD, 30, "vendor"),
+    Fact("ClickHouse", "4b1d", _ALNUM, 38, "gitleaks", "api_key"),
     Fact("Clojars", "CLOJARS_", _ALNUM, 60, "gitleaks"),
-    Fact("Cloudflare", "v1.0-", _WORD, 60, "gitleaks"),
+    Fact("Cloudflare", "v1.0-", _UUID, 171, "gitleaks"),
     Fact("Cloudflare", "cfut_ cfat_ cfk_", _WORD, 32, "vendor"),
-    Fact("CockroachDB", "CCDB1_", _WORD, 40, "vendor"),
+    Fact("CockroachDB", "CCDB1_", _WORD, 40, "betterleaks"),
+    Fact("ConfigCat", "configcat-sdk-1/", _PATH, 45, "betterleaks"),
     Fact("Contentful", "CFPAT-", _WORD, 40, "vendor"),
-    Fact("Databricks", "dapi dose dkea", _HEX, 32, "gitleaks"),
+    Fact("Databricks", "dapi", _HEX, 32, "gitleaks"),
+    Fact("Databricks", "dose dkea", _HEX, 32, "vendor"),
     Fact("Datadog", "ddapp_ ddpat_", _ALNUM, 30, "vendor"),
     Fact("dbt", "dbtc_ dbtu_", _WORD, 30, "vendor"),
-    Fact("Defined Networking", "dnkey-", _WORD, 60, "gitleaks"),
+    Fact("Defined Networking", "dnkey-", _BASE64, 60, "gitleaks"),
+    Fact("Deno", "ddp_", _ALNUM, 36, "betterleaks"),
+    Fact("Devin", "apk_user_ apk_", _BASE64, 80, "betterleaks", "api_key"),
+    Fact("Devin", "cog_", _ALNUM, 52, "betterleaks"),
     Fact("DigitalOcean", "dop_v1_ doo_v1_ dor_v1_", _HEX, 32, "gitleaks"),
-    Fact("Docker", "dckr_pat_ dckr_oat_", _WORD, 20, "vendor"),
-    Fact("Doppler", "dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", _DOTTED, 36, "gitleaks"),
+    Fact("Discord", "discord.com/api/webhooks/ discordapp.com/api/webhooks/", _PATH, 60, "vendor"),
+    Fact("Docker", "dckr_pat_ dckr_oat_", _WORD, 20, "betterleaks"),
+    Fact("Doppler", "dp.pt.", _DOTTED, 36, "gitleaks"),
+    Fact("Doppler", "dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", _DOTTED, 36, "vendor"),
     Fact("Dropbox", "sl.", _BASE64, 60, "gitleaks"),
     Fact("Duffel", "duffel_test_ duffel_live_", _BASE64, 40, "gitleaks"),
-    Fact("Dynatrace", "dt0c01. dt0s01. dt0s02. dt0s03. dt0s08. dt0s16.", _DOTTED, 60, "gitleaks"),
+    Fact("Dynatrace", "dt0c01.", _DOTTED, 60, "gitleaks"),
+    Fact("Dynatrace", "dt0s01. dt0s02. dt0s03. dt0s08. dt0s16.", _DOTTED, 60, "vendor"),
     Fact("EasyPost", "EZAK EZTK", _ALNUM, 54, "gitleaks"),
-    Fact("Elastic", "essu_", _BASE64, 30, "vendor"),
-    Fact("ElevenLabs", "sk_", _HEX, 48, "vendor", "api_key"),
-    Fact("Facebook", "EAAM EAAC EAAB EAAG", _ALNUM, 60, "gitleaks"),
+    Fact("Elastic", "essu_", _BASE64, 30, "betterleaks"),
+    Fact("ElevenLabs", "sk_", _HEX, 48, "betterleaks", "api_key"),
+    Fact("Endor Labs", "endr+", _WORD, 16, "betterleaks", "api_key"),
+    Fact("Exoscale", "EXO", _ALNUM, 24, "betterleaks", "api_key"),
+    Fact("Facebook", "EAAM EAAC", _ALNUM, 100, "gitleaks"),
+    Fact("Facebook", "EAAB EAAG", _ALNUM, 100, "vendor"),
     Fact("Fauna", "fnA", _WORD, 36, "vendor"),
-    Fact("Figma", "figd_ figo_ figr_", _WORD, 36, "vendor"),
+    Fact("Figma", "figd_", _WORD, 36, "betterleaks"),
+    Fact("Figma", "figo_ figr_", _WORD, 36, "vendor"),
     Fact("Fireworks AI", "fw_", _ALNUM, 22, "vendor"),
-    Fact("Flutterwave", "FLWSECK_TEST- FLWSECK-", _WORD, 12, "gitleaks"),
-    Fact("Fly.io", "fo1_ fm1_ fm1r_ fm1a_ fm2_", _BASE64, 40, "gitleaks"),
+    Fact("Flutterwave", "FLWSECK_TEST- FLWPUBK_TEST-", _WORD, 12, "gitleaks"),
+    Fact("Flutterwave", "FLWSECK- FLWPUBK-", _WORD, 12, "vendor"),
+    Fact("Fly.io", "fo1_ fm1r_ fm1a_ fm2_", _BASE64, 40, "gitleaks"),
     Fact("Frame.io", "fio-u-", _BASE64, 60, "gitleaks"),
     Fact("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", _ALNUM, 16, "gitleaks"),
     Fact("GitHub", "github_pat_", _WORD, 16, "gitleaks"),
-    Fact("GitLab", "glpat- glptt- gldt- glrt- glrtr- glcbt- glimt- glft- glsoat- glffct- glagent- gloas-", _DOTTED, 16,
-         "gitleaks"),
+    Fact("GitLab", "glpat- gldt- glrt- glcbt- glimt- glft- glsoat- glffct- glagent- gloas-", _DOTTED, 16, "gitleaks"),
+    Fact("GitLab", "glptt-", _HEX, 40, "gitleaks"),
+    Fact("GitLab", "glrtr-", _DOTTED, 16, "vendor"),
     Fact("GitLab", "GR1348941", _WORD, 20, "gitleaks"),
+    Fact("GitLab", "_gitlab_session=", _ALNUM, 32, "gitleaks"),
     Fact("GoCardless", "live_", _BASE64, 40, "gitleaks"),
     Fact("Google", "AIza", _WORD, 35, "gitleaks", "api_key"),
+    Fact("Google", "AQ.Ab8RN6", _WORD, 40, "betterleaks", "api_key"),
     Fact("Google", "ya29.", _DOTTED, 16, "vendor"),
     Fact("Google", "GOCSPX-", _WORD, 28, "vendor"),
     Fact("Google", "1//0", _WORD, 30, "vendor"),
     Fact("Grafana", "glc_", _BASE64, 32, "gitleaks"),
     Fact("Grafana", "glsa_", _WORD, 41, "gitleaks"),
-    Fact("Grafana", "eyJrIjoi", _BASE64, 60, "gitleaks"),
-    Fact("Groq", "gsk_", _ALNUM, 40, "vendor", "api_key"),
+    Fact("Grafana", "eyJrIjoi", _BASE64, 40, "gitleaks"),
+    Fact("Groq", "gsk_", _ALNUM, 40, "betterleaks", "api_key"),
     Fact("Harness", "pat. sat.", _DOTTED, 60, "gitleaks"),
-    Fact("HashiCorp Vault", "hvs. hvb. hvr.", _DOTTED, 16, "gitleaks"),
+    Fact("HashiCorp Vault", "hvs. hvb.", _DOTTED, 16, "gitleaks"),
+    Fact("HashiCorp Vault", "hvr.", _DOTTED, 16, "vendor"),
     Fact("HashiCorp Vault", "s.", _ALNUM, 24, "gitleaks"),
     Fact("Heroku", "HRKU-AA", _WORD, 50, "gitleaks"),
     Fact("Honeycomb", "hcaik_ hcalk_ hcamk_ hcxik_ hcxlk_ hcxmk_", _ALNUM, 30, "vendor"),
-    Fact("HubSpot", "pat-na1- pat-na2- pat-eu1-", _WORD, 36, "vendor"),
+    Fact("HubSpot", "pat-na1- pat-na2- pat-eu1-", _UUID, 36, "vendor"),
     Fact("Hugging Face", "hf_ api_org_", _ALNUM, 16, "gitleaks"),
     Fact("Infracost", "ico-", _ALNUM, 32, "gitleaks"),
     Fact("Intra42", "s-s4t2ud- s-s4t2af-", _HEX, 40, "gitleaks"),
+    Fact("JSON Web Token in base64", "ZXlK", _BASE64, 52, "gitleaks"),
+    Fact("Klaviyo", "pk_", _ALNUM, 34, "betterleaks", "api_key"),
     Fact("LangChain", "lsv2_pt_ lsv2_sk_ ls__", _WORD, 32, "vendor"),
-    Fact("Langfuse", "sk-lf-", _WORD, 36, "vendor", "api_key"),
-    Fact("Linear", "lin_api_ lin_oauth_", _ALNUM, 40, "gitleaks"),
+    Fact("Langfuse", "sk-lf-", _UUID, 36, "vendor", "api_key"),
+    Fact("Linear", "lin_api_", _ALNUM, 40, "gitleaks"),
+    Fact("Linear", "lin_oauth_", _ALNUM, 40, "vendor"),
     Fact("Lob", "live_ test_", _HEX, 35, "gitleaks"),
+    Fact("Lob", "live_pub_ test_pub_", _HEX, 31, "gitleaks"),
     Fact("Mailgun", "key- pubkey-", _HEX, 32, "gitleaks", "api_key"),
-    Fact("Mapbox", "sk.eyJ pk.eyJ", _DOTTED, 40, "gitleaks"),
-    Fact("MongoDB Atlas", "mdb_sa_sk_", _WORD, 32, "vendor"),
+    Fact("Mapbox", "sk.eyJ pk.eyJ", _DOTTED, 40, "vendor"),
+    Fact("MiniMax", "sk-api-", _WORD, 100, "betterleaks", "api_key"),
+    Fact("MongoDB Atlas", "mdb_sa_sk_", _WORD, 32, "betterleaks"),
     Fact("Netlify", "nfp_ nfc_ nfo_ nfu_", _ALNUM, 32, "vendor"),
-    Fact("New Relic", "NRAK- NRII- NRRA- NRAA- NRIQ- NRSP-", _WORD, 24, "gitleaks", "api_key"),
+    Fact("New Relic", "NRAK- NRII-", _WORD, 24, "gitleaks", "api_key"),
+    Fact("New Relic", "NRRA- NRAA- NRIQ- NRSP-", _WORD, 24, "vendor", "api_key"),
     Fact("New Relic", "NRJS-", _HEX, 19, "gitleaks", "api_key"),
-    Fact("Notion", "ntn_ secret_", _ALNUM, 40, "gitleaks"),
+    Fact("Notion", "ntn_", _ALNUM, 40, "gitleaks"),
+    Fact("Notion", "secret_", _ALNUM, 43, "vendor"),
     Fact("npm", "npm_", _ALNUM, 16, "gitleaks"),
     Fact("NuGet", "oy2", _ALNUM, 43, "vendor"),
-    Fact("NVIDIA", "nvapi-", _WORD, 50, "vendor", "api_key"),
+    Fact("NVIDIA", "nvapi-", _WORD, 50, "betterleaks", "api_key"),
     Fact("Octopus Deploy", "API-", _UPPER, 26, "gitleaks", "api_key"),
-    Fact("OpenAI", "sk-proj- sk-svcacct- sk-admin- sk-None-", _WORD, 20, "gitleaks", "api_key"),
+    Fact("Okta", "00", _DOTTED, 40, "gitleaks"),
+    Fact("OpenAI", "sk-proj- sk-svcacct- sk-admin-", _WORD, 20, "gitleaks", "api_key"),
+    Fact("OpenAI", "sk-None-", _WORD, 20, "vendor", "api_key"),
     Fact("OpenAI", "sk-", _ALNUM, 20, "gitleaks", "api_key"),
-    Fact("OpenRouter", "sk-or-v1-", _HEX, 40, "vendor", "api_key"),
+    Fact("OpenRouter", "sk-or-v1-", _HEX, 40, "betterleaks", "api_key"),
     Fact("OpenShift", "sha256~", _WORD, 43, "gitleaks"),
     Fact("PayPal", "A21AA", _WORD, 60, "vendor"),
     Fact("Perplexity", "pplx-", _ALNUM, 40, "gitleaks", "api_key"),
     Fact("Pinecone", "pcsk_", _WORD, 40, "vendor", "api_key"),
-    Fact("Plaid", "access-sandbox- access-development- access-production-", _WORD, 36, "gitleaks"),
+    Fact("Plaid", "access-sandbox- access-development- access-production-", _UUID, 36, "gitleaks"),
     Fact("PlanetScale", "pscale_tkn_ pscale_pw_ pscale_oauth_", _DOTTED, 30, "gitleaks"),
-    Fact("PostHog", "phx_ phc_", _ALNUM, 40, "vendor"),
-    Fact("Postman", "PMAK-", _WORD, 40, "gitleaks", "api_key"),
-    Fact("Prefect", "pnu_ pnb_", _ALNUM, 36, "gitleaks"),
+    Fact("PostHog", "phx_ phc_", _WORD, 40, "betterleaks"),
+    Fact("Postman", "PMAK-", _UUID, 59, "gitleaks", "api_key"),
+    Fact("Prefect", "pnu_", _ALNUM, 36, "gitleaks"),
+    Fact("Prefect", "pnb_", _ALNUM, 36, "vendor"),
     Fact("Pulumi", "pul-", _HEX, 40, "gitleaks"),
     Fact("PyPI", "pypi-", _WORD, 16, "gitleaks"),
     Fact("Razorpay", "rzp_live_ rzp_test_", _ALNUM, 14, "vendor"),
     Fact("ReadMe", "rdme_", _ALNUM, 60, "gitleaks"),
     Fact("Render", "rnd_", _ALNUM, 28, "vendor"),
-    Fact("Replicate", "r8_", _ALNUM, 37, "vendor"),
+    Fact("Replicate", "r8_", _ALNUM, 37, "betterleaks"),
     Fact("Resend", "re_", _WORD, 30, "vendor"),
     Fact("RubyGems", "rubygems_", _HEX, 40, "gitleaks"),
     Fact("Scalingo", "tk-us-", _WORD, 48, "gitleaks"),
     Fact("SendGrid", "SG.", _DOTTED, 50, "gitleaks"),
-    Fact("Sentry", "sntrys_ sntryu_ sntrya_", _BASE64, 40, "gitleaks"),
+    Fact("Sentry", "sntrys_", _BASE64, 40, "gitleaks"),
+    Fact("Sentry", "sntryu_", _HEX, 40, "gitleaks"),
+    Fact("Sentry", "sntrya_", _HEX, 40, "vendor"),
     Fact("SettleMint", "sm_aat_ sm_pat_ sm_sat_", _ALNUM, 16, "gitleaks"),
     Fact("Shippo", "shippo_live_ shippo_test_", _HEX, 40, "gitleaks"),
     Fact("Shopify", "shpat_ shpca_ shppa_ shpss_", _ALNUM, 16, "gitleaks"),
-    Fact("Slack", "xoxa- xoxb- xoxp- xoxr- xoxs- xoxo- xoxc- xoxd- xoxe- xoxe.xoxb- xoxe.xoxp- xapp-", _WORD, 14,
-         "gitleaks"),
-    Fact("Slack", "hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/", r"path", 30,
-         "gitleaks"),
+    Fact("Slack", "xoxb- xoxp- xoxs- xoxo- xoxe- xoxe.xoxb- xoxe.xoxp- xapp-", _WORD, 20, "gitleaks"),
+    Fact("Slack", "xoxa- xoxr-", _WORD, 8, "gitleaks"),
+    Fact("Slack", "xoxc-", _WORD, 14, "betterleaks"),
+    Fact("Slack", "xoxd-", _ENCODED, 14, "betterleaks"),
+    Fact("Slack", "hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/",
+         _PATH, 30, "gitleaks"),
     Fact("Snyk", "snyk_uat.", _DOTTED, 30, "vendor"),
     Fact("SonarQube", "squ_ sqp_ sqa_", _HEX, 40, "gitleaks"),
-    Fact("Sourcegraph", "sgp_ slk_", _WORD, 40, "gitleaks"),
-    Fact("Square", "sq0atp- sq0csp- sq0idp-", _WORD, 20, "gitleaks"),
-    Fact("Square", "EAAA", _WORD, 60, "gitleaks"),
+    Fact("SonarQube", "squ_ sqp_ sqa_", _ALNUM, 40, "gitleaks"),
+    Fact("Sourcegraph", "sgp_", _HEX, 40, "gitleaks"),
+    Fact("Sourcegraph", "sgp_local_", _HEX, 40, "gitleaks"),
+    Fact("Sourcegraph", "sgp_", _WORD, 57, "gitleaks"),
+    Fact("Sourcegraph", "slk_", _WORD, 40, "vendor"),
+    Fact("Square", "sq0atp-", _WORD, 22, "gitleaks"),
+    Fact("Square", "sq0csp-", _WORD, 43, "detect-secrets"),
+    Fact("Square", "sq0idp-", _WORD, 22, "vendor"),
+    Fact("Square", "EAAA", _WORD, 22, "gitleaks"),
     Fact("Stripe", "sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_", _ALNUM, 10, "gitleaks", "api_key"),
     Fact("Stripe", "whsec_", _BASE64, 24, "vendor"),
-    Fact("Supabase", "sbp_", _HEX, 40, "vendor"),
-    Fact("Supabase", "sb_secret_", _WORD, 22, "vendor"),
+    Fact("Supabase", "sbp_", _HEX, 40, "betterleaks"),
+    Fact("Supabase", "sb_secret_", _WORD, 22, "betterleaks"),
     Fact("Tailscale", "tskey- tskey-auth- tskey-api- tskey-client-", _WORD, 20, "vendor"),
     Fact("Tavily", "tvly-", _WORD, 24, "vendor", "api_key"),
-    Fact("Tencent Cloud", "AKID", _ALNUM, 32, "gitleaks", "api_key"),
-    Fact("Together AI", "tgp_v1_", _WORD, 30, "vendor", "api_key"),
+    Fact("Teams", "webhook.office.com/webhookb2/", _PATH, 60, "gitleaks"),
+    Fact("Tencent Cloud", "AKID", _ALNUM, 32, "vendor", "api_key"),
+    Fact("Together AI", "tgp_v1_", _WORD, 30, "betterleaks", "api_key"),
     Fact("Twilio", "SK", _HEX, 32, "gitleaks", "api_key"),
     Fact("Twitch", "oauth:", _ALNUM, 28, "vendor"),
+    Fact("Twitter", "AAAAAAAAAAAAAAAAAAAAAA", _ENCODED, 80, "gitleaks"),
     Fact("Typeform", "tfp_", _DOTTED, 40, "gitleaks"),
-    Fact("Vercel", "vcp_ vci_ vca_ vcr_ vck_", _ALNUM, 24, "vendor"),
+    Fact("UpCloud", "ucat_", _ALNUM, 24, "betterleaks"),
+    Fact("Vercel", "vcp_ vci_ vca_ vcr_ vck_", _WORD, 24, "betterleaks"),
     Fact("WooCommerce", "ck_ cs_", _HEX, 40, "vendor", "api_key"),
     Fact("xAI", "xai-", _ALNUM, 60, "vendor", "api_key"),
     Fact("Xata", "xau_", _ALNUM, 30, "vendor"),
-    Fact("Yandex", "AQVN YCAJE YCM YCN YCP YCO", _WORD, 32, "gitleaks", "api_key"),
-    Fact("Yandex", "t1. t1.9", _DOTTED, 60, "gitleaks"),
+    Fact("Yandex", "AQVN", _WORD, 35, "gitleaks", "api_key"),
+    Fact("Yandex", "YC", _WORD, 38, "gitleaks", "api_key"),
+    Fact("Yandex", "t1.", _DOTTED, 60, "gitleaks"),
 )  # fmt: skip
 
 _LONGEST = 1024
-_FOLLOWING = {name: re.compile(unit + rb"++") for name, unit in _ALPHABETS.items()} | {
-    "path": re.compile(rb"[\w/+-]++")
-}
+"""Bytes of a token that are looked at before it is known to be one."""
+_FOLLOWING = {name: re.compile(unit + rb"++") for name, unit in _ALPHABETS.items()}
 _FACTS: dict[bytes, list[Fact]] = {}
 for _fact in FACTS:
     for _prefix in _fact.prefixes.split():
         _FACTS.setdefault(_prefix.encode(), []).append(_fact)
 _PREFIX = rules.rule(
-    rb"(?:^|[^A-Za-z0-9]|\\[nrt])(%b)[A-Za-z0-9]"
+    rb"(?:^|[^A-Za-z0-9]|\\[nrt]|\\u00[0-9A-Fa-f]{2}|%%[0-9A-Fa-f]{2}|\[[0-9;]{0,8}m)(%b)[\w+/=-]"
     % b"|".join(re.escape(prefix) for prefix in sorted(_FACTS, key=len, reverse=True))
 )
+"""A prefix at a word's beginning, also behind what is escaped in JSON, a URL or a coloured line."""
 _SHAPES = rules.rule(
-    rb"\b(\d{8,10}:AA[\w-]{32,}|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}|[0-9a-f]{32}-us\d{1,2}\b"
-    rb"|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{50,}|[0-9a-f]{36}NRAL|[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"
-    rb"|pat[A-Za-z0-9]{14}\.[0-9a-f]{50,}|[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk|FlyV1 [\w+/=,-]{40,}"
-    rb"|(?:sdk|mob|api)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+    rb"\b(A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}|pat[A-Za-z0-9]{14}\.[0-9a-f]{50,}"
+    rb"|(?:sc|ext|scauth|authress)_[A-Za-z0-9]{5,30}\.[A-Za-z0-9]{4,6}\.acc[_-][A-Za-z0-9-]{10,32}\.[\w+/=-]{30,120}"
+    rb"|pk_\d{8,9}_[A-Za-z0-9]{32}|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}|FlyV1 [\w+/=,-]{40,}"
+    rb"|(?:sdk|mob|api)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+    rb"|[0-9a-z]{32}-us\d{1,2}\b|[0-9a-h]{32}-[0-9a-h]{8}-[0-9a-h]{8}\b|[ps]k\.[A-Za-z0-9]{60,}\.[\w-]{22}"
+    rb"|[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk|[0-9a-f]{36}NRAL|[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{50,})"
+    rb"|\b(?:bot)?(\d{5,16}:A[\w-]{34}|\d{15,16}\|[\w-]{27,40})"
+    rb"|(?:^|[\\'\"`\s>=:(,])([\w~.]{3}\dQ~[\w~.-]{31,34})"
 )
-"""Telegram, Discord, Mailchimp, Terraform, New Relic, Entra ID, Airtable, MaxMind, Fly.io, LaunchDarkly."""
+"""1Password, Airtable, Authress, ClickUp, Discord, Fly.io, LaunchDarkly, Mailchimp, Mailgun, Mapbox, MaxMind,
+New Relic, Terraform; Telegram and Facebook, behind a number; Entra ID."""
+_NUMBERED = 2
+"""The group of what stands behind a number, which any text may."""
+_NUMBER = re.compile(rb"\d++[:|]")
 _COST = 14
 _SURE = 5
 """Characters of a prefix that is no word's beginning by chance."""
+_WORDS = {b"api_org_", b"live_", b"oauth:", b"pubkey-", b"secret_", b"test_"}
+"""Prefixes of more that begin other words as well."""
+_SHORT = 2
+_HEAD = 64
+"""Bytes of a token that tell whether it looks random."""
+_DIGEST = re.compile(rb"[0-9a-f]++(?:-[0-9a-f]++)*+")
+_PART = rb"(?:[A-Z]?+[a-z]++[0-9]{0,2}+|[A-Z]++|[0-9]++)"
+_NAME = re.compile(_PART + rb"(?:[-_.]" + _PART + rb")++")
+_DIGIT = re.compile(rb"[0-9]")
+_NUMBERS = 2
+"""Digits at the end of a name, which tell nothing."""
+_CASE = re.compile(rb"[a-z]++|[A-Z]++")
+_SPARSE = 8
+"""There is at most one separator among so many characters, and two more."""
 
 
 def find(kind: str, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
@@ -209,25 +283,44 @@ def find(kind: str, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
         if start < done:
             continue
         for fact in _FACTS[found[1]]:
-            token = _FOLLOWING[fact.alphabet].match(doc, end, end + _LONGEST)
-            if token is None:
+            following = _FOLLOWING[fact.alphabet]
+            token = following.match(doc, end, end + _LONGEST)
+            if token is None or not _is_token(token[0].rstrip(b"."), fact, prefix=found[1]):
                 continue
-            text = token[0].rstrip(b".-")
-            if len(text) >= fact.length and _looks_random(text, is_sure=end - start >= _SURE):
-                done = end + len(text)
-                if fact.kind == kind:
-                    yield edits.Edit(start, done, edits.marker(kind))
-                break
+            whole = following.match(doc, end) or token
+            done = end + len(whole[0].rstrip(b"."))
+            if fact.kind == kind:
+                yield edits.Edit(start, done, edits.marker(kind))
+            break
     if kind == "token":
         for found in effort.each(_SHAPES.finditer(doc), cost=_COST):
-            yield edits.Edit(found.start(1), found.end(1), edits.marker(kind))
+            group = next(group for group in (1, 2, 3) if found.start(group) >= 0)
+            text = found[group]
+            if not _is_dummy(text) and (group != _NUMBERED or _looks_random(_NUMBER.sub(b"", text, 1))):
+                yield edits.Edit(found.start(group), found.end(group), edits.marker(kind))
 
 
-def _looks_random(text: bytes, *, is_sure: bool) -> bool:
-    """Whether it may be drawn by chance: no words with hyphens, no dummy."""
-    if len(set(text)) < len(text[:10]) // 2:
+def _is_token(text: bytes, fact: Fact, *, prefix: bytes) -> bool:
+    """Whether what follows a prefix is a token, not a name and no dummy."""
+    if len(text) < fact.length or _is_dummy(text):
         return False
-    if is_sure:
+    if len(prefix) >= _SURE and prefix not in _WORDS:
         return True
+    is_hex = fact.alphabet in {_HEX, _UUID}
+    if (is_hex or len(prefix) <= _SHORT) and len(text) != fact.length:
+        return False
+    return is_hex or _looks_random(text)
+
+
+def _is_dummy(text: bytes) -> bool:
+    return len(set(text[:_HEAD])) < len(text[:10]) // 2
+
+
+def _looks_random(text: bytes) -> bool:
+    """Whether it may be drawn by chance: no words with separators, no words in camel case, no digest."""
     separators = sum(text.count(separator) for separator in (b"-", b"_", b"."))
-    return separators <= len(text) // 8 + 1 and any(48 <= byte <= 57 for byte in text)
+    if separators > len(text) // _SPARSE + 2 or _DIGEST.fullmatch(text) or _NAME.fullmatch(text):
+        return False
+    return _DIGIT.search(text, 0, len(text) - _NUMBERS) is not None or 3 * len(_CASE.findall(text[:_HEAD])) > len(
+        text[:_HEAD]
+    )
