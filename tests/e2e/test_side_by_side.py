@@ -53,9 +53,10 @@ async def test_a_timeline_read_in_steps_of_five_during_a_run_is_the_one_read_at_
 ) -> None:
     llm.script = investigate
     process = await operator.start()
-    await operator.apply(CHAIN, manifests.investigation())
+    await operator.apply(CHAIN)
+    applied = await operator.kubectl("apply", "-f", "-", "-o", "json", input=json.dumps(manifests.investigation()))
+    uid = json.loads(applied)["metadata"]["uid"]
     await llm.wait_for(lambda requests: requests or None, timeout=20)
-    uid = json.loads(await operator.kubectl("get", "inv", "web-crash", "-o", "json"))["metadata"]["uid"]
 
     merged: dict[str, dict[str, Any]] = {}
     streamed = 0

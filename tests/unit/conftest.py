@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,21 @@ _FOLLOWERS = {
     "assistant": {"tool", "user"},
     "tool": {"tool", "assistant", "user"},
 }
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Print a measured figure at the end of the run, also of one that passes."""
+    return functools.partial(record_property, "figure")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, ())]
+    figures = [value for report in reports for name, value in report.user_properties if name == "figure"]
+    if figures:
+        terminalreporter.section("figures")
+        terminalreporter.write("".join(f"{figure}\n" for figure in figures))
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -57,6 +58,8 @@ async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallTool
             return types.CallToolResult(content=[types.TextContent(type="text", text="forbidden")], is_error=True)
         case "long":
             return types.CallToolResult(content=[types.TextContent(type="text", text="x" * 5000)])
+        case "huge":
+            return types.CallToolResult(content=[types.TextContent(type="text", text="x" * 100_000)])
     return types.CallToolResult(content=[types.TextContent(type="text", text=f"{asked.name} {arguments}")])
 
 
@@ -247,3 +250,17 @@ async def test_a_call_is_not_sent_once_the_lease_is_lost(box: toolbox.PoolToolbo
 
     with pytest.raises(ports.LeaseLostError):
         await box.call(call("k8s.get"), ports.Scope(execution="e", ensure_lease=lost))
+
+
+@pytest.mark.parametrize(("name", "is_aside"), [("short", False), ("huge", True)])
+async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str, is_aside: bool) -> None:
+    limits = platform.Limits.model_validate({"tool_output": 128 * 1024})
+    threads: list[threading.Thread] = []
+
+    def mask(text: str) -> str:
+        threads.append(threading.current_thread())
+        return text
+
+    k8s.mask = mask
+    await toolbox.PoolToolbox([k8s], limits=limits).call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
+    assert [thread is not threading.main_thread() for thread in threads] == [is_aside]

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from tarsy.masking import edits, efforts, flow, mappings, names, rules
 
 _DEEPEST = 64
+_FAR = 1 << 20
 _LINE = re.compile(
     rb"(?:%b)"
     rb"(?P<indent>(?:[+>|]|-(?=[^-\s]|[ ]{2}))?[ \t]*+)"  # the first column of a diff or a quotation is a column
@@ -23,13 +24,19 @@ _LINE = re.compile(
     rb"(?:(?P<quote>\\*+[\"'])?(?P<key>[-\w./]++)(?(quote)\\*+[\"'])[ ]*+:(?=[\s\\]|$))?" % mappings.LOGGED,
     re.DOTALL,
 )
-_NAME = rules.rule(rb"(?:apiVersion|kind|name|env|[Ee]nvironment|client-key-data)\\*[\"']?:(?:\s|\\|\z)")
+_NAME = rules.rule(
+    rb"(?:apiVersion|kind|name|env|[Ee]nvironment|client-key-data|stringData)\\*[\"']?:(?:\s|\\|\z)"
+    rb"|type\\*[\"']?: *\\*[\"']?(?:%b)" % mappings.TYPE
+)
 _ESCAPES = re.compile(rb"\\++[n\"]?|[\"\n]")
 _HASH = 0x23
-_LINE_COST, _OPEN_COST = 5, 6
+_LINE_COST, _OPEN_COST = 9, 8
 _BREAK = re.compile(rb"---(?:\s|$)|\.\.\.\s*$|```|~~~")
 _JSON = {b",", b"{", b"["}
 """What a line of JSON ends with; `flow` reads that."""
+_FRAGMENT = re.compile(rb"\s*+(?::\s++)?+\S++\s*+")
+"""A line of one word, such as the end of a value."""
+_HEADING = re.compile(rb"\s*+[-\w./]++:\s*+")
 _TEXT = re.compile(rb"[^\r\n]++")
 
 
@@ -77,6 +84,12 @@ class _Reader:
         """Where the last line ends that had anything on it but a comment."""
         self._comments: list[mappings.Span] = []
         """The columns and ends of the comments since; in a block scalar they belong to a value."""
+        self._begin: int | None = None
+        """Where the document begins, which may be in the middle of one."""
+        self._leftmost: int | None = None
+        """The column of the leftmost key since."""
+        self._torn: list[mappings.Span] = []
+        """The data of what stood furthest left until now, if it turns out to have stood in a list of Secrets."""
 
     def read(self, lines: Iterable[mappings.Span]) -> None:
         for start, end in lines:
@@ -89,11 +102,18 @@ class _Reader:
         stack, at = self._stack, line.end("dashes")
         left = line.end("indent") - line.start("indent")
         column = at - line.start("indent")
+        if self._begin is None:
+            self._begin = line.start("indent")
+            if line["key"] and line["key"] not in mappings.READ:
+                self._leftmost = _FAR  # the line may have lost its head, so it says nothing of columns
+                self._went_on(end)
+                return
         if line["key"] is None or (line["quote"] and self._doc[end - 1 : end] in _JSON):
             if self._doc[at] == _HASH:
                 self._comments.append((column, end))
             elif _BREAK.match(self._doc, at, end) and at == line.end("indent"):
                 self._end(column=left - 1)
+                self._begin, self._leftmost, self._torn = end, None, []
             else:
                 self._end(column=left)
                 if column == left and stack and stack[-1].column == column:
@@ -107,6 +127,8 @@ class _Reader:
                 self._end(column=column - 1)
         if not stack or stack[-1].column != column or left != column:
             self._open(column)
+            if len(stack) == 1 and not line["quote"]:
+                self._first(stack[0], (self._begin, line.start("indent")))
         mapping = stack[-1]
         mapping.key = line["key"] if mapping.knows(line["key"]) else b""
         mapping.mark = line.end()
@@ -125,12 +147,31 @@ class _Reader:
             self._entry(stack[0])
             self._found.end(stack.pop(0), parent=None)
 
+    def _first(self, mapping: mappings.Mapping, before: mappings.Span) -> None:
+        """`mapping` is the first that stands so far left: if any stood `before` it, its own beginning was cut off."""
+        if self._leftmost is None:
+            if _FRAGMENT.fullmatch(self._doc, *before):
+                mapping.tell()
+                mapping.cut.append(before)
+            self._leftmost = mapping.column
+        elif mapping.column < self._leftmost:
+            if _HEADING.fullmatch(self._doc, *before):
+                self._leftmost = mapping.column
+                return
+            mapping.tell()
+            mapping.is_torn = True
+            mapping.cut.append(before)
+            mapping.orphans += self._torn
+            self._leftmost, self._torn = mapping.column, []
+
     def _end(self, *, column: int) -> None:
         """End the mappings that stand further right than `column`."""
         while self._stack and self._stack[-1].column > column:
             mapping = self._stack.pop()
             self._entry(mapping)
             self._found.end(mapping, parent=self._stack[-1] if self._stack else None)
+            if not self._stack and mapping.is_telling and not mapping.kind:
+                self._torn += mapping.orphans + mapping.data + mapping.cut
 
     def _entry(self, mapping: mappings.Mapping) -> None:
         if mapping.key:

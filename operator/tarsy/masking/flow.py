@@ -21,10 +21,34 @@ _QUOTES = b"\"'\\"
 _UNQUOTED = rules.rule(rb"\"(?:[^\"\n]|\\\")*\{(?:[^\"\n]|\\\")*(?:apiVersion|kind|name|env|client-key-data)'?:")
 """YAML in braces or a print of Python, inside a string."""
 _KEY = re.compile(rb"(?:\s|\\++[nrt]?+|[\"'])*+[-.\w]{1,253}+[\s\"'\\]*+")
+_SAID = rules.rule(rb"kind\\*[\"']\s*:\s*\\*[\"'][Ss]ecret|stringData\\*[\"']\s*:|%b" % mappings.TYPE)
+"""What a Secret says that lost its beginning."""
+_SENTENCE = re.compile(rb"\s*+[^\s\"':]++\s++\S")
+"""How prose begins, and no end of a value."""
+_BRACKETS = {b"{", b"["}
+_NO_KEY = {None, mappings.CUT}
+_QUOTE = re.compile(rb"\\++\"")
 _ESCAPED_SPACE = re.compile(rb"(?:\s|\\++[nrt])*+")
 _OPEN, _CLOSE = {0x7B: False, 0x5B: True}, {0x7D: False, 0x5D: True}
 _COLON, _COMMA = 0x3A, 0x2C
-_TOKEN_COST, _OPEN_COST, _PAIR_COST = 2, 4, 5
+_TOKEN_COST, _OPEN_COST, _PAIR_COST, _VARIABLE_COST, _TORN_COST = 2, 4, 5, 8, 16
+
+
+def _quotes(level: int) -> tuple[bytes, bytes]:
+    """A backslash and a quote in a string of this level, as patterns."""
+    return rb"\\" * 2**level, rb"\\" * (2**level - 1) + rb'"'
+
+
+def _string(level: int) -> bytes:
+    """What follows a string's first quote, as a pattern."""
+    unit, quote = _quotes(level)
+    return rb'(?:[^\\"\n]++|%b(?:%b|%b)|\\++(?!"))*+%b(?!\w)' % (unit, quote, unit, quote)
+
+
+@functools.cache
+def _rest(level: int) -> re.Pattern[bytes]:
+    """The rest of a string whose beginning was cut off."""
+    return re.compile(_string(level) + rb"(?=\s*+[,:}\]])")
 
 
 @functools.cache
@@ -36,9 +60,8 @@ def _tokens(level: int, *, every: bool = False) -> re.Pattern[bytes]:
     beyond its quote. The last token is empty, at the end of the text: with nothing to end on the rest would be passed
     over anew from each of its bytes. Items of a list come as one token, unless `every` one is asked for.
     """
-    unit = rb"\\" * 2**level
-    quote = rb"\\" * (2**level - 1) + rb'"'
-    double = rb'%b(?:[^\\"\n]++|%b(?:%b|%b)|\\++(?!"))*+%b(?!\w)' % (quote, unit, quote, unit, quote)
+    unit, quote = _quotes(level)
+    double = quote + _string(level)
     single = rb"(?<=[\[{:, ])'(?:[^'\\\n{]++|''|\\.)*+'(?=\s*+[,:}\]])"
     outer = rb"" if level == 0 else rb'"'
     text = rb"%b|%b|%b(?:%b|%b)|[^{}\[\],:\"'\\\n]++|\n(?:%b)|[^{}\[\],:%b]" % (
@@ -54,16 +77,19 @@ def _tokens(level: int, *, every: bool = False) -> re.Pattern[bytes]:
 def may_find(doc: bytes, *, level: int) -> bool:
     """Whether it is worth reading `doc` at this level: whether a name that tells anything stands in quotes there."""
     if level == 0:
-        return b"{" in doc
+        return b"{" in doc or b"}" in doc
     if level == 1 and _UNQUOTED.search(doc) is not None:
         return True
     quote = b"\\" * ((1 << level) - 1) + b'"'
-    return any(name + quote in doc for name in mappings.TELLING)
+    return any(name + quote in doc for name in mappings.TELLING) or (quote in doc and _SAID.search(doc) is not None)
 
 
 def find(doc: bytes, *, level: int, found: mappings.Found, effort: efforts.Effort) -> None:
     """Find what is to be masked in the documents at this level."""
-    _Reader(doc, found, effort).read(effort.each(_tokens(level).finditer(doc), cost=_TOKEN_COST))
+    start, reader = 0, _Reader(doc, found, effort)
+    if doc.lstrip(edits.SPACE)[:1] not in _BRACKETS and _SAID.search(doc) is not None:
+        start = reader.begin_torn(level)
+    reader.read(effort.each(_tokens(level).finditer(doc, start), cost=_TOKEN_COST))
 
 
 class _Reader:
@@ -73,6 +99,15 @@ class _Reader:
         self._found = found
         self._stack: list[mappings.Mapping] = []
         self._lists = 0
+        self._begin = 0
+        """Where the document begins, which may be in the middle of one."""
+        self._is_torn = False
+
+    def begin_torn(self, level: int) -> int:
+        """Begin in the middle of a document, maybe within a string; what to read it from."""
+        self._around(0).key = mappings.CUT
+        rest = _rest(level).match(self._doc)
+        return rest.end() if rest else 0
 
     def read(self, tokens: Iterator[re.Match[bytes]]) -> None:
         doc, stack = self._doc, self._stack
@@ -82,7 +117,7 @@ class _Reader:
                 break
             byte = doc[at]
             if byte == _COLON:
-                if stack and (top := stack[-1]).key is None and not top.is_list:
+                if stack and (top := stack[-1]).key in _NO_KEY and not top.is_list:
                     self._key(top, at)
             elif byte == _COMMA:
                 if stack:
@@ -104,10 +139,19 @@ class _Reader:
             key = text[text.rfind(quote) + 1 :]
         else:
             key = text.rpartition(b" ")[2].lstrip(_QUOTES + b"\n")
-        mapping.key = key if key in mappings.READ or (mapping.is_env and mapping.knows(key)) else b""
+        if mapping.is_env:
+            self._effort.pay(_VARIABLE_COST)
+        if key in mappings.READ or (mapping.is_env and mapping.knows(key)):
+            mapping.key = key
+        elif mapping.key == mappings.CUT:
+            return
+        else:
+            mapping.key = b""
         mapping.mark = at + 1
 
     def _entry(self, mapping: mappings.Mapping, at: int) -> None:
+        if mapping.key == mappings.CUT and _SENTENCE.match(self._doc, mapping.mark, at):
+            mapping.key = b""
         if mapping.key:
             self._found.entry(
                 mapping,
@@ -127,13 +171,35 @@ class _Reader:
             self._pop(0, mark)
 
     def _close(self, at: int, *, is_list: bool) -> None:
-        if self._lists if is_list else self._lists < len(self._stack):
+        stack = self._stack
+        if not stack or (stack[-1].is_torn and len(stack) == 1):
+            self._torn(at, is_list=is_list)
+        elif self._lists if is_list else self._lists < len(stack):
             while self._pop(-1, at).is_list is not is_list:
                 pass
+
+    def _torn(self, at: int, *, is_list: bool) -> None:
+        """Something ends whose beginning was cut off: so was that of what it stands in, which is read from here on."""
+        around = self._around(at + 1)
+        if not self._is_torn and not is_list:
+            around.tell()
+            around.cut.append((self._begin, at))
+        self._is_torn = True
+        while len(self._stack) > 1:
+            self._pop(-1, at)
+
+    def _around(self, mark: int) -> mappings.Mapping:
+        """Begin what all stands in that is under way."""
+        self._effort.pay(_TORN_COST)
+        around = mappings.Mapping(mark, parent=None)
+        around.is_torn = True
+        self._stack.insert(0, around)
+        return around
 
     def _end(self, at: int) -> None:
         while self._stack:
             self._pop(-1, at)
+        self._begin, self._is_torn = at, False
 
     def _pop(self, index: int, at: int) -> mappings.Mapping:
         mapping = self._stack.pop(index)
@@ -187,7 +253,9 @@ def value(doc: bytes, span: mappings.Span, *, level: int) -> list[edits.Edit]:
     start, end = trimmed(doc, span)
     if names.is_empty(doc[start:end]):
         return []
-    return [edits.Edit(start, end, edits.quoted("secret", level=level))]
+    quote = _QUOTE.match(doc, start, end)
+    text = quote[0] + edits.marker("secret") + quote[0] if quote else edits.quoted("secret", level=level)
+    return [edits.Edit(start, end, text)]
 
 
 def trimmed(doc: bytes, span: mappings.Span) -> mappings.Span:

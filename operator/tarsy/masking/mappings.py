@@ -13,12 +13,19 @@ from tarsy.masking import names
 
 Span: TypeAlias = tuple[int, int]
 
-_SECRET = (b"Secret", b"SecretList")
 _DATA = frozenset({b"data", b"stringData"})
+TYPE = (
+    rb"Opaque|kubernetes\.io/(?:service-account-token|dockercfg|dockerconfigjson|basic-auth|ssh-auth|tls)"
+    rb"|bootstrap\.kubernetes\.io/token|helm\.sh/release\.v1"
+)
+"""Types that only a Secret has: <https://kubernetes.io/docs/concepts/configuration/secret/#secret-types>."""
+_TYPE = re.compile(TYPE)
 _ENV = frozenset({b"env", b"environment", b"Environment"})
-TELLING = (b"apiVersion", b"kind", b"name", b"env", b"environment", b"Environment", b"client-key-data")
+TELLING = (b"apiVersion", b"kind", b"name", b"env", b"environment", b"Environment", b"client-key-data", b"stringData")
 """Names without one of which a text has nothing to find."""
-READ = frozenset({*_DATA, *_ENV, b"apiVersion", b"kind", b"items", b"name", b"value", b"client-key-data"})
+READ = frozenset({*_DATA, *_ENV, b"apiVersion", b"kind", b"items", b"name", b"type", b"value", b"client-key-data"})
+CUT = b"?"
+"""Stands for the key of what a text begins with, if that is no key."""
 _VARIABLE = re.compile(rb"[A-Za-z_]\w*+")
 _SCALAR = re.compile(rb"(?:[\s>|+]|\\++[nrt](?=[\s\\\"']))*+(?:!!str\s++)?\\*+[\"']?([-./\w]*+)")
 
@@ -50,11 +57,15 @@ class Mapping:
     kind = name = b""
     value: Span | None = None
     data: list[Span]
+    cut: list[Span]
+    """What the text begins with: the end of data whose own key was cut off, if this is a Secret."""
     orphans: list[Span]
     """Data of mappings below that do not say what they are, as items of a SecretList need not."""
     seen: frozenset[bytes] = frozenset()
     is_telling = False
     """Whether anything was said at all."""
+    is_torn = False
+    """Whether its beginning was cut off, so that it may as well be a list."""
 
     def __init__(self, mark: int, *, parent: Mapping | None, is_list: bool = False, column: int = 0) -> None:
         self.mark = mark
@@ -65,7 +76,7 @@ class Mapping:
     def tell(self, *keys: bytes) -> None:
         """Keep that something was said, by an entry of this key or from below."""
         if not self.is_telling:
-            self.is_telling, self.data, self.orphans = True, [], []
+            self.is_telling, self.data, self.cut, self.orphans = True, [], [], []
         self.seen |= frozenset(keys)
 
     def knows(self, key: bytes) -> bool:
@@ -88,6 +99,13 @@ class Found:
         mapping.tell(key)
         if key in _DATA:
             mapping.data.append(span)
+            if key == b"stringData":
+                mapping.kind = mapping.kind or b"Secret"
+        elif key == CUT:
+            mapping.cut.append(span)
+        elif key == b"type":
+            if not mapping.kind and _TYPE.fullmatch(scalar):
+                mapping.kind = b"Secret"
         elif key == b"kind":
             mapping.kind = scalar
         elif key == b"name":
@@ -101,17 +119,24 @@ class Found:
         """`mapping` ends: by now it is known whether it is a Secret, or the variable of a container.
 
         An object without a kind was cut: `data` and `items` come before `kind`, so it may have been a Secret or a list
-        of them.
+        of them. So was a Secret without an apiVersion, which comes first: what the text begins with may be its data. A
+        kind may be cut itself.
         """
         if not mapping.is_telling:
             return
         if mapping.value and names.promises_in_env(mapping.name):
             self.values.append(mapping.value)
-        is_cut = b"apiVersion" in mapping.seen and b"kind" not in mapping.seen
-        if mapping.kind in _SECRET or is_cut:
+        is_cut = b"apiVersion" in mapping.seen and not mapping.kind
+        if is_cut or (mapping.kind and b"secretlist".startswith(mapping.kind.lower())):
             self.data += mapping.data
-            if mapping.kind == b"SecretList" or is_cut:
+            if is_cut or len(mapping.kind) > len(b"Secret"):
                 self.data += mapping.orphans
-        elif not mapping.kind and parent is not None and (parent.is_list or parent.key == b"items"):
-            parent.tell()
-            parent.orphans += mapping.orphans if mapping.is_list else mapping.data
+            elif b"apiVersion" not in mapping.seen and (mapping.is_torn or not _DATA & mapping.seen):
+                self.data += mapping.cut
+        elif not mapping.kind and parent is not None:
+            if parent.is_torn:
+                parent.tell()
+                parent.orphans += mapping.orphans + mapping.data + mapping.cut
+            elif parent.is_list or parent.key == b"items":
+                parent.tell()
+                parent.orphans += mapping.orphans if mapping.is_list else mapping.data

@@ -10,11 +10,16 @@ Everything is read twice, as braces (`flow`) and as lines (`block`), at each dep
 
 from __future__ import annotations
 
-from tarsy.masking import block, edits, efforts, flow, mappings, names, rules
+import base64
+
+from tarsy.masking import block, edits, efforts, flow, logs, mappings, names, repeats, rules
 
 _LEVELS = 5
 """How deep a document may lie in JSON strings in JSON strings: five times what a log line in an alert needs."""
-_ENV = rules.rule(rb"(?i)(?:pass|pwd|token|secret|key|credential|creds|auth|dsn|jwt)")
+_TELLING = rules.rule(
+    rb"apiVersion|stringData|%b|(?i:pass|pwd|token|secret|key|credential|creds|auth|dsn|jwt)" % mappings.TYPE
+)
+"""Without one of these a text has nothing that is found by structure."""
 _DESCRIBED = rules.rule(rb"(?m)^Data\r?\n====\r?\n((?:[-\w.]+:[ \t]+\S[^\n]*(?:\n|\z))+)")
 _DESCRIBED_ENTRY = rules.rule(rb"(?m)^[-\w.]+:[ \t]+(\S[^\r\n]*)")
 _SIZE = rules.rule(rb"\d+ bytes\s*")
@@ -23,14 +28,27 @@ _VALUE_COST = 10
 _GO_BYTES = rules.rule(rb"(?:map\[string\]\[\]byte|StringData:map\[string\]string)\{([^{}\n]+)\}")
 
 
-def mask(doc: bytes, effort: efforts.Effort) -> bytes:
+_ENCODED = rules.rule(
+    rb"((?:[A-Za-z0-9+/]{60,}\r?\n[ \t]*)*[A-Za-z0-9+/]*(?:U2VjcmV0|NlY3Jld|TZWNyZX)[A-Za-z0-9+/]*"
+    rb"(?:\r?\n[ \t]*[A-Za-z0-9+/]{60,})*(?:\r?\n[ \t]*[A-Za-z0-9+/]+={0,2}(?:\s|\z))?)={0,2}"
+)
+"""What has the word Secret in it, in base64."""
+_KIND = rules.rule(rb"kind\\*[\"']?\s*:\s*\\*[\"']?Secret")
+
+
+def mask(doc: bytes, effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
     """`doc` without Kubernetes' secrets; raises nothing but a TooMuchWorkError, whatever `doc` is."""
-    changes = [*_structure(doc, effort), *_described(doc, effort), *_printed(doc, effort)]
+    changes = [*_structure(doc, effort), *_described(doc, effort), *_printed(doc, effort), *_encoded(doc, effort)]
+    for view in logs.views(doc, effort):
+        found = _structure(view.text, effort)
+        seen.note(view.text, found)
+        changes += view.back(found)
+    seen.note(doc, changes)
     return edits.apply(doc, changes)
 
 
 def _structure(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
-    if b"apiVersion" not in doc and not (b"Secret" in doc and b"kind" in doc) and _ENV.search(doc) is None:
+    if _TELLING.search(doc) is None:
         return []
     changes: list[edits.Edit] = []
     for level in range(_LEVELS):
@@ -75,3 +93,18 @@ def _printed(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
         for found in effort.each(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
         if not names.is_empty(found[1])
     ]
+
+
+def _encoded(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
+    """Secrets as a whole in base64."""
+    return [
+        edits.Edit(found.start(1), found.start(1) + len(found[1].rstrip(edits.SPACE)), edits.marker("secret"))
+        for found in effort.each(_ENCODED.finditer(doc), cost=_FOUND_COST)
+        if _KIND.search(_decoded(found[1])) is not None
+    ]
+
+
+def _decoded(text: bytes) -> bytes:
+    """What it says in base64, as far as it goes: it may have been cut."""
+    text = text.translate(None, edits.SPACE + b"=")
+    return base64.b64decode(text[: len(text) // 4 * 4])

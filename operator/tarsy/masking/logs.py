@@ -1,0 +1,152 @@
+"""Texts that a log took apart: each line of a Secret in a record of its own, or behind a head of its own.
+
+`mappings.LOGGED` knows the heads that most tools write; here is what it cannot know: JSON records, whose strings carry
+the lines, and heads that are only known by standing before a Secret's lines (a pod's name, as stern writes it). The
+lines are put together again, so that they can be read like any text, and what is found there is carried back.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tarsy.masking import edits, efforts, mappings, rules
+
+_TOLD = rules.rule(rb"[Ss]ecret|stringData|%b" % mappings.TYPE)
+_RECORD = rules.rule(
+    rb"(?m)^(?:[^\n{]*\{(?:[^\n]*?[,{\s])??"
+    rb"\"(?:log|msg|message|MESSAGE|line|text|content|body|event|output|stdout|data)\"\s*:\s*\"((?:[^\"\\\n]|\\.)*)\""
+    rb"|(?:[^\n]*?\s)??(?:msg|message|log|line)=(?:\"((?:[^\"\\\n]|\\.)*)\"|([^\s\"]+)))"
+)
+"""A line that carries a string: in JSON, or as logfmt writes it."""
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ANCHOR = rules.rule(
+    rb"(?m)^([^\n]*?\w[^\n]*? )(?:- )?"
+    rb"(?:(?:apiVersion: v1|kind: [Ss]ecret(?:List)?|data:|stringData:|type: (?:%b))\r?$"
+    rb"|\"kind\": ?\"[Ss]ecret|\"(?:stringD|d)ata\": ?\{)" % mappings.TYPE
+)
+_LOGGED = re.compile(mappings.LOGGED)
+_VARIES = re.compile(rb"(\d++)|( ++)(?=\S)|[^\d ]++| ++")
+_HEADS = 4
+_COST = 12
+
+
+class View(NamedTuple):
+    """Lines of a document, put together, with what it takes to carry places in them back."""
+
+    text: bytes
+    starts: list[int]
+    """Where in `text` each piece begins."""
+    pieces: list[_Piece]
+
+    def back(self, changes: Iterable[edits.Edit]) -> Iterator[edits.Edit]:
+        """The same `changes` to the document: the first piece of each gets what is to stand there."""
+        for change in changes:
+            text = change.text
+            index = bisect.bisect_right(self.starts, change.start) - 1
+            while index < len(self.pieces) and self.starts[index] < change.end:
+                piece, begin = self.pieces[index], self.starts[index]
+                start, end = max(change.start - begin, 0), min(change.end - begin, piece.length)
+                if start < end:
+                    yield edits.Edit(piece.outside(start), piece.outside(end), piece.written(text))
+                    text = b""
+                index += 1
+
+
+class _Piece(NamedTuple):
+    start: int
+    length: int
+    escapes: tuple[list[int], list[int]] | None
+    """In a string: behind each escape, where that is inside and outside; None in a line."""
+
+    def outside(self, at: int) -> int:
+        if self.escapes is None:
+            return self.start + at
+        inside, outside = self.escapes
+        index = bisect.bisect_right(inside, at) - 1
+        return outside[index] + at - inside[index]
+
+    def written(self, text: bytes) -> bytes:
+        return text if self.escapes is None else text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+def views(doc: bytes, effort: efforts.Effort) -> Iterator[View]:
+    """The texts that the lines of `doc` carry apart from one another, if any of them may be a Secret's."""
+    if _TOLD.search(doc) is None:
+        return
+    if (view := _view(_records(doc, effort), effort)) is not None:
+        yield view
+    for head in _heads(doc, effort):
+        if (view := _view(_behind(head, doc, effort), effort)) is not None:
+            yield view
+
+
+def _view(lines: Iterable[tuple[bytes, _Piece]], effort: efforts.Effort) -> View | None:
+    texts: list[bytes] = []
+    pieces: list[_Piece] = []
+    for text, piece in effort.each(lines, cost=_COST):
+        texts.append(text)
+        pieces.append(piece)
+    if len(pieces) < 2:
+        return None
+    if not any(text.endswith(b"\n") for text in texts):  # else a record without one is the first part of a long line
+        texts = [text + b"\n" for text in texts]
+    starts = list(itertools.accumulate((len(text) for text in texts[:-1]), initial=0))
+    return View(b"".join(texts), starts, pieces)
+
+
+def _records(doc: bytes, effort: efforts.Effort) -> Iterator[tuple[bytes, _Piece]]:
+    for record in effort.each(_RECORD.finditer(doc), cost=_COST):
+        group = 1 if record.start(1) >= 0 else 2 if record.start(2) >= 0 else 3
+        text, escapes = _unescaped(record[group], record.start(group), effort)
+        yield text, _Piece(record.start(group), len(text), escapes)
+
+
+def _unescaped(string: bytes, start: int, effort: efforts.Effort) -> tuple[bytes, tuple[list[int], list[int]]]:
+    """A JSON string's text, and where it is inside and outside behind each escape."""
+    texts: list[bytes] = []
+    inside, outside = [0], [start]
+    done = length = 0
+    for escape in effort.each(_ESCAPE.finditer(string)):
+        plain = string[done : escape.start()]
+        said = _said(escape[0])
+        texts += [plain, said]
+        length += len(plain) + len(said)
+        done = escape.end()
+        inside.append(length)
+        outside.append(start + done)
+    texts.append(string[done:])
+    return b"".join(texts), (inside, outside)
+
+
+def _said(escape: bytes) -> bytes:
+    try:
+        said: str = json.loads(b'"%b"' % escape)
+    except ValueError:
+        return escape[1:]
+    return said.encode("utf-8", "surrogatepass")
+
+
+def _heads(doc: bytes, effort: efforts.Effort) -> list[bytes]:
+    """What stands before lines of Secrets."""
+    heads: list[bytes] = []
+    for anchor in effort.each(_ANCHOR.finditer(doc), cost=_COST):
+        head = anchor[1].rstrip(b" ") + b" "
+        if head.strip(b"-+>| \t#") and _LOGGED.fullmatch(head) is None:
+            pattern = b"".join(
+                rb"\d+" if part[1] else rb" +" if part[2] else re.escape(part[0]) for part in _VARIES.finditer(head)
+            )
+            if pattern not in heads:
+                heads.append(pattern)
+            if len(heads) == _HEADS:
+                break
+    return heads
+
+
+def _behind(head: bytes, doc: bytes, effort: efforts.Effort) -> Iterator[tuple[bytes, _Piece]]:
+    for line in effort.each(rules.rule(rb"(?m)^%b([^\n]*)$" % head).finditer(doc), cost=_COST):
+        yield line[1], _Piece(line.start(1), line.end(1) - line.start(1), None)

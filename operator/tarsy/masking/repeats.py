@@ -1,0 +1,142 @@
+"""Secrets that a text says more than once: found in one place, masked in all.
+
+A password that stands behind its name in one line stands bare in the next, and a Secret's value in base64 stands plain
+in the log of the container that reads it. What the other parts of this room find is kept, and looked for in the whole
+text by one automaton (Aho-Corasick): as it was found, and plain and in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator
+
+import ahocorasick_rs
+
+from tarsy.masking import edits, efforts, names, rules
+
+_SHORTEST = 8
+_LONGEST = 1024
+"""Bytes of a value that are looked for."""
+_ALL = 500_000
+"""Bytes of all that is looked for in one text, which bounds the automaton; what is found beyond is not looked for."""
+_KINDS = {edits.marker(name) for name in ("api_key", "password", "private_key", "secret", "ssh_key", "token")}
+_QUOTED = re.compile(rb"\\*+([\"'])(.*?)\\*+\1", re.DOTALL)
+_WORD = re.compile(rb"(?:[^\s\\\"']|\\(?![nrt\\\"']))++")
+_ENCODED = re.compile(rb"[A-Za-z0-9+/_-]{8,}+={0,2}+")
+_TAIL = re.compile(rb"[A-Za-z0-9+/]{0,4}+={0,2}+")
+_CREDENTIALS = re.compile(rb"(?:[^\s/@:]*+://)?[^\s/@:]*+:([^\s/@]++)(?:@.*+)?")
+"""A user and a password, as a URL or a header has them: the password."""
+_TELLING = rules.rule(
+    rb"[!-~\x80-\xff]*(?:[A-Za-z][!-~\x80-\xff]*[0-9!#$%^&*+=@~?|\x80-\xff]"
+    rb"|[0-9!#$%^&*+=@~?|\x80-\xff][!-~\x80-\xff]*[A-Za-z])[!-~\x80-\xff]*|[A-Za-z]{20,}"
+)
+_OTHER = rules.rule(
+    rb"[a-z]+[0-9]*(?:[-._][a-z0-9]+)+|[A-Z]?[a-z][a-z-]*[0-9]{0,2}|[A-Z][A-Z_]*[0-9]{0,2}|[0-9][0-9.,:]*[A-Za-z%]{0,3}"
+    rb"|0x[0-9a-f]+|[0-9-]{10}[T ][0-9:.Z+-]+|[a-z+]+://[^@\s]*|[~.]{0,2}(?:/[\w.-]+)+/?|[\w.]+[(\[].*|.*\[MASKED.*"
+    rb"|[a-z0-9.-]+(?:/[a-z0-9._-]+)+(?::[\w.-]+)?|sha256:[0-9a-f]{64}"
+)
+"""Names of objects, words, numbers, times, addresses, paths, calls, images: what stands elsewhere for other reasons."""
+_NEAR = 64
+_COST, _FORM_COST, _FOUND_COST = 16, 12, 14
+
+
+class Repeats:
+    """The secrets of one text."""
+
+    def __init__(self, effort: efforts.Effort) -> None:
+        """None are known yet."""
+        self._effort = effort
+        self._forms: dict[bytes, tuple[bytes, bool]] = {}
+        """What is looked for: the marker that is to stand there, and whether it begins something in base64."""
+        self._room = _ALL
+        self._automaton: ahocorasick_rs.BytesAhoCorasick | None = None
+
+    def note(self, doc: bytes, changes: Iterable[edits.Edit]) -> None:
+        """Keep what `changes` mask in `doc`, if it has 8 characters or more and looks like no word and no name."""
+        for change in self._effort.each(changes, cost=_COST):
+            marker = change.text.strip(b' \\"')
+            if marker in _KINDS and change.end - change.start >= _SHORTEST:
+                for value in _values(doc[change.start : change.end]):
+                    self._note(value, marker)
+
+    def _note(self, value: bytes, marker: bytes) -> None:
+        if not _is_telling(value) or value in self._forms:
+            return
+        self._look_for(value, marker, is_head=False)
+        for head in _encoded(value):
+            self._look_for(head, marker, is_head=True)
+
+    def _look_for(self, form: bytes, marker: bytes, *, is_head: bool) -> None:
+        self._effort.pay(_FORM_COST + len(form) // 8)
+        if form not in self._forms and self._room >= len(form):
+            self._room -= len(form)
+            self._forms[form] = marker, is_head
+            self._automaton = None
+
+    def mask(self, doc: bytes) -> bytes:
+        """`doc` without what is known."""
+        if not self._forms:
+            return doc
+        return edits.apply(doc, self._found(doc))
+
+    def _found(self, doc: bytes) -> Iterator[edits.Edit]:
+        if self._automaton is None:
+            self._automaton = ahocorasick_rs.BytesAhoCorasick(
+                self._forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest
+            )
+        forms = list(self._forms.values())
+        for index, start, end in self._effort.each(self._automaton.find_matches_as_indexes(doc), cost=_FOUND_COST):
+            marker, is_head = forms[index]
+            if is_head and (tail := _TAIL.match(doc, end)):
+                end = tail.end()
+            if not _in_marker(doc, start, end):
+                yield edits.Edit(start, end, marker)
+
+
+def _values(text: bytes) -> Iterator[bytes]:
+    """What may be looked for of a masked place: its value, or the words in it; those in base64 plain too."""
+    text = text.strip(edits.SPACE)
+    if quoted := _QUOTED.fullmatch(text):
+        text = quoted[2]
+    words = _WORD.findall(text)
+    for value in words if len(words) == 1 else [word for word in words if names.is_blob(word)]:
+        yield value
+        plain = _decoded(value) if _ENCODED.fullmatch(value) else value
+        for word in _WORD.findall(plain):
+            yield word
+            if credentials := _CREDENTIALS.fullmatch(word):
+                yield credentials[1]
+
+
+def _decoded(value: bytes) -> bytes:
+    try:
+        plain = base64.b64decode(value.translate(_STANDARD), validate=True)
+        plain.decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return b""
+    return plain.strip(edits.SPACE)
+
+
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+
+
+def _is_telling(value: bytes) -> bool:
+    return (
+        _SHORTEST <= len(value) <= _LONGEST
+        and _TELLING.fullmatch(value) is not None
+        and _OTHER.fullmatch(value) is None
+    )
+
+
+def _encoded(value: bytes) -> Iterator[bytes]:
+    """What all base64 of texts has in common that have `value` in them, by its place in a group of three bytes."""
+    for before, lost in ((0, 0), (1, 2), (2, 3)):
+        whole = (before + len(value)) // 3 * 4
+        yield base64.b64encode(bytes(before) + value)[lost:whole]
+
+
+def _in_marker(doc: bytes, start: int, end: int) -> bool:
+    at = doc.rfind(b"[MASKED:", max(0, start - _NEAR), end)
+    return at >= 0 and edits.marked(doc, at) > start

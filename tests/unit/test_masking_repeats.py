@@ -1,0 +1,105 @@
+"""A secret that was found once is masked wherever else the text says it, plain and in base64."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import string
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from tarsy.masking import masker
+
+MASKER = masker.Masker(groups=["security"])
+LETTERS = string.ascii_letters + string.digits
+SECRET = "cnry4Kd9xQ"
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+FOUND = {
+    "behind a name": f"DB_PASSWORD={SECRET}\n",
+    "in a URL": f"dialing postgres://web:{SECRET}@db/shop\n",
+    "in a header": f"Authorization: Basic {encoded(f'web:{SECRET}')}\n",
+    "in a Secret": json.dumps({"apiVersion": "v1", "data": {"a": encoded(SECRET)}, "kind": "Secret"}) + "\n",
+    "in a Secret, with a newline": f"apiVersion: v1\ndata:\n  a: {encoded(SECRET + chr(10))}\nkind: Secret\n---\n",
+    "in a Secret's stringData": f"kind: Secret\nstringData:\n  a: '{SECRET}'\n---\n",
+    "in a file in a Secret": json.dumps(
+        {"kind": "Secret", "data": {".env": encoded(f"HOST=db\nUSER=web\n{SECRET}\n")}, "apiVersion": "v1"}
+    )
+    + "\n",
+    "in a variable": json.dumps({"env": [{"name": "DB_PASSWORD", "value": SECRET}]}) + "\n",
+}
+SAID = [
+    f"connecting as web with {SECRET}",
+    f'level=info args="[-x {SECRET}]"',
+    json.dumps({"argv": ["run", SECRET]}),
+    f"dump: {encoded(SECRET)}",
+    f"dump: {encoded(f'web:{SECRET}')}",
+    f"dump: {encoded(f'{SECRET}:1')}",
+    f"x{SECRET}y",
+]
+
+
+@pytest.mark.parametrize("said", SAID)
+@pytest.mark.parametrize("found", FOUND)
+def test_what_was_found_once_is_masked_everywhere(found: str, said: str) -> None:
+    for text in (f"{FOUND[found]}\n{said}\n", f"{said}\n\n{FOUND[found]}"):
+        masked = MASKER.text(text)
+        assert SECRET not in masked
+        for start in range(3):
+            core = encoded("x" * start + SECRET)[4 * ((start + 2) // 3) : (start + len(SECRET)) // 3 * 4]
+            assert core not in masked
+        assert MASKER.text(masked) == masked
+
+
+WORDS = [
+    "postgres",
+    "postgres12",
+    "web-7f9c9d6b5-xk2lp",
+    "Production",
+    "12345678",
+    "2026-10-01T12:00:00Z",
+    "READ_WRITE",
+]
+WORDS += ["10.0.0.12:5432", "db.shop.svc.cluster.local", "https://db.shop/x", "/var/run/secrets/db"]
+WORDS += ["registry.io/web:1.2.3"]
+
+
+@pytest.mark.parametrize("value", WORDS)
+def test_a_word_and_a_name_are_masked_where_they_are_secret_and_nowhere_else(value: str) -> None:
+    text = json.dumps({"apiVersion": "v1", "kind": "Secret", "stringData": {"a": value}})
+    assert MASKER.text(f"{text}\n\nsaw {value} here\n").endswith(f"\n\nsaw {value} here\n")
+
+
+def test_a_secret_shorter_than_eight_characters_is_not_looked_for() -> None:
+    assert MASKER.text("password=ab12xyz\nab12xyz") == "password=[MASKED:password]\nab12xyz"
+
+
+def test_without_groups_only_what_kubernetes_secrets_hold_is_looked_for() -> None:
+    structure = masker.Masker()
+    assert structure.text(f"password={SECRET} {SECRET}") == f"password={SECRET} {SECRET}"
+    assert SECRET not in structure.text(FOUND["in a Secret"] + SECRET)
+
+
+@hypothesis.given(
+    values=strategies.lists(strategies.text(LETTERS + "!$%&+=-_", min_size=8, max_size=40), max_size=5),
+    around=strategies.lists(strategies.sampled_from(["[MASKED:token]", " ", "\n", "x", '"', "=", "[", "é", "]"])),
+    seed=strategies.integers(0, 1000),
+)
+def test_masking_twice_changes_nothing_whatever_repeats(values: list[str], around: list[str], seed: int) -> None:
+    pieces = [f"PASSWORD={value}\n" for value in values] + values + [encoded(value) for value in values] + around
+    random.Random(seed).shuffle(pieces)  # noqa: S311 - a fixed seed, no secret
+    masked = MASKER.text("".join(pieces))
+    assert MASKER.text(masked) == masked
+
+
+def test_three_thousand_secrets_in_one_text_are_looked_for() -> None:
+    chance = random.Random(7)  # noqa: S311 - a fixed seed, no secret
+    values = ["".join(chance.choices(LETTERS, k=12)) + "7q" for _ in range(3_000)]
+    masked = MASKER.text("".join(f"PASSWORD={value}\n" for value in values) + "\n" + " ".join(values))
+    assert not [value for value in values if value in masked]
