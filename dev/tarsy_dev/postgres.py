@@ -130,6 +130,10 @@ class Server:
         self.execute(f'CREATE DATABASE "{name}"')
         return self.url(name)
 
+    def drop_database(self, name: str) -> None:
+        """Delete a database, and disconnect whoever uses it."""
+        self.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
     def url(self, database: str = "postgres") -> str:
         """Return the URL of a database."""
         return f"postgresql://postgres:{self._password}@127.0.0.1:{self.port}/{database}"

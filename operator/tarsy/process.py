@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import logging
 import os
 import signal
@@ -16,7 +17,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tarsy.api import app, health, intake
 from tarsy.config import check, load, platform, settings
@@ -26,11 +27,15 @@ from tarsy.llm import registry
 from tarsy.masking import masker
 from tarsy.store import database as databases
 from tarsy.store import notify
-from tarsy.tools import pool as pools
 from tarsy.transcript import ports
 from tarsy.worker import claimer, lease, run
 
+if TYPE_CHECKING:
+    from tarsy.tools import pool as pools
+
 RECONCILERS = 4
+FIRST_SECONDS = 1.0
+"""For so long what answers to the outside comes first."""
 ALERT_MASKER = masker.Masker(groups=["security"])
 """What every alert goes through before it is stored or sent."""
 
@@ -100,7 +105,7 @@ async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
         with _start_errors():
             await database.check_schema()
             if process.serves("worker"):
-                await parts.worker()
+                parts.worker()
             if process.serves("controller") or process.serves("api"):
                 cluster = await client.connect(process.kubeconfig)
                 stack.push_async_callback(cluster.close)
@@ -127,29 +132,45 @@ class _Parts:
     owner: uuid.UUID = field(default_factory=uuid.uuid4)
     """This process, to the leases; random, because a pod's name may be used again."""
 
-    async def worker(self) -> None:
-        """Claim and run investigations."""
+    def worker(self) -> None:
+        """Claim and run investigations, once models and tools are there."""
         queue = self.platform.queue
-        models = await asyncio.to_thread(registry.build, self.platform, environment=os.environ)
-        self.stack.push_async_callback(models.close)
-        tools = pools.Pool(self.platform)
         lease_manager = lease.LeaseManager(self.process.database_url, lease=queue.lease, heartbeat=queue.heartbeat)
-        supervisor = run.Supervisor(
-            database=self.database,
-            runtime=ports.Runtime(platform=self.platform, model=models.__getitem__, toolbox=tools.toolbox),
-            lease_manager=lease_manager,
-            max_attempts=queue.max_attempts,
-        )
-        claims = claimer.Claimer(
-            supervisor, database=self.database, lease_manager=lease_manager, owner=self.owner, queue=queue
-        )
-        self.hints |= {notify.WORK: claims.hint, notify.CANCEL: lease_manager.hint}
-        self.ground += [tools.run, lease_manager.run]
+        equipped: asyncio.Future[tuple[registry.Models, pools.Pool]] = asyncio.get_running_loop().create_future()
+        claims: claimer.Claimer | None = None
+
+        def hint(payload: str) -> None:
+            if claims is not None:  # else it looks for work when it begins
+                claims.hint(payload)
+
+        async def equip() -> None:
+            if self.watcher is not None:  # first things first: whoever imports keeps everybody else waiting
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.watcher.opened.wait(), FIRST_SECONDS)
+            models, tools = await asyncio.to_thread(_equipment, self.platform)
+            self.stack.push_async_callback(models.close)
+            _keep_for_good()
+            equipped.set_result((models, tools))
+            await tools.run()
 
         async def work() -> None:
+            nonlocal claims
+            models, tools = await equipped
             await tools.settled()
+            runtime = ports.Runtime(platform=self.platform, model=models.__getitem__, toolbox=tools.toolbox)
+            supervisor = run.Supervisor(
+                database=self.database,
+                runtime=runtime,
+                lease_manager=lease_manager,
+                max_attempts=queue.max_attempts,
+            )
+            claims = claimer.Claimer(
+                supervisor, database=self.database, lease_manager=lease_manager, owner=self.owner, queue=queue
+            )
             await claims.run()
 
+        self.hints |= {notify.WORK: hint, notify.CANCEL: lease_manager.hint}
+        self.ground += [equip, lease_manager.run]
         self.roles.append(work)
 
     def controller(self, cluster: client.Cluster) -> None:
@@ -199,8 +220,23 @@ class _Parts:
 
     async def run(self) -> None:
         """Run all parts until cancelled."""
+        if not self.process.serves("worker"):
+            _keep_for_good()
         listener = notify.Listener(self.process.database_url, self.hints)
         await supervise(ground=[listener.run, *self.ground], roles=self.roles)
+
+
+def _equipment(settings: platform.Platform) -> tuple[registry.Models, pools.Pool]:
+    """The models and tools. Their SDKs take a second to import, for which nothing else of the process has to wait."""
+    from tarsy.tools import pool
+
+    return registry.build(settings, environment=os.environ), pool.Pool(settings)
+
+
+def _keep_for_good() -> None:
+    """Take what was imported and built for good out of the garbage collector's sight."""
+    gc.collect()
+    gc.freeze()
 
 
 async def supervise(*, ground: Iterable[Part], roles: Iterable[Part]) -> None:

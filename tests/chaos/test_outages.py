@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import manifests
+from support import database, manifests
 from tarsy_dev import mcp_server, model, proxy
 from tarsy_dev import postgres as launcher
 
@@ -176,6 +176,12 @@ def postgres(tmp_path: Path) -> Iterator[launcher.Server]:
     """A server of the test's own, instead of the run's: to be killed."""
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
         yield server
+
+
+@pytest.fixture
+def migrated_url(postgres: launcher.Server) -> str:
+    """A database on that server."""
+    return database.create_migrated(postgres, "outages")
 
 
 async def begun(operator: Operator, llm: model.Server, **options: Any) -> Process:

@@ -77,6 +77,7 @@ def test_a_local_world_is_ready_for_an_operator_when_up_returns(local: Local) ->
     assert {path.suffix for path in local.state.iterdir()} == {".lock"}
 
 
+@pytest.mark.slow
 def test_a_world_whose_supervisor_was_killed_comes_up_again(local: Local) -> None:
     local("up")
     with open_process(local.supervisor()) as process:

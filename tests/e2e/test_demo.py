@@ -27,6 +27,7 @@ def test_the_demo_prints_table_stages_and_analysis_and_leaves_nothing_running() 
     assert not (tools.ROOT / ".demo" / "env").exists()
 
 
+@pytest.mark.slow
 def test_the_demo_fails_when_its_model_refuses_the_key() -> None:
     refusal = model.HttpError(status=403, message="this key may do nothing")
     with loopback.background(model.serve(model.answers(refusal))) as running:

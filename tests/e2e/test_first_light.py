@@ -185,7 +185,7 @@ def check_execution(
 
 
 async def test_a_notification_is_investigated_and_its_transcript_is_what_the_model_saw(
-    operator: Operator, llm: model.Server, toolbox: mcp_server.Server, database_url: str
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     llm.script = recorder = Recorder(investigate)
     await operator.apply(CHAIN)
@@ -215,7 +215,7 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
 
     uid = next(iter(found.values()))["metadata"]["uid"]
     assert (await process.request("GET", f"/api/v1/investigations/{uid}", token=""))[0] == 401
-    await check_repeat(process, receipt, database_url)
+    await check_repeat(process, receipt, operator.database_url)
     assert len(llm.requests) == len(recorder.exchanges) == 2 * 6
     await process.stop()
 

@@ -27,7 +27,6 @@ from tarsy.store import journal as journals
 from tarsy.store import work
 from tarsy.transcript import admission, entries, memory, messages, ports, record
 from tarsy.worker import lease
-from tarsy_dev import postgres as launcher
 
 UID = "6f1c2f9e-3a55-4f0e-8c4e-0d6a7f0f4a11"
 ALERT = 'pod "wéb-0" startet neu\n\t{"a": "\\u0000"} 🚨 \u2028 \ufffd'
@@ -309,22 +308,13 @@ class PgJournals:
         )
 
 
-@pytest.fixture(scope="module")
-def shared_url(postgres: launcher.Server) -> str:
-    """One database for all these tests: with one each, making them would take longer than the tests."""
-    return postgres.create_database("journal_contract")
-
-
 @pytest.fixture(params=["memory", "postgres"])
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Journals]:
     if request.param == "memory":
         yield MemoryJournals()
         return
-    database = databases.Database(request.getfixturevalue("shared_url"))
+    database = databases.Database(request.getfixturevalue("migrated_url"))
     try:
-        await database.migrate()
-        async with database.begin() as connection:
-            await connection.execute(sqlalchemy.text("TRUNCATE investigations, entries, stages, executions CASCADE"))
         journals = PgJournals(database)
         await journals.admit()
         yield journals

@@ -15,12 +15,6 @@ from tarsy.store import history, journal
 from tarsy.transcript import entries, messages, timeline
 
 
-@pytest.fixture
-async def database(emptied: databases.Database) -> databases.Database:
-    """One database for all these tests: with one each, making them would take longer than the tests."""
-    return emptied
-
-
 def turns(execution: str, *, count: int) -> Iterator[entries.Entry]:
     """What one execution commits: answers with two calls, some results together and some apart, some failures."""
     for turn in range(count):

@@ -15,6 +15,7 @@ from tarsy.api import app, health, intake
 from tarsy.config import check, platform
 from tarsy.kube import client
 from tarsy.store import database as databases
+from tarsy_dev import postgres as launcher
 
 TOKEN = {"Authorization": "Bearer the token"}
 
@@ -25,11 +26,17 @@ def token() -> str | None:
     return "the token"
 
 
+@pytest.fixture(scope="module")
+def bare_url(postgres: launcher.Server) -> str:
+    """A database that lacks all tables."""
+    return postgres.create_database("bare")
+
+
 @pytest.fixture
-async def api(database_url: str, tmp_path: Path, token: str | None) -> AsyncIterator[aiohttp.ClientSession]:
+async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the API on a database that lacks all tables: whatever reads them meets a defect."""
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
-    database = databases.Database(database_url)
+    database = databases.Database(bare_url)
     taking = intake.Intake(
         cluster=cluster,
         database=database,

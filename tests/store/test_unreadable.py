@@ -114,12 +114,6 @@ SPOILT: dict[str, tuple[str, str]] = {
 BY_HAND = pytest.mark.parametrize(("spoil", "told"), SPOILT.values(), ids=SPOILT)
 
 
-@pytest.fixture
-async def database(emptied: databases.Database) -> databases.Database:
-    """One database for all these tests: with one each, making them would take longer than the tests."""
-    return emptied
-
-
 async def spoil_log(database: databases.Database, spoil: str) -> None:
     for statement in spoil.split("; "):
         await queue.execute(database, statement)

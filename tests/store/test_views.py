@@ -69,12 +69,6 @@ LOG: tuple[entries.Entry, ...] = (
 )
 
 
-@pytest.fixture
-async def database(emptied: databases.Database) -> databases.Database:
-    """One database for all these tests: with one each, making them would take longer than the tests."""
-    return emptied
-
-
 async def told(database: databases.Database) -> UUID:
     """An investigation with all kinds of entries, one commit each, with takeovers among them."""
     identity = await queue.admit(database)

@@ -140,7 +140,7 @@ async def test_an_ended_investigation_is_neither_claimed_nor_given_back(database
 
 
 async def test_a_heartbeat_renews_what_it_is_given_and_tells_what_is_gone(
-    database: databases.Database, database_url: str
+    database: databases.Database, migrated_url: str
 ) -> None:
     for _ in range(3):
         await queue.admit(database)
@@ -149,7 +149,7 @@ async def test_a_heartbeat_renews_what_it_is_given_and_tells_what_is_gone(
         database, "UPDATE work SET lease_until = clock_timestamp() WHERE token = :lost", lost=lost.token
     )
     await queue.claimed(database)
-    heartbeat = heartbeats.Heartbeat(database_url, lease=timedelta(hours=1))
+    heartbeat = heartbeats.Heartbeat(migrated_url, lease=timedelta(hours=1))
     try:
         assert await heartbeat.beat([kept.token, lost.token]) == {kept.token: None}
         assert await heartbeat.beat([]) == {}
@@ -188,10 +188,10 @@ async def test_the_stale_come_in_order_and_no_more_than_asked_for(database: data
 
 @contextlib.asynccontextmanager
 async def behind_proxy(
-    server: launcher.Server, database_url: str
+    server: launcher.Server, migrated_url: str
 ) -> AsyncIterator[tuple[databases.Database, proxy.Proxy]]:
     async with proxy.serve("127.0.0.1", server.port) as between:
-        database = databases.Database(database_url.replace(f":{server.port}/", f":{between.port}/"))
+        database = databases.Database(migrated_url.replace(f":{server.port}/", f":{between.port}/"))
         try:
             yield database, between
         finally:
@@ -201,7 +201,7 @@ async def behind_proxy(
 @pytest.mark.parametrize("lost", [b"INSERT INTO entries", b"analysis"], ids=["before it happens", "after it happened"])
 async def test_a_commit_is_written_once_whichever_reply_of_it_is_lost(
     database: databases.Database,
-    database_url: str,
+    migrated_url: str,
     postgres: launcher.Server,
     monkeypatch: pytest.MonkeyPatch,
     lost: bytes,
@@ -210,7 +210,7 @@ async def test_a_commit_is_written_once_whichever_reply_of_it_is_lost(
     await queue.admit(database)
     held = await queue.claimed(database)
     ends = (stories.stage_ended(outcome="Failed"), stories.run_ended("Failed", "StagesFailed"))
-    async with behind_proxy(postgres, database_url) as (far, between):
+    async with behind_proxy(postgres, migrated_url) as (far, between):
         writing = await queue.opened(far, held)
         between.lose_reply(lambda sent: lost in sent)
         async with asyncio.timeout(10):
@@ -225,12 +225,12 @@ async def test_a_commit_is_written_once_whichever_reply_of_it_is_lost(
 
 
 async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeover(
-    database: databases.Database, database_url: str, postgres: launcher.Server, monkeypatch: pytest.MonkeyPatch
+    database: databases.Database, migrated_url: str, postgres: launcher.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "RETRY_SECONDS", 0.01)
     await queue.admit(database)
     first = await queue.claimed(database)
-    async with behind_proxy(postgres, database_url) as (far, between), asyncio.timeout(10):
+    async with behind_proxy(postgres, migrated_url) as (far, between), asyncio.timeout(10):
         late = await queue.opened(far, first)
 
         def is_commit(sent: bytes) -> bool:
@@ -252,9 +252,9 @@ async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeov
 
 
 async def test_a_database_that_went_away_is_said_to_be_down_and_serves_again(
-    database: databases.Database, database_url: str, postgres: launcher.Server
+    database: databases.Database, migrated_url: str, postgres: launcher.Server
 ) -> None:
-    async with behind_proxy(postgres, database_url) as (far, between):
+    async with behind_proxy(postgres, migrated_url) as (far, between):
         assert await work.stale(far, limit=1) == []
         between.refuse()
         between.cut()
@@ -317,8 +317,18 @@ async def begin_later_run(database: databases.Database) -> None:
     await queue.execute(database, "UPDATE work SET run = 1, state = 'queued', token = NULL, lease_until = NULL")
 
 
-async def test_what_each_commit_changes_is_in_no_index(database: databases.Database) -> None:
+@pytest.fixture
+async def own(database_url: str) -> AsyncIterator[databases.Database]:
+    """A database that nobody else has used: what Postgres counts, it counts for all."""
+    database = databases.Database(database_url)
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+async def test_what_each_commit_changes_is_in_no_index(own: databases.Database) -> None:
     """A row that moves to another page, or whose indexed columns change, costs an entry in every index."""
+    database = own
     await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(STARTED, stories.started())

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import aiohttp
 import pytest
-from tarsy.store import database as databases
 from tarsy_dev import children, mcp_server, model, tools
 from tarsy_dev.controlplane import ControlPlane
 
@@ -203,21 +202,18 @@ async def toolbox() -> AsyncIterator[mcp_server.Server]:
 async def operator(
     plane: ControlPlane,
     namespace: str,
-    database_url: str,
+    migrated_url: str,
     tmp_path: Path,
     llm: model.Server,
     toolbox: mcp_server.Server,
 ) -> AsyncIterator[Operator]:
     """An operator that has not been started; its namespace and its database, which is migrated, are empty."""
-    database = databases.Database(database_url)
-    await database.migrate()
-    await database.close()
     provider = {"type": "google", "model": "gemini-2.5-flash", "base_url": llm.url, "api_key_env": "MODEL_KEY"}
     operator = Operator(
         plane=plane,
         namespace=namespace,
         env={
-            "DATABASE_URL": database_url,
+            "DATABASE_URL": migrated_url,
             "KUBECONFIG": str(plane.kubeconfig(namespace=namespace)),
             "TARSY_WEBHOOK_TOKEN": TOKEN,
             "MODEL_KEY": "any",

@@ -28,6 +28,7 @@ from tarsy.kube import client, objects, watch
 from tarsy.store import database as databases
 
 FRESH_SECONDS = 1.0
+MISSING_FRESH_SECONDS = 0.2
 """For so long an answer is given again: whoever asks without a token must not keep the database busy."""
 WATCH_CUT_SECONDS = 10.0
 """A watch that ends by plan is open again after a tenth of a second, and one whose server restarts after a few."""
@@ -68,7 +69,8 @@ class Readiness:
     async def check(self) -> None:
         """Serve `GET /readyz`: return, or say with a problem what is missing."""
         async with self._one_at_a_time:
-            if time.monotonic() - self._looked >= FRESH_SECONDS and not self._stopping:
+            fresh = MISSING_FRESH_SECONDS if self._missing else FRESH_SECONDS
+            if time.monotonic() - self._looked >= fresh and not self._stopping:
                 self._missing = await self._look()
                 self._looked = time.monotonic()
         if self._stopping:

@@ -7,6 +7,7 @@ is decided elsewhere, by whoever reads the object and the store. Every replica w
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import math
@@ -51,7 +52,9 @@ class _Contact:
     silent one it ends itself after 70 s. Written in kopf's thread and read in the main one: a number at a time.
     """
 
-    def __init__(self, plurals: Iterable[str]) -> None:
+    def __init__(self, plurals: Iterable[str], *, opened: Callable[[], None]) -> None:
+        self._opened = opened
+        """Called, in kopf's thread, whenever all watches have come to be open."""
         self._cut = dict.fromkeys(plurals, -math.inf)
         """Plural name to monotonic seconds; `math.inf` while a watch is open."""
 
@@ -73,6 +76,8 @@ class _Contact:
     async def _answered(self, _session: object, _context: object, request: aiohttp.TraceRequestEndParams) -> None:
         if request.url.name in self._cut and "watch" in request.url.query and request.response.ok:
             self._cut[request.url.name] = math.inf
+            if all(cut == math.inf for cut in self._cut.values()):
+                self._opened()
 
 
 class Watcher:
@@ -89,8 +94,10 @@ class Watcher:
         self._cluster = cluster
         self._namespace = namespace
         self._callbacks = {investigation.PLURAL: investigation_seen, chain.PLURAL: chain_seen}
-        self._contact = _Contact(self._callbacks)
         self._main = asyncio.get_running_loop()
+        self.opened = asyncio.Event()
+        """Set once all kinds are watched."""
+        self._contact = _Contact(self._callbacks, opened=lambda: self._on_main(self.opened.set))
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -131,13 +138,17 @@ class Watcher:
         """Seconds for which not all kinds have been watched: 0 while they are, infinite before they first were."""
         return self._contact.cut_for()
 
+    def _on_main(self, call: Callable[[], None]) -> None:
+        # An empty context: the default would carry this thread's context variables into the main loop's tasks.
+        self._main.call_soon_threadsafe(call, context=Context())
+
     def _thread(self) -> None:
         try:
             asyncio.run(self._operator())
         except Exception as error:  # noqa: BLE001 - carried to the main loop, which ends the process
             self._error = error
         finally:
-            self._main.call_soon_threadsafe(self._ended.set, context=Context())
+            self._on_main(self._ended.set)
 
     async def _operator(self) -> None:
         self._stop = asyncio.Event()
@@ -181,8 +192,7 @@ class Watcher:
                 generation=metadata["generation"],
                 deleted=event["type"] == "DELETED",
             )
-            # An empty context: the default would carry this thread's context variables into the main loop's tasks.
-            self._main.call_soon_threadsafe(self._callbacks[resource.plural], seen, context=Context())
+            self._on_main(functools.partial(self._callbacks[resource.plural], seen))
 
         return registry
 
