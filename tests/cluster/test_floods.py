@@ -9,11 +9,12 @@ import http.client
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support import manifests, queue
+from support import manifests, pace, queue
 from tarsy import process
 from tarsy.api import app, health, intake
 from tarsy.config import check, platform
@@ -126,15 +127,11 @@ async def test_of_a_large_notification_a_part_is_taken_and_the_rest_when_it_is_s
         )
     status, receipt = await api.post(body)
     assert (status, receipt["counts"]) == (200, {"created": 5, "repeated": 20, "resolved": 1, "ignored": 2})
-    assert [one["outcome"] for one in receipt["alerts"]] == [
-        "ignored",
-        *["repeated"] * 20,
-        *["created"] * 5,
-        "resolved",
-        "ignored",
-    ]
+    first, *outcomes, resolved, last = [one["outcome"] for one in receipt["alerts"]]
+    assert (first, resolved, last) == ("ignored", "resolved", "ignored")
+    assert Counter(outcomes) == {"repeated": 20, "created": 5}
     assert len(await queue.rows(database, "SELECT 1 FROM investigations")) == 26
-    assert watchdog.worst < BUSY_MAX
+    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
 async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_in_a_line(
@@ -152,7 +149,7 @@ async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_i
     told = [record for record in caplog.records if record.name.startswith("tarsy.")]
     assert [record.__dict__["action"] for record in told] == ["notification", "ignored"]
     assert all(len(record.getMessage()) < 2 * intake.TOLD_MAX for record in told)
-    assert watchdog.worst < BUSY_MAX
+    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
 async def test_a_group_key_of_100_kb_is_masked_once_and_little_of_it(
@@ -168,7 +165,7 @@ async def test_a_group_key_of_100_kb_is_masked_once_and_little_of_it(
     source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.namespace))["spec"]["source"]
     assert len(source["groupKey"]) <= 4096
     assert "s3cret" not in source["groupKey"]
-    assert watchdog.worst < BUSY_MAX
+    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
 @pytest.mark.parametrize(
@@ -193,4 +190,4 @@ async def test_whatever_ten_megabytes_are_made_of_everybody_else_is_served(
     status, _ = await api.post(body, path)
     assert status in ((200, 400) if "webhook" in path else (400, 413, 422))
     print(f"the loop was busy for {watchdog.worst * 1000:.0f} ms")
-    assert watchdog.worst < BUSY_MAX
+    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 import hypothesis
 import pytest
 from hypothesis import strategies
+from support import pace
 from tarsy.masking import masker
 
 MASKER = masker.Masker(groups=["kubernetes", "security"])
@@ -93,20 +93,13 @@ def seconds(text: str) -> float:
     return time.thread_time() - start
 
 
-def slowness() -> float:
-    """How much longer a fixed piece of work takes here and now than on an idle core of 2024."""
-    start = time.thread_time()
-    sum(found.end() for found in re.finditer(rb"\w++", b"ab, cd: (ef) {x} " * 10_000))
-    return (time.thread_time() - start) / 0.0113
-
-
 def grows_linearly(text: str, longer: str) -> bool:
     """Eight times as much takes at most sixteen times as long; and 0.1 s, and 0.6 s a megabyte, of an idle core.
 
     Any text takes half a second a megabyte at most, but for the first 70 ms; the rest is for a busy machine.
     """
     for _ in range(3):
-        taken, allowed = seconds(longer), (0.1 + 0.6 * len(longer) / 1_000_000) * slowness()
+        taken, allowed = seconds(longer), (0.1 + 0.6 * len(longer) / 1_000_000) * pace.slowness()
         if taken < min(16 * seconds(text) + 0.05, allowed):
             return True
     return False
