@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from support import cluster_text
+from support import cluster_text, pace
 from tarsy.masking import masker
 
 MASKER = masker.Masker(groups=["kubernetes", "security"])
@@ -119,6 +119,32 @@ def test_deep_nesting_is_read_to_its_end() -> None:
 
 
 MEGABYTE = 1_000_000
+
+
+HOSTILE = {
+    "values in values": '{"env":[{"name":"A_TOKEN","value":' * 21 + "aB3aB3aB3aB3aB3aB3aB3 " * 45_000,
+    "values in values, again and again": '"env":[{"name":"A_TOKEN","value":"Authorization: Basic [MASKED:password]'
+    * 14_000,
+    "a head of half a megabyte": "x" * 700_000 + "y kind: Secret\n",
+    "a head of many numbers": "1a " * 300_000 + "y kind: Secret\n",
+    "heads, each another": "".join(f"{n:x}z kind: Secret\n" for n in range(50_000)),
+    "passwords, each another": "".join(f"PASSWORD=aB{n:x}xYz9q\n" for n in range(45_000)),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_megabyte_that_is_made_to_take_long_does_not(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    start = time.thread_time()
+    MASKER.text(text)
+    assert time.thread_time() - start < 0.8 * max(1.0, pace.slowness())
+    assert capfd.readouterr().err == "", "RE2 writes there"
+
+
+def test_the_clock_is_looked_at_within_a_pass() -> None:
+    ticks = itertools.count()
+    slow = masker.Masker(groups=["security"], clock=lambda: next(ticks) * 0.1)
+    text = "password=cnry1234 " * 20_000
+    assert slow.text(text) == masker.withheld(len(text))
 
 
 def test_a_megabyte_of_what_clusters_print_takes_about_a_second_at_most() -> None:

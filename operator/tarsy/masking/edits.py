@@ -45,16 +45,21 @@ def marked(doc: bytes, at: int) -> int:
     return -1 if found is None else found.end()
 
 
-def apply(doc: bytes, changes: Iterable[Edit]) -> bytes:
-    """`doc` with all `changes`; of those that overlap, the first one's text stands for all of them."""
+def merged(changes: Iterable[Edit]) -> list[Edit]:
+    """`changes` in their order; of those that overlap, the first one's text stands for all of them."""
     kept: list[Edit] = []
     for change in sorted(changes, key=lambda change: (change.start, -change.end)):
         if kept and change.start < kept[-1].end:
             kept[-1] = kept[-1]._replace(end=max(kept[-1].end, change.end))
         else:
             kept.append(change)
+    return kept
+
+
+def apply(doc: bytes, changes: Iterable[Edit]) -> bytes:
+    """`doc` with all `changes`, which may overlap."""
     pieces, done = [], 0
-    for change in kept:
+    for change in merged(changes):
         pieces += [doc[done : change.start], change.text]
         done = change.end
     return b"".join([*pieces, doc[done:]])

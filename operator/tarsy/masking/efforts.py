@@ -2,7 +2,7 @@
 
 A pattern takes linear time, but each place that it finds is looked at in Python, and a text may be nothing but such
 places. So steps are counted (half a microsecond each), and the text is refused alike on a fast machine and on a busy
-one. The clock is the second line, asked between passes.
+one. The clock is the second line.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 _T = TypeVar("_T")
+
+
+_BETWEEN_LOOKS = 20_000
+"""Steps, about 10 ms, between two looks at the clock."""
 
 
 class TooMuchWorkError(Exception):
@@ -23,7 +27,7 @@ class Effort:
     def __init__(self, steps: int, *, clock: Callable[[], float], seconds: float) -> None:
         """Allow so many `steps` in all, and so many `seconds` from now."""
         self._later = steps
-        self._left = 0
+        self._left = self._next_look = 0
         self._clock = clock
         self._end = clock() + seconds
 
@@ -32,20 +36,27 @@ class Effort:
         self._later += self._left
         self._left = min(steps, self._later)
         self._later -= self._left
+        self._look()
 
     def each(self, places: Iterable[_T], *, cost: int = 1) -> Iterator[_T]:
         """`places`, each paid for with `cost` steps; a TooMuchWorkError once none are left."""
         for place in places:
             self._left -= cost
-            if self._left < 0:
-                raise TooMuchWorkError
+            if self._left < self._next_look:
+                self._look()
             yield place
 
     def pay(self, cost: int) -> None:
         """Pay for what is about to be done; a TooMuchWorkError where too little is left."""
         self._left -= cost
+        if self._left < self._next_look:
+            self._look()
+
+    def _look(self) -> None:
         if self._left < 0:
             raise TooMuchWorkError
+        self.in_time()
+        self._next_look = max(0, self._left - _BETWEEN_LOOKS)
 
     def in_time(self) -> None:
         """Go on; a TooMuchWorkError once the time is over."""

@@ -31,7 +31,8 @@ _ANCHOR = rules.rule(
 )
 _LOGGED = re.compile(mappings.LOGGED)
 _VARIES = re.compile(rb"(\d++)|( ++)(?=\S)|[^\d ]++| ++")
-_HEADS = 4
+_HEADS, _LONGEST_HEAD = 4, 256
+"""So many heads, of so many bytes, are looked for."""
 _COST = 12
 
 
@@ -136,6 +137,8 @@ def _heads(doc: bytes, effort: efforts.Effort) -> list[bytes]:
     heads: list[bytes] = []
     for anchor in effort.each(_ANCHOR.finditer(doc), cost=_COST):
         head = anchor[1].rstrip(b" ") + b" "
+        if len(head) > _LONGEST_HEAD:
+            continue
         if head.strip(b"-+>| \t#") and _LOGGED.fullmatch(head) is None:
             pattern = b"".join(
                 rb"\d+" if part[1] else rb" +" if part[2] else re.escape(part[0]) for part in _VARIES.finditer(head)

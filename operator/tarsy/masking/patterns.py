@@ -103,7 +103,7 @@ def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeat
     markers = {edits.marker(name) for name in names}
     for finder in finders:
         effort.in_time()
-        changes = list(_changes(doc, finder(doc, effort), markers))
+        changes = edits.merged(_changes(doc, finder(doc, effort), markers))
         seen.note(doc, changes)
         doc = edits.apply(doc, changes)
     return doc

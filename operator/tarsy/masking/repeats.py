@@ -39,7 +39,9 @@ _OTHER = rules.rule(
 )
 """Names of objects, words, numbers, times, addresses, paths, calls, images: what stands elsewhere for other reasons."""
 _NEAR = 64
-_COST, _FORM_COST, _FOUND_COST = 16, 12, 14
+_READ = 16 * 1024
+"""Bytes of a masked place that are read for values."""
+_COST, _VALUE_COST, _FORM_COST, _FOUND_COST, _BYTES_A_STEP = 12, 6, 12, 14, 4
 
 
 class Repeats:
@@ -58,7 +60,9 @@ class Repeats:
         for change in self._effort.each(changes, cost=_COST):
             marker = change.text.strip(b' \\"')
             if marker in _KINDS and change.end - change.start >= _SHORTEST:
-                for value in _values(doc[change.start : change.end]):
+                text = doc[change.start : min(change.end, change.start + _READ)]
+                self._effort.pay(len(text) // _BYTES_A_STEP)
+                for value in self._effort.each(_values(text), cost=_VALUE_COST):
                     self._note(value, marker)
 
     def _note(self, value: bytes, marker: bytes) -> None:

@@ -40,9 +40,10 @@ def mask(doc: bytes, effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
     """`doc` without Kubernetes' secrets; raises nothing but a TooMuchWorkError, whatever `doc` is."""
     changes = [*_structure(doc, effort), *_described(doc, effort), *_printed(doc, effort), *_encoded(doc, effort)]
     for view in logs.views(doc, effort):
-        found = _structure(view.text, effort)
+        found = edits.merged(_structure(view.text, effort))
         seen.note(view.text, found)
         changes += view.back(found)
+    changes = edits.merged(changes)
     seen.note(doc, changes)
     return edits.apply(doc, changes)
 
