@@ -42,6 +42,8 @@ OFFERS: dict[str, Callable[[], list[Message]]] = {
         SAY | {"outputSchema": {"type": "object", "properties": {"slow": {"type": "string", "pattern": "^(a+)+$"}}}}
     ],
     "too large": lambda: [SAY, _tool("x" * 9 * 2**20)],
+    "no tools": lambda: [{}] * 120_000,
+    "nothing": list,
 }
 """What it offers."""
 
@@ -52,6 +54,8 @@ HOWS: dict[str, Callable[[], Iterable[str]]] = {
     "many values": lambda: ["a million lists of nothing stand beside this"],
     "endless": lambda: itertools.repeat(MEGABYTE),
 }
+PARTS = {"many parts": 120_000, "broken parts": 900}
+"""How many parts that are none it answers with."""
 """What it says, as pieces of JSON strings."""
 
 
@@ -64,6 +68,10 @@ def answer(request: Message, *, offer: str) -> Iterator[bytes]:
     head = {"jsonrpc": "2.0", "id": request["id"]}
     match request["method"]:
         case "initialize":
+            if offer == "nothing":
+                refused = {"code": -32603, "message": "cannot reach postgres://web:cnryS3cret@db/x password=cnryS3cret"}
+                yield json.dumps(head | {"error": refused}).encode()
+                return
             result: Message = {
                 "protocolVersion": request["params"]["protocolVersion"],
                 "capabilities": {"tools": {}},
@@ -71,6 +79,8 @@ def answer(request: Message, *, offer: str) -> Iterator[bytes]:
             }
         case "tools/list":
             result = {"tools": OFFERS[offer]()}
+        case "tools/call" if parts := PARTS.get(request["params"]["arguments"]["how"]):
+            result = {"content": [{}] * parts}
         case "tools/call":
             yield json.dumps(head).encode()[:-1] + b', "result": {"content": [{"type": "text", "text": "'
             how = request["params"]["arguments"]["how"]

@@ -90,3 +90,15 @@ def test_a_flood_costs_little(spoken: chatter.Chatter) -> None:
         for _ in range(10):
             spoken.write(flood * (2**20 // len(flood)))
     assert time.process_time() - started < 0.5
+
+
+def test_lines_that_take_long_to_mask_are_dropped_and_counted(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    def mask(text: str) -> str:
+        clock.now += 0.008
+        return text
+
+    caplog.set_level(logging.INFO)
+    slow = chatter.Chatter("k8s", mask=mask, clock=clock)
+    slow.write(b"".join(b"line %d\n" % number for number in range(10)))
+    slow.write(b"next\n")
+    assert caplog.messages == ["line 0", "line 1", "line 2", "[7 lines are not shown]", "next"]

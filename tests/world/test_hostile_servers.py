@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support import leases
+from support import leases, pace
 from tarsy.config import platform
 from tarsy.tools import bounds, chatter, pool, toolbox
 from tarsy.transcript import messages, ports
@@ -108,6 +108,46 @@ async def test_what_is_within_the_bound_is_taken(wire: str) -> None:
     assert not output.failed
     assert output.text.startswith("all work and no play\nall work")
     assert "of 700" in output.text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("wire", ["stdio", *WIRES])
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("many parts", "it sent a result of more than 1000 parts; ask for less"),
+        ("broken parts", " problems, the first: content.0."),
+    ],
+)
+async def test_a_result_of_parts_that_are_none_costs_its_call_and_holds_nobody_up(
+    wire: str, how: str, why: str
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        transport: platform.Transport = child()
+        if wire != "stdio":
+            _, transport = await stack.enter_async_context(remote("json" if wire == "json" else "events"))
+        server, box = await stack.enter_async_context(owned(transport))
+        first = await server.client()
+        used = time.process_time()
+        output = await say(box, how)
+        assert time.process_time() - used < 1.0 * max(1.0, pace.slowness())
+        assert output.failed
+        assert why in output.text
+        assert len(output.text) < 500
+        assert (await say(box, "fine")).text == "fine"
+        assert await server.client() is first
+
+
+async def test_a_list_of_tools_that_are_none_is_told_in_a_line() -> None:
+    async with owned(child("--offer", "no tools")) as (server, _):
+        assert " problems, the first: tools.0.inputSchema: Field required" in server.problem
+
+
+async def test_why_a_server_cannot_be_reached_is_masked() -> None:
+    async with owned(child("--offer", "nothing")) as (server, box):
+        assert server.problem == (
+            "cannot be reached: cannot reach postgres://web:[MASKED:password]@db/x password=[MASKED:password]"
+        )
+        assert "cnryS3cret" not in str(box.problems)
 
 
 async def test_an_answer_that_is_packed_is_not_unpacked() -> None:

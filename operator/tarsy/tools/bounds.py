@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import pydantic
 from mcp import types
+from mcp.shared import message
 
 from tarsy.transcript import messages
 
@@ -17,6 +19,10 @@ TOO_LARGE = f"it sent more than {MESSAGE_MAX // 2**20} MiB in one message"
 VALUES_MAX = 250_000
 """JSON values in one message: 8 MiB of `[]` would take 900 MB of memory and the loop for seconds."""
 TOO_MANY = f"it sent more than {VALUES_MAX} values in one message"
+
+ITEMS_MAX = 1000
+"""Parts of one result: the SDK tries five models on each, and tells what is wrong with all."""
+TOO_MANY_ITEMS = f"it sent a result of more than {ITEMS_MAX} parts"
 
 TOOLS_MAX = 1000
 """Tools of one server; a model could not choose among more."""
@@ -29,6 +35,7 @@ _USABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 """What Gemini takes for the name of a function; a request with any other is refused whole."""
 
 
+_PLACE_MAX = 4
 _STRING = re.compile(rb'"[^"\r\n]*["\r\n]')
 """A string without escapes; none goes on in another line, be it of JSON or of an event stream."""
 
@@ -49,6 +56,28 @@ class Values:
         self._carried = begun + escape
         self.count += sum(map(outside.count, (b",", b"[", b"{")))
         return self.count <= VALUES_MAX
+
+
+def checked(received: message.SessionMessage | Exception) -> message.SessionMessage | Exception:
+    """The message; where it is a result of too many parts, an error that says so; of too many tools the first."""
+    if not isinstance(received, message.SessionMessage) or not isinstance(received.message, types.JSONRPCResponse):
+        return received
+    answer = received.message
+    if isinstance(tools := answer.result.get("tools"), list):
+        answer.result["tools"] = tools[: TOOLS_MAX + 1]  # one more than are taken says that there are more
+    if any(isinstance(part, list) and len(part) > max(ITEMS_MAX, TOOLS_MAX + 1) for part in answer.result.values()):
+        error = types.ErrorData(code=types.INTERNAL_ERROR, message=TOO_MANY_ITEMS)
+        return message.SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=answer.id, error=error))
+    return received
+
+
+def told(error: BaseException) -> str:
+    """What `error` says; of many things that are wrong with a server's message, how many, and the first."""
+    if not isinstance(error, pydantic.ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"][:_PLACE_MAX]))
+    return f"{error.error_count()} problems, the first: {place}: {first['msg']}"
 
 
 @dataclass

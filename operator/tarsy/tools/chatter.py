@@ -16,6 +16,8 @@ KEPT_MAX = 4 * LINE_MAX
 """Bytes of a line that are kept for it: UTF-8 takes up to four for a character."""
 BURST = 50
 """Lines that are logged at once."""
+SECONDS = 0.02
+"""For so long lines are masked that came at once; the rest of them is dropped."""
 LINES_A_SECOND = 2.0
 """Lines that are logged of a server that goes on and on."""
 
@@ -38,8 +40,8 @@ class Chatter:
     def write(self, data: bytes) -> None:
         """Log the lines that `data` ends; the time it takes does not grow with lines that are dropped."""
         self._refill()
-        start = 0
-        while self._allowed >= 1 and (end := data.find(b"\n", start)) >= 0:
+        start, begun = 0, self._clock()
+        while self._allowed >= 1 and self._clock() - begun < SECONDS and (end := data.find(b"\n", start)) >= 0:
             self._keep(data[start:end])
             self._end_line()
             start = end + 1

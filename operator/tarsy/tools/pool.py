@@ -24,6 +24,7 @@ FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 PROBLEM_MAX = 1024
 """Characters of a connection error that are told on, to people."""
+PROBLEM_READ = 4 * PROBLEM_MAX
 NAMES_MAX = 10
 """Tools that are named in the log where some are left out."""
 
@@ -59,7 +60,8 @@ class Server:
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                problem = f"cannot be reached: {_on_one_line(str(_innermost(error)))}"[:PROBLEM_MAX]
+                why = self.mask(bounds.told(_innermost(error))[:PROBLEM_READ])
+                problem = f"cannot be reached: {_on_one_line(why)}"[:PROBLEM_MAX]
                 if problem != self.problem:  # said once, not with each of many attempts
                     log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
                 self.problem = problem

@@ -99,7 +99,7 @@ class Stdio:
                     self.problem = bounds.TOO_MANY
                     child.stop()
                     return
-                await received.send(self._message(line))
+                await received.send(bounds.checked(self._message(line)))
 
     def _message(self, line: bytes) -> Received:
         try:

@@ -5,10 +5,12 @@ The SDK reads an answer whole before it parses it, and would unpack what a serve
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import httpx2
 from mcp.client import streamable_http
 
@@ -26,14 +28,29 @@ class UnreadableError(httpx2.StreamError, httpx2.SSEError):
 
 @contextlib.asynccontextmanager
 async def client(url: str) -> AsyncIterator[Any]:
-    """A transport for `mcp.Client`, which gets the SDK's own streams."""
+    """A transport for `mcp.Client`."""
+    received, checked = anyio.create_memory_object_stream[Any](0)
     async with (
         httpx2.AsyncClient(
             timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}, event_hooks={"response": [_bound]}
         ) as http,
-        streamable_http.streamable_http_client(url, http_client=http, max_sse_event_size=bounds.MESSAGE_MAX) as streams,
+        streamable_http.streamable_http_client(url, http_client=http, max_sse_event_size=bounds.MESSAGE_MAX) as (
+            reads,
+            *others,
+        ),
     ):
-        yield streams
+        checking = asyncio.create_task(_check(reads, received))
+        with received, checked:
+            try:
+                yield (checked, *others)
+            finally:
+                checking.cancel()
+
+
+async def _check(reads: Any, received: Any) -> None:
+    with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async for one in reads:
+            await received.send(bounds.checked(one))
 
 
 async def _bound(response: httpx2.Response) -> None:

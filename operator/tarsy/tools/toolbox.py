@@ -121,7 +121,7 @@ class PoolToolbox:
             asked = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
             result = await client.session.send_request(asked, types.CallToolResult)
         except mcp.MCPError as error:
-            for reason in (bounds.TOO_LARGE, bounds.TOO_MANY):
+            for reason in (bounds.TOO_LARGE, bounds.TOO_MANY, bounds.TOO_MANY_ITEMS):
                 if reason in error.message:  # over HTTP, where it costs only this call
                     return _failed(f"'{server.name}' gave an answer that cannot be used: {reason}; ask for less")
             if (error.code, error.message) not in _CLOSED:
@@ -130,7 +130,7 @@ class PoolToolbox:
             why = f", because {reason}" if (reason := stdio.why_closed(client)) else ""
             return _failed(f"The connection to '{server.name}' closed during the call{why}; its outcome is unknown")
         except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks the protocol
-            return _failed(f"'{server.name}' gave an answer that cannot be used: {error}")
+            return _failed(f"'{server.name}' gave an answer that cannot be used: {bounds.told(error)}")
         return results.output(result)
 
 
