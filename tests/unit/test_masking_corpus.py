@@ -132,7 +132,23 @@ apiUrl=gateway.corp.example.com
 orders-message-api:rc1.4.0_20261001_1200-SNAPSHOT
 WebAPI_version=9b7c1f0d8a6e5b4c3d2e1f0a9b8c7d6e5f4a3b2c
 server.ssl.KeyFile=web_rsa2048.pem
-the token, abc12345, was refused""".splitlines()
+the token, abc12345, was refused
+Password expires_in=3600s2 for user web
+password for web:8080 was not asked for
+NAME            AGE\tTYPE
+web-token       7d9f8c6b5d-x2x9k
+docker run -p 8080:80 -a stdout nginx
+redis-cli -h redis -a $REDIS_PASSWORD ping
+mongosh -u root -p --authenticationDatabase admin
+ldapsearch -x -W -D cn=admin
+ipmitool -H bmc -P ${IPMI_PASSWORD} power status
+requirepass ""
+250-AUTH PLAIN LOGIN XOAUTH2 OAUTHBEARER CRAM-MD5
+main.c:1024:12:error:undeclared
+https://host:8080/path/@user
+GET /run?a=1&signal=SIGTERM
+proxy_set_header X-Api-Key $http_x_api_key;
+Unseal Key: <hidden>""".splitlines()
 
 
 def values() -> list[str]:
