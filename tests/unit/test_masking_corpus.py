@@ -136,7 +136,7 @@ the token, abc12345, was refused
 Password expires_in=3600s2 for user web
 password for web:8080 was not asked for
 NAME            AGE\tTYPE
-web-token       7d9f8c6b5d-x2x9k
+web-token       web-7d9f8c6b5d-x2x9k
 docker run -p 8080:80 -a stdout nginx
 redis-cli -h redis -a $REDIS_PASSWORD ping
 mongosh -u root -p --authenticationDatabase admin
