@@ -91,6 +91,22 @@ REPEATED = [
         "x://a:b/",
         "mc alias set a ",
     ),
+    *(
+        'token: Some("',
+        "token=&a ",
+        "token={",
+        "token\n a\n",
+        "--token\n  a\n",
+        "&quot;token&quot;:&quot;a",
+        "<token a>b</",
+    ),
+    *(
+        "<name>token</name>",
+        "%22token%22%3A%22a",
+        '{"key":"token","value":"a"}',
+        "- key: a\n",
+        'token = "[MASKED:token]" ->',
+    ),
     *("curl -u ", "curl \\\n", "AAAAAAAAAAAAAAAA\n", "\ud800", "\0", '"},', '}, "type": "Opaque"', "a\n b: c\n"),
 ]
 """What takes the most work, as far as is known."""

@@ -148,7 +148,36 @@ main.c:1024:12:error:undeclared
 https://host:8080/path/@user
 GET /run?a=1&signal=SIGTERM
 proxy_set_header X-Api-Key $http_x_api_key;
-Unseal Key: <hidden>""".splitlines()
+Unseal Key: <hidden>
+fn token(&self) -> Option<String>
+the password -> encrypted before it is stored
+password: Option<String>,
+token: Some(token),
+password = getPassword(user)
+token = config.get("token").strip()
+password: *shared
+<property name="connection.password"></property>
+<wsse:Password Type="x">${password}</wsse:Password>
+<name>fs.s3a.secret.key</name><value>${env.SECRET}</value>
+<token type="x"><a/></token>
+{&quot;tokenCount&quot;:&quot;4096&quot;}
+%22token_type%22%3A%22bearer%22
+{"op":"replace","path":"/data/LOG_LEVEL","value":"debug"}
+{"op":"replace","path":"/metadata/labels/secret-name","value":"db-credentials"}
+{"key":"node-role.kubernetes.io/token-service","operator":"Equal","value":"true"}
+{"Key":"primary_key","Value":"orders-2024"}
+[{"key":"http.token_type","value":"bearer"},{"key":"sort_key","value":"created_at"}]
+v1.EnvVar{Name:"TOKEN_PATH", Value:"/var/run/token"}
+{"TOKEN_TTL":{"value":"3600"},"PASSWORD_FILE":{"value":"/run/secrets/db"}}
+pw: ""
+GET /x?token=&page HTTP/1.1
+opwatch: 12345678a
+~ password = (sensitive value)
+  ~ token_ttl = "15m" -> "30m"
+<           value: debug
+>           image: web-7f9c9d6b5
+===== apps/Deployment shop/web ======""".splitlines()
+BENIGN += ["  --token\n    The token that the server asks for.", "  --token\n  --verbose", "  --password\nsee below"]
 
 
 def values() -> list[str]:

@@ -167,9 +167,32 @@ GIVEN = [
 ]
 
 
-@pytest.mark.parametrize("form", [*SPOKEN, *BESIDE, *GIVEN])
+WRAPPED = [
+    *('password: Some("@")', 'password: Secret("@")', "{'password': b'@'}", '["password"]=>\n  string(20) "@"\n'),
+    *('~ password = "old@" -> "@"', "password: &pw @\nother: *pw\n", "spring.password\\=@\n", 'psk="@"', "bindPW: @\n"),
+    *('<property name="connection.password">@</property>', "<name>fs.secret.key</name><value>@</value>"),
+    *('<wsse:Password Type="x#y">@</wsse:Password>', "{\\u0022password\\u0022:\\u0022@\\u0022}"),
+    *(
+        "{&quot;password&quot;:&quot;@&quot;}",
+        "%22password%22%3A%20%22@%22",
+        '{"DB_PASSWORD":{"value":"@","origin":"x"}}',
+    ),
+]
+PAIRED = [
+    *('{"op":"add","path":"/data/password","value":"@"}', '{"op":"add","path":"/stringData/a","value":"@"}'),
+    *(
+        '{"key":"DB_PASSWORD","value":"@"}',
+        '{"Name":"/app/db/password","Value":"@"}',
+        '{"value":"@","key":"db.password"}',
+    ),
+    *('v1.EnvVar{Name:"DB_PASSWORD", Value:"@"}', "- key: /db/password\n  value: @\n"),
+    *("    Args:\n      --db-password\n      @\n      --port\n", '"  args:\\n      --token\\n      @\\n"'),
+]
+
+
+@pytest.mark.parametrize("form", [*SPOKEN, *BESIDE, *GIVEN, *WRAPPED, *PAIRED])
 def test_no_part_of_a_secret_stays(form: str) -> None:
-    for value in [BASE64, SIGNS, *([WORD] if form in GIVEN else [])]:
+    for value in [BASE64, SIGNS, *([WORD] if form in [*GIVEN, *PAIRED] else [])]:
         masked = SECURITY.text(form.replace("@@", f"{value}\0").replace("@", value).replace("\0", "@"))
         assert not any(value[start : start + 6] in masked for start in range(len(value) - 5)), masked
         assert SECURITY.text(masked) == masked
@@ -181,3 +204,7 @@ def test_a_password_in_a_url_may_have_a_slash() -> None:
 
 def test_what_follows_a_mail_servers_auth_is_masked() -> None:
     assert SECURITY.text("AUTH PLAIN AHdlYgBwYXNzd29yZA==\n") == "AUTH PLAIN [MASKED:password]\n"
+
+
+def test_a_value_with_brackets_in_it_is_no_call() -> None:
+    assert SECURITY.text("db_password=Ab1(cd2)ef3gh4") == "db_password=[MASKED:password]"

@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import string
+from collections.abc import Callable
 
 import hypothesis
 import pytest
@@ -81,7 +82,7 @@ def test_a_word_and_a_name_are_masked_where_they_are_secret_and_nowhere_else(val
     assert MASKER.text(f"{text}\n\nsaw {value} here\n").endswith(f"\n\nsaw {value} here\n")
 
 
-DRAWN = {
+DRAWN: dict[str, Callable[[random.Random], str]] = {
     "letters and digits": lambda chance: "".join(chance.choices(LETTERS, k=12)) + "7q",
     "hex": lambda chance: chance.randbytes(16).hex(),
     "base64": lambda chance: base64.b64encode(chance.randbytes(18)).decode().lstrip("/"),
