@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import NamedTuple
@@ -52,8 +53,8 @@ _NO_DOMAINS = {b"cluster", b"internal", b"local", b"mount", b"scope", b"service"
 """What an address in a cluster or one of systemd's units ends with."""
 
 
-_COST = 14
-"""Steps that a place costs that RE2 finds."""
+_COST, _CHECK_COST = 14, 10
+"""Steps that a place costs that RE2 finds, and what it costs more to look at the value."""
 
 
 class _Look(NamedTuple):
@@ -77,7 +78,7 @@ def _is_given(value: bytes) -> bool:
     return not naming.is_harmless(value)
 
 
-_NAMED_VALUE = rules.rule(rb"[A-Za-z][A-Za-z_.-]*[=:][^=]")
+_NAMED_VALUE = re.compile(rb"[A-Za-z][A-Za-z_.-]*+[=:][^=]")
 _VALUE = rb"([^\s\"'`<>\\]*[^\s\"'`<>\\.,;:)])"
 """A whole word, but for what ends a sentence."""
 _COMMAND = rb"\b(?:%b)\b[^\n|;]*?[\s\"',](?:%b)([^\s\"'\\]{4,})"
@@ -186,7 +187,8 @@ def _changes(doc: bytes, found: Iterable[edits.Edit], markers: set[bytes]) -> It
 
 
 def _looks(look: _Look, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
-    for found in effort.each(look.rule.finditer(doc), cost=_COST):
+    cost = _COST if look.is_secret is None else _COST + _CHECK_COST
+    for found in effort.each(look.rule.finditer(doc), cost=cost):
         group = next(group for group in (1, 2, 3) if found.start(group) >= 0)
         if look.is_secret is None or look.is_secret(found[group]):
             yield edits.Edit(found.start(group), found.end(group), edits.marker(look.name))
