@@ -144,6 +144,10 @@ def test_only_the_chosen_patterns_are_masked() -> None:
 BASE64, SIGNS, WORD = "2utKT0RbWEDl0RSHbqnpbBts6ygMW+98yWu+7qA7", "7j4B9!6ZY28J.awqq6MG", "sunshine"
 SPOKEN = ["password @", "The admin password is @.", "the password for web was @, she said", "password is '@'"]
 BESIDE = [
+    *(
+        "31c31\n<           value: @x\n---\n>           value: @\n",
+        "===== /Secret shop/db ======\n4c4\n<   a: @\n---\n>   a: @\n",
+    ),
     *("machine a.b\n  login me\n  password @\n", "remote_password @\n", "proxy_set_header X-Api-Key @;\n"),
     *("set -x DB_PASSWORD @\n", "setenv API_TOKEN @\n", "    user web insecure-password @\n", "x\\n  auth_token @\\n"),
     "kubeadm join 10.0.0.1:6443 --certificate-key @",

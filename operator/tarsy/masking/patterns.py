@@ -144,6 +144,7 @@ _LOOKS = (
     _Look("password", rules.rule(rb"--from-literal[= ][\"']?[\w.-]+=([^\s\"'\\]+)")),
     _Look("password", rules.rule(_ENV)),
     _Look("password", rules.rule(_SPOKEN), _is_drawn),
+    _Look("password", rules.rule(rb"(?m)^[<>][ ]{3,}(?:- )?value: [\"']?([^\s\"']+)[\"']?\r?$"), _is_drawn),
     _Look("password", rules.rule(_DIRECTIVE), _is_drawn),
     _Look("password", rules.rule(_PGPASS), _is_given),
     _Look("token", rules.rule(rb"(?i)\bcookie[\"']?[:=][ \t]*[\"']?[\w.-]+=([^\s;,\"'\\]{8,})"), _is_drawn),
@@ -166,6 +167,7 @@ def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeat
         *(functools.partial(_looks, look) for look in _LOOKS if look.name in names),
         _encoded_pem,
         _tables,
+        _diffs,
         assignments.find,
         _emails,
     ]
@@ -205,6 +207,18 @@ def _tables(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
             kind = naming.promises(row[1])
             if kind and not naming.is_harmless(row[2]):
                 yield edits.Edit(row.start(2), row.end(2), edits.marker(kind))
+
+
+_DIFF = rules.rule(rb"(?m)^=+ [\w./]*Secret [^\n]*\n((?:(?:[<>][^\n]*|---|[\d,]+[acd][\d,]+)\r?(?:\n|\z))+)")
+_CHANGED = rules.rule(rb"(?m)^[<>][ ]+[\w.-]+:[ ]+[\"']?([^\s\"']+)")
+
+
+def _diffs(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+    """What Argo CD prints of a Secret that changed: single lines, so its kind stands in the heading alone."""
+    for diff in effort.each(_DIFF.finditer(doc), cost=_COST):
+        for line in effort.each(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
+            if line[1].endswith(b"=") or _is_drawn(line[1]):
+                yield edits.Edit(line.start(1), line.end(1), edits.marker("token"))
 
 
 def _pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
