@@ -91,6 +91,7 @@ REPEATED = [
         "x://a:b/",
         "mc alias set a ",
     ),
+    *("= Secret \n<  a: b=\n", "<   value: aaaaaaa1\n"),
     *(
         'token: Some("',
         "token=&a ",
