@@ -82,6 +82,32 @@ REPEATED = [
     ),
     *('token,"', "token ?= ", "<token>\n", "[MASKED:token]a", "password=Aa1aaaaa ", "PASSWORD=Aa1aaaaa\nAa1aaaaa"),
     *('{"log":"a"}\n', '{"log":"kind: Secret\\n"}\n', 'msg="a: b"\n', "x y kind: Secret\n", "x y a: b\n", "U2VjcmV0"),
+    *(
+        "mongosh ",
+        "password is ",
+        "token aaaaaaa1\n",
+        "a:1111:b:c:\n",
+        "Key Value\n- -\n",
+        "x://a:b/",
+        "mc alias set a ",
+    ),
+    *("= Secret \n<  a: b=\n", "<   value: aaaaaaa1\n"),
+    *(
+        'token: Some("',
+        "token=&a ",
+        "token={",
+        "token\n a\n",
+        "--token\n  a\n",
+        "&quot;token&quot;:&quot;a",
+        "<token a>b</",
+    ),
+    *(
+        "<name>token</name>",
+        "%22token%22%3A%22a",
+        '{"key":"token","value":"a"}',
+        "- key: a\n",
+        'token = "[MASKED:token]" ->',
+    ),
     *("curl -u ", "curl \\\n", "AAAAAAAAAAAAAAAA\n", "\ud800", "\0", '"},', '}, "type": "Opaque"', "a\n b: c\n"),
 ]
 """What takes the most work, as far as is known."""

@@ -132,7 +132,52 @@ apiUrl=gateway.corp.example.com
 orders-message-api:rc1.4.0_20261001_1200-SNAPSHOT
 WebAPI_version=9b7c1f0d8a6e5b4c3d2e1f0a9b8c7d6e5f4a3b2c
 server.ssl.KeyFile=web_rsa2048.pem
-the token, abc12345, was refused""".splitlines()
+the token, abc12345, was refused
+Password expires_in=3600s2 for user web
+password for web:8080 was not asked for
+NAME            AGE\tTYPE
+web-token       web-7d9f8c6b5d-x2x9k
+docker run -p 8080:80 -a stdout nginx
+redis-cli -h redis -a $REDIS_PASSWORD ping
+mongosh -u root -p --authenticationDatabase admin
+ldapsearch -x -W -D cn=admin
+ipmitool -H bmc -P ${IPMI_PASSWORD} power status
+requirepass ""
+250-AUTH PLAIN LOGIN XOAUTH2 OAUTHBEARER CRAM-MD5
+main.c:1024:12:error:undeclared
+https://host:8080/path/@user
+GET /run?a=1&signal=SIGTERM
+proxy_set_header X-Api-Key $http_x_api_key;
+Unseal Key: <hidden>
+fn token(&self) -> Option<String>
+the password -> encrypted before it is stored
+password: Option<String>,
+token: Some(token),
+password = getPassword(user)
+token = config.get("token").strip()
+password: *shared
+<property name="connection.password"></property>
+<wsse:Password Type="x">${password}</wsse:Password>
+<name>fs.s3a.secret.key</name><value>${env.SECRET}</value>
+<token type="x"><a/></token>
+{&quot;tokenCount&quot;:&quot;4096&quot;}
+%22token_type%22%3A%22bearer%22
+{"op":"replace","path":"/data/LOG_LEVEL","value":"debug"}
+{"op":"replace","path":"/metadata/labels/secret-name","value":"db-credentials"}
+{"key":"node-role.kubernetes.io/token-service","operator":"Equal","value":"true"}
+{"Key":"primary_key","Value":"orders-2024"}
+[{"key":"http.token_type","value":"bearer"},{"key":"sort_key","value":"created_at"}]
+v1.EnvVar{Name:"TOKEN_PATH", Value:"/var/run/token"}
+{"TOKEN_TTL":{"value":"3600"},"PASSWORD_FILE":{"value":"/run/secrets/db"}}
+pw: ""
+GET /x?token=&page HTTP/1.1
+opwatch: 12345678a
+~ password = (sensitive value)
+  ~ token_ttl = "15m" -> "30m"
+<           value: debug
+>           image: web-7f9c9d6b5
+===== apps/Deployment shop/web ======""".splitlines()
+BENIGN += ["  --token\n    The token that the server asks for.", "  --token\n  --verbose", "  --password\nsee below"]
 
 
 def values() -> list[str]:

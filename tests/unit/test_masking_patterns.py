@@ -139,3 +139,76 @@ def test_what_is_masked_says_what_it_was(text: str, masked: str) -> None:
 def test_only_the_chosen_patterns_are_masked() -> None:
     text = "password=hunter2 token=abc123 jane@example.com"
     assert masker.Masker(groups=["kubernetes"]).text(text) == "password=[MASKED:password] token=abc123 jane@example.com"
+
+
+BASE64, SIGNS, WORD = "2utKT0RbWEDl0RSHbqnpbBts6ygMW+98yWu+7qA7", "7j4B9!6ZY28J.awqq6MG", "sunshine"
+SPOKEN = ["password @", "The admin password is @.", "the password for web was @, she said", "password is '@'"]
+BESIDE = [
+    *(
+        "31c31\n<           value: @x\n---\n>           value: @\n",
+        "===== /Secret shop/db ======\n4c4\n<   a: @\n---\n>   a: @\n",
+    ),
+    *("machine a.b\n  login me\n  password @\n", "remote_password @\n", "proxy_set_header X-Api-Key @;\n"),
+    *("set -x DB_PASSWORD @\n", "setenv API_TOKEN @\n", "    user web insecure-password @\n", "x\\n  auth_token @\\n"),
+    "kubeadm join 10.0.0.1:6443 --certificate-key @",
+]
+GIVEN = [
+    *(
+        "redis-cli -h redis -a @ ping",
+        'command: ["redis-server", "--requirepass", "@"]',
+        "requirepass @\nmasterauth @\n",
+    ),
+    *("mongosh -u root -p @ --authenticationDatabase x", "ldapsearch -x -D cn=a -w @ -b dc=x", "7z x -p@ a.7z"),
+    *("ipmitool -H bmc -U admin -P @ power status", "keytool -list -keystore k -storepass @", "stats auth web:@\n"),
+    *(
+        "mc alias set s3 https://m web @",
+        '1.2 [0 10.0.0.1:5] "AUTH" "@"',
+        "Unseal Key 1: @",
+        "db.shop:5432:shop:web:@\n",
+    ),
+    *("https://x/c?sv=1&sig=@&se=2", "Key         Value\n---         -----\npassword    @\nusername    web\n"),
+    *("jdbc:oracle:thin:web/@@//db:1521/X",),
+]
+
+
+WRAPPED = [
+    *('password: Some("@")', 'password: Secret("@")', "{'password': b'@'}", '["password"]=>\n  string(20) "@"\n'),
+    *('~ password = "old@" -> "@"', "password: &pw @\nother: *pw\n", "spring.password\\=@\n", 'psk="@"', "bindPW: @\n"),
+    *('<property name="connection.password">@</property>', "<name>fs.secret.key</name><value>@</value>"),
+    *('<wsse:Password Type="x#y">@</wsse:Password>', "{\\u0022password\\u0022:\\u0022@\\u0022}"),
+    *(
+        "{&quot;password&quot;:&quot;@&quot;}",
+        "%22password%22%3A%20%22@%22",
+        '{"DB_PASSWORD":{"value":"@","origin":"x"}}',
+    ),
+]
+PAIRED = [
+    *('{"op":"add","path":"/data/password","value":"@"}', '{"op":"add","path":"/stringData/a","value":"@"}'),
+    *(
+        '{"key":"DB_PASSWORD","value":"@"}',
+        '{"Name":"/app/db/password","Value":"@"}',
+        '{"value":"@","key":"db.password"}',
+    ),
+    *('v1.EnvVar{Name:"DB_PASSWORD", Value:"@"}', "- key: /db/password\n  value: @\n"),
+    *("    Args:\n      --db-password\n      @\n      --port\n", '"  args:\\n      --token\\n      @\\n"'),
+]
+
+
+@pytest.mark.parametrize("form", [*SPOKEN, *BESIDE, *GIVEN, *WRAPPED, *PAIRED])
+def test_no_part_of_a_secret_stays(form: str) -> None:
+    for value in [BASE64, SIGNS, *([WORD] if form in [*GIVEN, *PAIRED] else [])]:
+        masked = SECURITY.text(form.replace("@@", f"{value}\0").replace("@", value).replace("\0", "@"))
+        assert not any(value[start : start + 6] in masked for start in range(len(value) - 5)), masked
+        assert SECURITY.text(masked) == masked
+
+
+def test_a_password_in_a_url_may_have_a_slash() -> None:
+    assert SECURITY.text("get https://u:Pa/ss1@h/x") == "get https://u:[MASKED:password]@h/x"
+
+
+def test_what_follows_a_mail_servers_auth_is_masked() -> None:
+    assert SECURITY.text("AUTH PLAIN AHdlYgBwYXNzd29yZA==\n") == "AUTH PLAIN [MASKED:password]\n"
+
+
+def test_a_value_with_brackets_in_it_is_no_call() -> None:
+    assert SECURITY.text("db_password=Ab1(cd2)ef3gh4") == "db_password=[MASKED:password]"

@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import string
+from collections.abc import Callable
 
 import hypothesis
 import pytest
@@ -68,12 +69,38 @@ WORDS = [
 ]
 WORDS += ["10.0.0.12:5432", "db.shop.svc.cluster.local", "https://db.shop/x", "/var/run/secrets/db"]
 WORDS += ["registry.io/web:1.2.3"]
+WORDS += ["2048-game", "1password-connect", "3scale-operator", "OrdersV2", "orders.V2", "Shop_Orders_v2", "WEB_7d9f8c"]
+WORDS += ["KubeStatefulSetReplicasMismatch", "CreateContainerConfigError", "CrashLoopBackOff", "ContainerCreating"]
+WORDS += ["web-0.web.shop.svc:8080", "node1.Example.com", "fd00:10:96::/112", "admin@shop", "CN=web,O=shop"]
+WORDS += ["org.hibernate.dialect.PostgreSQL95Dialect", "en_US.UTF-8", "-Xmx1024m", "utf8mb4_unicode_ci", "v1.28.3+k3s1"]
+WORDS += ["AES256-GCM", "TLSv1.2+TLSv1.3", "arn:aws:iam::123456789012:role/web", "NODE_ENV=production", "a.b=x&c=1"]
 
 
 @pytest.mark.parametrize("value", WORDS)
 def test_a_word_and_a_name_are_masked_where_they_are_secret_and_nowhere_else(value: str) -> None:
     text = json.dumps({"apiVersion": "v1", "kind": "Secret", "stringData": {"a": value}})
     assert MASKER.text(f"{text}\n\nsaw {value} here\n").endswith(f"\n\nsaw {value} here\n")
+
+
+DRAWN: dict[str, Callable[[random.Random], str]] = {
+    "letters and digits": lambda chance: "".join(chance.choices(LETTERS, k=12)) + "7q",
+    "hex": lambda chance: chance.randbytes(16).hex(),
+    "base64": lambda chance: base64.b64encode(chance.randbytes(18)).decode().lstrip("/"),
+    "with signs": lambda chance: "".join(chance.choices(LETTERS, k=5)) + "!7-p" + "".join(chance.choices(LETTERS, k=5)),
+    "named": lambda chance: "DB_PASS=" + "".join(chance.choices(LETTERS, k=12)) + "7q",
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_what_is_drawn_by_chance_is_no_word(kind: str) -> None:
+    chance = random.Random(8)  # noqa: S311 - a fixed seed, no secret
+    taken_for_words = [value for value in (DRAWN[kind](chance) for _ in range(500)) if not said_of(value)]
+    assert len(taken_for_words) <= 2, taken_for_words
+
+
+def said_of(value: str) -> bool:
+    text = json.dumps({"apiVersion": "v1", "kind": "Secret", "stringData": {"a": value}})
+    return not MASKER.text(f"{text}\n\nsaw {value} here\n").endswith(f"{value} here\n")
 
 
 def test_a_secret_shorter_than_eight_characters_is_not_looked_for() -> None:

@@ -13,17 +13,41 @@ from collections.abc import Iterator
 
 from tarsy.masking import edits, efforts, names, rules
 
-_WORDS = rb"(?:pass|pwd|token|secret|key|credential|creds|auth|jwt|dockerc|login)"
+_WORDS = rb"(?:pass|pw|psk|token|secret|key|credential|creds|auth|jwt|dockerc|login)"
 _LINE = rules.rule(rb"(?i)[^\n]*" + _WORDS + rb"[^\n]*")
 _NAME = re.compile(
     rb"(?i)(?<![\w.-])([\w.-]++)(?:\\*+[\"'])?+\]?+"
-    rb"[ \t]*+(?:value[ \t]*+|:?+[ \t]*+str(?:ing)?+[ \t]*+)?+(=>|:{1,3}=|[?+.]?=|[:>,])[ \t]*+"
+    rb"[ \t]*+(?:value[ \t]*+|:?+[ \t]*+str(?:ing)?+[ \t]*+)?+(=>|->|:{1,3}=|\\?+[?+.]?=|[:>,])[ \t]*+"
 )
 """A name and its sign: also `key="..." value=`, with a type before the sign, and as the first of two arguments."""
+_WRAP = re.compile(
+    rb"(?:Some|Just|Ok|Secret(?:Str(?:ing)?+)?+|SecureString|String|Password|Token|Sensitive|Protected)\((?=\\*+[\"'])"
+    rb"|[bBuU](?=[\"'])|\s*+string\(\d++\)[ ](?=\")|(?<=[ \t])(?:&[\w-]++|!!?+\w++)[ \t]++"
+    rb"|\{\s*+\\*+[\"']value\\*+[\"']\s*+:\s*+(?=\\*+[\"'])"
+)
+"""What stands around a value: Rust, Python and PHP print its type, YAML an anchor or a tag, Spring an object."""
+_CHANGED = re.compile(rb"\\*+[\"'][ \t]*+->[ \t]*+(?=\\*+[\"'])")
+"""Behind an old value, where the new one follows."""
 _WORD = rules.rule(rb"(?i)" + _WORDS)
 _FLAG = rules.rule(
-    rb"(?i)(--?[\w-]*" + _WORDS + rb"[\w-]*)(?:\\*[\"'][ \t]*(,)(?:\s|\\+n)*|[ \t]+|\\*[\"']?\s*\n\s*(-)[ \t]+)"
+    rb"(?i)(--?[\w-]*" + _WORDS + rb"[\w-]*)(?:\\*[\"'][ \t]*(,)(?:\s|\\+n)*|[ \t]+|\\*[\"']?\s*\n\s*(-)[ \t]+"
+    rb"|(?:\r?\n|\\+n)([ \t]+))"
 )
+_NAMED = rb"([\w./-]*" + _WORDS + rb"[\w.-]*)"
+_OTHERWISE = rules.rule(
+    rb"(?i)"
+    + rb"|".join(
+        (
+            rb"\\+u0022%b\\+u0022[ \t]*:[ \t]*\\+u0022([^\\\n\"]+)" % _NAMED,
+            rb"&quot;%b&quot;[ \t]*:[ \t]*&quot;((?:[^&\n\"<]|&[^q])+)" % _NAMED,
+            rb"%%22%b%%22(?:%%20|\+)*(?:%%3A|:)(?:%%20|\+)*%%22((?:[^\s\"%%&]|%%[013-9A-F][0-9A-F]|%%2[013-9A-F])+)"
+            % _NAMED,
+            rb"<(?:[\w-]+:)?%b[ \t]+(?:[^<>]*[^<>/])?>\s*([^<>\s]+)\s*</" % _NAMED,
+            rb"<name>\s*%b\s*</name>\s*<value>\s*([^<>\s]+)\s*</value>" % _NAMED,
+        )
+    )
+)
+"""Names and values in other quotes, JSON's, HTML's and URLs', and in elements with attributes and of pairs."""
 _OPENING = re.compile(rb"\[?+(\\*+)([\"'`])")
 _UNEXPECTED = rules.rule(rb"(?is).*\b(?:unexpected|illegal|bad|invalid|next|end)[ \t]+")
 _UNEXPECTED_MAX = 24
@@ -40,7 +64,7 @@ _ITEM_END = rules.rule(rb"[\s\"'`\\,;)\]}]")
 _LINE_END = rules.rule(rb"\r?\n|\\+[nr\"']|[\"'](?:[,}\]\s]|\z)|[,;]?[ \t]+(?:#|[\w.-]+[=:])")
 _BLOCK = rules.rule(rb"[|>][+-]?\d?[ \t]*\r?\n([ \t]+)")
 _CODE = rules.rule(
-    rb"[A-Za-z_][\w.]*[(\[].*"
+    rb"[A-Za-z_][\w.]*[(\[](?:[^)\]]|[)\]]+(?:[^)\]\w]|\z))*|[A-Z]\w*<.*>,?"
     rb"|(?:self|this|config|cfg|os|env|process|settings|args|req|request|var|vars|local|module|secrets)\.[\w.]+"
 )
 _SCHEME = rules.rule(
@@ -72,7 +96,11 @@ _BLOB_HEAD = 20
 
 def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     """The values of all names in `doc` that promise a secret."""
-    for named, read in ((_names(doc, effort), _assigned), (_FLAG.finditer(doc), _flagged)):
+    for named, read in (
+        (_names(doc, effort), _assigned),
+        (_FLAG.finditer(doc), _flagged),
+        (_OTHERWISE.finditer(doc), _otherwise),
+    ):
         done = 0
         for found in effort.each(named, cost=_COST):
             start = found.start()
@@ -96,7 +124,7 @@ def _could(name: bytes) -> bool:
 
 def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
     name, sign, at = found[1], found[2], found.end()
-    if doc[max(0, start - len(_MARKER)) : start] == _MARKER or (sign == b">" and doc[start - 1 : start] != b"<"):
+    if doc[max(0, start - len(_MARKER)) : start] == _MARKER or (sign == b">" and not _is_tag(doc, start)):
         return None
     if (marked := edits.marked(doc, at)) >= 0:
         return _rest(doc, at, marked, kind=names.promises(name))
@@ -106,7 +134,9 @@ def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort
         return _authorization(doc, at)
     kind = names.promises(name)
     mention = names.mentions(name) if kind is None else None
-    if not (kind or mention or names.promises_blob(name)) or doc.startswith(_NO_VALUES, at):
+    wrapped = _WRAP.match(doc, at) if kind else None
+    at = wrapped.end() if wrapped else at
+    if not (kind or mention or names.promises_blob(name)) or doc.startswith((*_NO_VALUES, _MARKER), at):
         return None
     if doc[max(0, start - len(_CHECKSUM)) : start] == _CHECKSUM:
         return None
@@ -115,13 +145,35 @@ def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort
     if kind and doc.startswith((b"|", b">"), at) and (block := _BLOCK.match(doc, at, at + names.NEAR)):
         return _block(doc, block, kind, effort)
     if (opening := _OPENING.match(doc, at)) is None:
-        return _bare(doc, found, start=start, sign=sign, kind=kind, mention=mention)
+        return _bare(doc, found, at, start=start, kind=kind, mention=mention)
+    return _quoted(doc, opening, kind=kind, mention=mention, is_sure=kind is not None and sign != b"->", effort=effort)
+
+
+def _quoted(
+    doc: bytes,
+    opening: re.Match[bytes],
+    *,
+    kind: names.Kind | None,
+    mention: names.Kind | None,
+    is_sure: bool,
+    effort: efforts.Effort,
+) -> edits.Edit | None:
+    """The value behind the quote that opens it; or the new one behind an old one that is masked already."""
     if not (kind or mention) and not names.may_be_blob(doc[opening.end() : opening.end() + _BLOB_HEAD]):
         return None
-    value = doc[opening.end() : _closing(doc, opening, effort)]
-    if names.is_harmless(value) if kind else not _is_random(value, mention):
+    end = _closing(doc, opening, effort)
+    if edits.marked(doc, opening.end()) == end and (changed := _CHANGED.match(doc, end)):
+        opening = _OPENING.match(doc, changed.end()) or opening
+        end = _closing(doc, opening, effort)
+    value = doc[opening.end() : end]
+    if names.is_harmless(value) if is_sure else not _is_random(value, kind or mention):
         return None
-    return edits.Edit(opening.end(), opening.end() + len(value), edits.marker(kind or mention or "token"))
+    return edits.Edit(opening.end(), end, edits.marker(kind or mention or "token"))
+
+
+def _is_tag(doc: bytes, start: int) -> bool:
+    """Whether the name at `start` is that of an element, or an attribute of one."""
+    return doc[start - 1 : start] == b"<" or doc[max(0, start - 6) : start - 1] in {b"name=", b" key="}
 
 
 def _rest(doc: bytes, at: int, marked: int, *, kind: names.Kind | None) -> edits.Edit | None:
@@ -147,10 +199,11 @@ def _argument(doc: bytes, found: rules.Match, effort: efforts.Effort) -> edits.E
 
 
 def _bare(
-    doc: bytes, found: rules.Match, *, start: int, sign: bytes, kind: names.Kind | None, mention: names.Kind | None
+    doc: bytes, found: rules.Match, at: int, *, start: int, kind: names.Kind | None, mention: names.Kind | None
 ) -> edits.Edit | None:
-    """The value, which has no quotes, of the name at `start`."""
-    at = found.end() + doc.startswith(b"[", found.end())
+    """The value at `at`, which has no quotes, of the name at `start`."""
+    sign = found[2]
+    at += doc.startswith(b"[", at)
     if sign == b">" and (space := _SPACE.match(doc, at, at + names.NEAR)):
         at = space.end()
         if doc.startswith(b"<", at):
@@ -168,7 +221,7 @@ def _bare(
         in_prose = sign == b":" and not begins_line and doc[start - 1 : start] not in _SEPARATORS
         if _is_other(value, kind=kind, in_prose=in_prose) or names.is_harmless(value):
             return None
-    if kind is None and not _is_random(value, mention):
+    if (kind is None or sign == b"->") and not _is_random(value, kind or mention):
         return None
     return edits.Edit(at, at + end if end >= 0 else _far_end(doc, at), edits.marker(kind or mention or "token"))
 
@@ -192,9 +245,27 @@ def _flagged(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort)
         end = at + near if near >= 0 else _far_end(doc, at)
     value = doc[at:end]
     is_item = found.end(2) > 0 or found.end(3) > 0
+    if found.start(4) >= 0:
+        if not _is_alone(doc, start, end, indent=found[4]):
+            return None
+        is_item = True
     if names.is_harmless(value) or (not is_item and names.is_prose(value)):
         return None
     return edits.Edit(at, end, edits.marker(kind))
+
+
+def _otherwise(_doc: bytes, _start: int, found: rules.Match, _effort: efforts.Effort) -> edits.Edit | None:
+    group = next(group for group in range(2, 11, 2) if found.start(group) >= 0)
+    kind = names.promises(found[group - 1])
+    if kind is None or names.is_harmless(found[group]):
+        return None
+    return edits.Edit(found.start(group), found.end(group), edits.marker(kind))
+
+
+def _is_alone(doc: bytes, start: int, end: int, *, indent: bytes) -> bool:
+    """Whether the flag at `start` and its value, which ends at `end`, stand alone on lines that begin with `indent`."""
+    before = doc[max(0, start - len(indent) - 2) : start]
+    return before.endswith((b"\n" + indent, b"\\n" + indent)) and doc[end : end + 1] in {b"", b"\r", b"\n", b"\\"}
 
 
 def _authorization(doc: bytes, at: int) -> edits.Edit | None:

@@ -19,13 +19,13 @@ _DEEPEST = 64
 _FAR = 1 << 20
 _LINE = re.compile(
     rb"(?:%b)"
-    rb"(?P<indent>(?:[+>|]|-(?=[^-\s]|[ ]{2}))?[ \t]*+)"  # the first column of a diff or a quotation is a column
+    rb"(?P<indent>(?:[+<>|]|-(?=[^-\s]|[ ]{2}))?[ \t]*+)"  # the first column of a diff or a quotation is a column
     rb"(?P<dashes>(?:-[ \t]++)*+)"
     rb"(?:(?P<quote>\\*+[\"'])?(?P<key>[-\w./]++)(?(quote)\\*+[\"'])[ ]*+:(?=[\s\\]|$))?" % mappings.LOGGED,
     re.DOTALL,
 )
 _NAME = rules.rule(
-    rb"(?:apiVersion|kind|name|env|[Ee]nvironment|client-key-data|stringData)\\*[\"']?:(?:\s|\\|\z)"
+    rb"(?:apiVersion|kind|[Nn]ame|[Kk]ey|path|env|[Ee]nvironment|client-key-data|stringData)\\*[\"']?:(?:\s|\\|\z)"
     rb"|type\\*[\"']?: *\\*[\"']?(?:%b)" % mappings.TYPE
 )
 _ESCAPES = re.compile(rb"\\++[n\"]?|[\"\n]")

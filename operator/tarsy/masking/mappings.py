@@ -21,9 +21,22 @@ TYPE = (
 """Types that only a Secret has: <https://kubernetes.io/docs/concepts/configuration/secret/#secret-types>."""
 _TYPE = re.compile(TYPE)
 _ENV = frozenset({b"env", b"environment", b"Environment"})
-TELLING = (b"apiVersion", b"kind", b"name", b"env", b"environment", b"Environment", b"client-key-data", b"stringData")
+_NAMES = frozenset({b"name", b"Name", b"key", b"Key", b"path"})
+"""What stands beside a value and names it: a variable, a parameter, a tag, the place of a patch."""
+_VALUES = frozenset({b"value", b"Value"})
+_PATCH = b"/stringData/"
+TELLING = (
+    *sorted(_NAMES),
+    b"apiVersion",
+    b"kind",
+    b"env",
+    b"environment",
+    b"Environment",
+    b"client-key-data",
+    b"stringData",
+)
 """Names without one of which a text has nothing to find."""
-READ = frozenset({*_DATA, *_ENV, b"apiVersion", b"kind", b"items", b"name", b"type", b"value", b"client-key-data"})
+READ = frozenset({*_DATA, *_ENV, b"apiVersion", b"kind", b"items", b"type", b"client-key-data", *_NAMES, *_VALUES})
 CUT = b"?"
 """Stands for the key of what a text begins with, if that is no key."""
 _VARIABLE = re.compile(rb"[A-Za-z_]\w*+")
@@ -62,6 +75,8 @@ class Mapping:
     orphans: list[Span]
     """Data of mappings below that do not say what they are, as items of a SecretList need not."""
     seen: frozenset[bytes] = frozenset()
+    is_variable = False
+    """Whether its name is that of a container's variable."""
     is_telling = False
     """Whether anything was said at all."""
     is_torn = False
@@ -82,6 +97,13 @@ class Mapping:
     def knows(self, key: bytes) -> bool:
         """Whether an entry of this name says anything about this mapping."""
         return key in READ or (self.is_env and _VARIABLE.fullmatch(key) is not None and names.promises_in_env(key))
+
+
+def _is_secret(name: bytes, *, is_variable: bool) -> bool:
+    """Whether a pair of this name has a secret for a value."""
+    if is_variable or name.isupper():
+        return names.promises_in_env(name)
+    return name.startswith(_PATCH) or names.promises(name) is not None
 
 
 class Found:
@@ -108,9 +130,10 @@ class Found:
                 mapping.kind = b"Secret"
         elif key == b"kind":
             mapping.kind = scalar
-        elif key == b"name":
-            mapping.name = scalar
-        elif key == b"value":
+        elif key in _NAMES:
+            mapping.name = scalar if key == b"name" or not mapping.name else mapping.name
+            mapping.is_variable = mapping.is_variable or key == b"name"
+        elif key in _VALUES:
             mapping.value = span
         elif key == b"client-key-data" or (mapping.is_env and key not in READ):
             self.values.append(span)
@@ -124,7 +147,7 @@ class Found:
         """
         if not mapping.is_telling:
             return
-        if mapping.value and names.promises_in_env(mapping.name):
+        if mapping.value and _is_secret(mapping.name, is_variable=mapping.is_variable):
             self.values.append(mapping.value)
         is_cut = b"apiVersion" in mapping.seen and not mapping.kind
         if is_cut or (mapping.kind and b"secretlist".startswith(mapping.kind.lower())):

@@ -31,6 +31,10 @@ _HEADS: dict[bytes, Kind] = {
     b"pass": "password",
     b"passphrase": "password",
     b"passcode": "password",
+    b"pw": "password",
+    b"psk": "password",
+    b"rootpw": "password",
+    b"bindpw": "password",
     b"token": "token",
     b"jwt": "token",
     b"secret": "token",
@@ -39,7 +43,7 @@ _HEADS: dict[bytes, Kind] = {
     b"accesskey": "api_key",
     b"privatekey": "private_key",
 }
-_TAILS = tuple(head for head in _HEADS if head not in {b"pass", b"pwd", b"jwt"})
+_TAILS = tuple(head for head in _HEADS if head not in {b"pass", b"pwd", b"jwt", b"pw", b"psk"})
 """Heads that also end longer words: PGPASSWORD, authtoken."""
 _BLOB_HEADS = {
     *(b"auth", b"credential", b"credentials", b"creds", b"dockercfg", b"dockerconfigjson", b"key", b"login", b"secret"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import NamedTuple
@@ -52,40 +53,108 @@ _NO_DOMAINS = {b"cluster", b"internal", b"local", b"mount", b"scope", b"service"
 """What an address in a cluster or one of systemd's units ends with."""
 
 
-_COST = 14
-"""Steps that a place costs that RE2 finds."""
+_COST, _CHECK_COST = 14, 10
+"""Steps that a place costs that RE2 finds, and what it costs more to look at the value."""
 
 
 class _Look(NamedTuple):
-    """A secret that is known by its own look: what the first group matches is masked."""
+    """A secret that is known by its own look: what the first group matches is masked, or the first that took part."""
 
     name: str
     rule: rules.Rule
-    is_drawn: bool = False
-    """Whether it has to look drawn by chance as well."""
+    is_secret: Callable[[bytes], bool] | None = None
+    """What is asked of the value as well."""
 
 
-_COMMAND = rb"\b%b\b[^\n|;]*?[\s\"',]%b([^\s\"'\\]{4,})"
+def _is_drawn(value: bytes) -> bool:
+    """Whether it looks drawn by chance; base64 has slashes, as paths do, and `name=value` is no value."""
+    if _NAMED_VALUE.match(value):
+        return False
+    return naming.is_drawn(value) or (naming.is_blob(value) and not value.startswith(b"/"))
+
+
+def _is_given(value: bytes) -> bool:
+    """Whether it is a value at all, and no variable or place-holder."""
+    return not naming.is_harmless(value)
+
+
+_NAMED_VALUE = re.compile(rb"[A-Za-z][A-Za-z_.-]*+[=:][^=]")
+_VALUE = rb"([^\s\"'`<>\\]*[^\s\"'`<>\\.,;:)])"
+"""A whole word, but for what ends a sentence."""
+_COMMAND = rb"\b(?:%b)\b[^\n|;]*?[\s\"',](?:%b)([^\s\"'\\]{4,})"
 """A secret among the arguments of a command, on one line."""
+_ARGUMENT = rb"\b(?:%b)\b[^\n|;]*?[\s\"',](?:%b)[\s\"',=]*([^\s\"'\\-][^\s\"'\\]{3,})"
+"""The same, which may be an argument of its own."""
 _CURL = (
     rb"\bcurl\b(?:[^\n|;]|\\\r?\n)*?[\s\"',](?:-u|--user|--proxy-user|-U)[\s=\"',]*"
     rb"(?:[^\s:\"'$<\[{]*:[\"']?([^\s\"'\\$<\[{}]{4,})|([^\s:\"'$<\[{\\]{8,}):[\"'\s])"
 )
 """A user's password, or a token in the place of the user; no variable and no place-holder."""
+_ENV = rb"(?m)^(?:ENV|setenv|set[ \t]+-[A-Za-z]+)[ \t]+\w*(?:PASSWORD|TOKEN|SECRET|API_?KEY)[ \t]+([^\s\"'=]+)"
+_SPOKEN = rb"(?i)\bpassword(?:(?:[ \t]+(?:for|of)(?:[ \t]+[\w.'\"-]+){1,3})?[ \t]+(?:is|was):?)?[ \t]+[\"'`]?" + _VALUE
+"""A password in a sentence, and in files that put names and values side by side."""
+_DIRECTIVE = (
+    rb"(?im)(?:^|\\n)[ \t]*(?:(?:proxy_set_header|add_header|fastcgi_param|Setenv|RequestHeader[ \t]+set)[ \t]+)?"
+    rb"[\w.-]*(?:pass|password|passwd|secret|token|api[_-]?key)[ \t]+" + _VALUE + rb";?[ \t]*(?:\r?$|\\+n)"
+)
+"""A name and a value side by side, alone on their line."""
+_PGPASS = (
+    rb"(?m)^(?:[\w.-]*[A-Za-z.][\w.-]*|\*|\[[0-9a-f:]+\]):(?:\d{4,5}|\*)"
+    rb":[A-Za-z_*][^\s:]*:[A-Za-z_*][^\s:]*:([^\s:]+)\r?$"
+)
+"""Host, port, database, user, password."""
+_URL = (
+    rb"[a-z0-9+]://[^\s/@:\"'\\<>]*:([^\s/\"'\\<>\[\]]+)@"
+    rb"|[a-z0-9+]://[^\s/@:\"'\\<>]+:(\d*[^\s/@:\"'\\<>\[\]\d][^\s/@:\"'\\<>\[\]]*/[^\s@:\"'\\<>\[\]]*)@[\w.-]"
+    rb"|jdbc:oracle:\w+:[^\s/@:\"'\\]+/([^\s@\"'\\]+)@"
+)
+"""A password in a URL; one with a slash in it is none of a path, because no port stands before that."""
 _LOOKS = (
     _Look("certificate_authority_data", rules.rule(rb"certificate-authority-data\\*[\"']?: *\\*[\"']?([\w+/=-]{16,})")),
     _Look("ssh_key", rules.rule(rb"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-nistp\d+)[ \t]+(AAAA[A-Za-z0-9+/=]{16,})")),
     _Look("token", rules.rule(rb"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)")),
     _Look("token", rules.rule(rb"(?i)\bbearer[ \t]+([^\s\"'\\,;\[\](){}<>]*\d[^\s\"'\\,;\[\](){}<>]*)")),
-    _Look("password", rules.rule(rb"[a-z0-9+]://[^\s/@:\"'\\<>]*:([^\s/\"'\\<>\[\]]+)@")),
+    _Look("password", rules.rule(_URL)),
     _Look("password", rules.rule(_CURL)),
-    _Look("password", rules.rule(_COMMAND % (rb"mysql(?:dump|admin)?", rb"-p"))),
-    _Look("password", rules.rule(_COMMAND % (rb"(?:sshpass|(?:docker|podman|registry) login)", rb"-p[ \t]?"))),
+    _Look("password", rules.rule(_COMMAND % (rb"mysql(?:dump|admin)?|7z[ar]?", rb"-p"))),
+    _Look("password", rules.rule(_COMMAND % (rb"sshpass|(?:docker|podman|registry) login", rb"-p[ \t]?"))),
+    _Look("password", rules.rule(_ARGUMENT % (rb"mongo(?:sh|dump|restore|export|import)?", rb"-p")), _is_given),
+    _Look("password", rules.rule(_ARGUMENT % (rb"redis-cli", rb"-a")), _is_given),
+    _Look("password", rules.rule(_ARGUMENT % (rb"ldap(?:search|modify|add|delete|whoami|passwd)", rb"-w")), _is_given),
+    _Look("password", rules.rule(_ARGUMENT % (rb"ipmitool|unzip|zip", rb"-P")), _is_given),
+    _Look(
+        "password",
+        rules.rule(_ARGUMENT % (rb"keytool|jarsigner", rb"-(?:store|key|deststore|srcstore)pass")),
+        _is_given,
+    ),
+    _Look(
+        "password",
+        rules.rule(rb"\bmc (?:alias set|config host add)[ \t]+\S+[ \t]+https?://\S+[ \t]+\S+[ \t]+([^\s\"'\\]{4,})"),
+        _is_given,
+    ),
+    _Look(
+        "password",
+        rules.rule(
+            rb"(?:^|[\s\"'])(?:--(?:requirepass|masterauth)[\s\"',=]+([^\s\"'\\-][^\s\"'\\]*)|stats auth [^\s:]+:(\S+))"
+        ),
+        _is_given,
+    ),
+    _Look("password", rules.rule(rb"(?m)^[ \t]*(?:requirepass|masterauth)[ \t]+([^\s\"'\\]+)[ \t]*\r?$"), _is_given),
+    _Look("password", rules.rule(rb"\] \"(?i:auth)\" (?:\"[^\"\n]*\" )?\"([^\"\n]+)\""), _is_given),
     _Look("password", rules.rule(rb"--from-literal[= ][\"']?[\w.-]+=([^\s\"'\\]+)")),
-    _Look("password", rules.rule(rb"(?m)^ENV[ \t]+[A-Z0-9_]*(?:PASSWORD|TOKEN|SECRET|API_?KEY)[ \t]+([^\s\"'=]+)")),
-    _Look("password", rules.rule(rb"(?i)\bpassword(?:[ \t]+(?:is|was))?[ \t]+([\w!-]+)"), is_drawn=True),
-    _Look("token", rules.rule(rb"(?i)\bcookie[\"']?[:=][ \t]*[\"']?[\w.-]+=([^\s;,\"'\\]{8,})"), is_drawn=True),
+    _Look("password", rules.rule(_ENV)),
+    _Look("password", rules.rule(_SPOKEN), _is_drawn),
+    _Look("password", rules.rule(rb"(?m)^[<>][ ]{3,}(?:- )?value: [\"']?([^\s\"']+)[\"']?\r?$"), _is_drawn),
+    _Look("password", rules.rule(_DIRECTIVE), _is_drawn),
+    _Look("password", rules.rule(_PGPASS), _is_given),
+    _Look("token", rules.rule(rb"(?i)\bcookie[\"']?[:=][ \t]*[\"']?[\w.-]+=([^\s;,\"'\\]{8,})"), _is_drawn),
     _Look("token", rules.rule(rb"https?://([0-9a-f]{32})@")),
+    _Look("token", rules.rule(rb"[?&]sig=([^\s&\"'\\<>]{8,})"), _is_given),
+    _Look("token", rules.rule(rb"(?i)\b(?:unseal|recovery) key(?: \d+)?:[ \t]+([^\s\"'\\]+)"), _is_given),
+    _Look("private_key", rules.rule(rb"--certificate-key[ \t=]+([^\s\"'\\-][^\s\"'\\]*)"), _is_drawn),
+    _Look(
+        "password", rules.rule(rb"\bAUTH[ \t]+(?:PLAIN|LOGIN|XOAUTH2)[ \t]+([A-Z]*[a-z0-9+/][A-Za-z0-9+/]{8,}={0,2})")
+    ),
     _Look("password", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
 )
 
@@ -97,6 +166,8 @@ def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeat
         *(functools.partial(vendors.find, kind) for kind in ("api_key", "token") if kind in names),
         *(functools.partial(_looks, look) for look in _LOOKS if look.name in names),
         _encoded_pem,
+        _tables,
+        _diffs,
         assignments.find,
         _emails,
     ]
@@ -118,10 +189,36 @@ def _changes(doc: bytes, found: Iterable[edits.Edit], markers: set[bytes]) -> It
 
 
 def _looks(look: _Look, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
-    for found in effort.each(look.rule.finditer(doc), cost=_COST):
-        if not look.is_drawn or naming.is_drawn(found[1]):
-            group = 1 if found.start(1) >= 0 else 2
+    cost = _COST if look.is_secret is None else _COST + _CHECK_COST
+    for found in effort.each(look.rule.finditer(doc), cost=cost):
+        group = next(group for group in (1, 2, 3) if found.start(group) >= 0)
+        if look.is_secret is None or look.is_secret(found[group]):
             yield edits.Edit(found.start(group), found.end(group), edits.marker(look.name))
+
+
+_TABLE = rules.rule(rb"(?m)^Key[ \t]+Value[ \t]*\r?\n-+[ \t]+-+[ \t]*((?:\r?\n[\w.-]+[ \t]+\S[^\r\n]*)+)")
+_ROW = rules.rule(rb"([\w.-]+)[ \t]+(\S[^\r\n]*)")
+
+
+def _tables(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+    """What Vault prints: a table of keys and values."""
+    for table in effort.each(_TABLE.finditer(doc), cost=_COST):
+        for row in effort.each(_ROW.finditer(doc, *table.span(1)), cost=_COST):
+            kind = naming.promises(row[1])
+            if kind and not naming.is_harmless(row[2]):
+                yield edits.Edit(row.start(2), row.end(2), edits.marker(kind))
+
+
+_DIFF = rules.rule(rb"(?m)^=+ [\w./]*Secret [^\n]*\n((?:(?:[<>][^\n]*|---|[\d,]+[acd][\d,]+)\r?(?:\n|\z))+)")
+_CHANGED = rules.rule(rb"(?m)^[<>][ ]+[\w.-]+:[ ]+[\"']?([^\s\"']+)")
+
+
+def _diffs(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+    """What Argo CD prints of a Secret that changed: single lines, so its kind stands in the heading alone."""
+    for diff in effort.each(_DIFF.finditer(doc), cost=_COST):
+        for line in effort.each(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
+            if line[1].endswith(b"=") or _is_drawn(line[1]):
+                yield edits.Edit(line.start(1), line.end(1), edits.marker("token"))
 
 
 def _pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:

@@ -32,12 +32,28 @@ _TELLING = rules.rule(
     rb"[!-~\x80-\xff]*(?:[A-Za-z][!-~\x80-\xff]*[0-9!#$%^&*+=@~?|\x80-\xff]"
     rb"|[0-9!#$%^&*+=@~?|\x80-\xff][!-~\x80-\xff]*[A-Za-z])[!-~\x80-\xff]*|[A-Za-z]{20,}"
 )
+_SPOKEN = (
+    rb"(?:[A-Z]{0,4}(?:[a-z]{2,}[aeiouy][a-z]*|[a-z][aeiouy][a-z]+|[aeiouy][a-z]{2,})"
+    rb"|[AEIOU][a-z]{2,}|[A-Z]{1,4}[aeiouy][a-z])"
+)
+"""A word that can be said, as most can."""
+_CAMEL = rb"%b(?:(?:[A-Z]{2,5}[0-9]{1,3}|[A-Z][aeiouy]|[AEIOU][a-z])?%b)*(?:[A-Z]{1,3}|[A-Z]?[0-9]{1,2})?" % (
+    _SPOKEN,
+    _SPOKEN,
+)
+_PART = (
+    rb"[a-z]+[0-9]{0,4}|[A-Z]+v?[0-9]{0,4}|[0-9]+[a-z]{0,10}|(?:[a-z]{1,4}[0-9]{1,3}){2}|[A-Z]?[a-z]+[0-9]+[a-zA-Z]?|%b"
+    % _CAMEL
+)
+"""A word, a number, and what people make of both: `utf8mb4`, `AES256`, `1password`, `Xmx1024m`, `PostgreSQL95`."""
 _OTHER = rules.rule(
-    rb"[a-z]+[0-9]*(?:[-._][a-z0-9]+)+|[A-Z]?[a-z][a-z-]*[0-9]{0,2}|[A-Z][A-Z_]*[0-9]{0,2}|[0-9][0-9.,:]*[A-Za-z%]{0,3}"
+    rb"[a-z]+[0-9]*(?:[-._][a-z0-9]+)+|[A-Z]?[a-z][a-z-]*[0-9]{0,2}|[A-Z][A-Z_]*[0-9]{0,2}|[0-9][0-9.,:]*[A-Za-z%%]{0,3}"
     rb"|0x[0-9a-f]+|[0-9-]{10}[T ][0-9:.Z+-]+|[a-z+]+://[^@\s]*|[~.]{0,2}(?:/[\w.-]+)+/?|[\w.]+[(\[].*|.*\[MASKED.*"
     rb"|[a-z0-9.-]+(?:/[a-z0-9._-]+)+(?::[\w.-]+)?|sha256:[0-9a-f]{64}"
+    rb"|%b|[-_.:/+@]*(?:%b)(?:[-_.:/,+@=&]+(?:%b|[0-9a-z]{1,10}))+|-[A-Za-z]+[0-9]+[A-Za-z]?" % (_CAMEL, _PART, _PART)
 )
 """Names of objects, words, numbers, times, addresses, paths, calls, images: what stands elsewhere for other reasons."""
+_ASSIGNED = re.compile(rb"(?:[A-Z][A-Z0-9_]*+|[a-z][a-z_.-]*+)=(?=[^=])")
 _NEAR = 64
 _READ = 16 * 1024
 """Bytes of a masked place that are read for values."""
@@ -127,6 +143,8 @@ _STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
 def _is_telling(value: bytes) -> bool:
+    if assigned := _ASSIGNED.match(value):
+        value = value[assigned.end() :]
     return (
         _SHORTEST <= len(value) <= _LONGEST
         and _TELLING.fullmatch(value) is not None
