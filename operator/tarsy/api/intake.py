@@ -178,14 +178,19 @@ class Intake:
             fingerprint=fingerprint,
             starts_ms=starts_ms,
             name=draft.name,
+            digest=draft.digest,
             window=self.settings.dedup_window,
         )
         for _ in range(NAMES_TRIED):
             created = await self._make(draft.received(name=receipt.name, word=receipt.word))
+            if created.existed:
+                receipt = await receipts.read(self.database, receipt)
             if not created.existed or receipt.is_of(created.found):
                 await self._admit(created, chains)
                 return created
-            taken = self.named(receipt.name)
+            taken = self.named(created.found.metadata.name)
+            if receipt.name != created.found.metadata.name:  # somebody else has found that too
+                continue
             log.warning("%s is somebody else's", taken, extra={"action": "name_taken", "investigation": taken})
             receipt = await receipts.rename(self.database, receipt)
         raise errors.TemporaryError(f"{taken} is somebody else's, and so are the names before it")

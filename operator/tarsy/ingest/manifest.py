@@ -64,6 +64,11 @@ class Draft:
         """What it is to be called."""
         return str(self.manifest["metadata"]["name"])
 
+    @property
+    def digest(self) -> str:
+        """That of its spec."""
+        return investigation.digest(investigation.Spec.model_validate(self.manifest["spec"]))
+
     def asks_for(self, found: investigation.Spec) -> bool:
         """Whether `found` asks for the same: the same alert of the same type."""
         wanted = investigation.Spec.model_validate(self.manifest["spec"])

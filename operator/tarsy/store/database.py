@@ -23,7 +23,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from tarsy import errors
 from tarsy.telemetry import logs
 
-NEWEST = "receipts"
+NEWEST = "receipt_digests"
 """The newest migration."""
 CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
