@@ -39,6 +39,7 @@ _REFUSALS = {
     "22023": "a parameter of the URL has a value that the server refuses",
 }
 _NOT_ALLOWED = "42501"  # insufficient privilege
+_UNKNOWN = ("42703", "42P01")  # undefined column, undefined table
 _NOT_NOW = ("08", "25006", "40", "53", "57P")
 # Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
 # resources, operator intervention.
@@ -159,6 +160,8 @@ async def _errors() -> AsyncIterator[None]:
         state = str(getattr(error.orig, "sqlstate", None) or "")
         if error.connection_invalidated or isinstance(error, exc.InterfaceError) or state.startswith(_NOT_NOW):
             raise StoreDownError(f"the database cannot serve just now: {error.orig}") from error
+        if state in _UNKNOWN:
+            raise SchemaError(f"the database's schema is not {NEWEST} (any more): {error.orig}") from error
         if state == _NOT_ALLOWED:
             raise SchemaError(f"the database's schema is not open to this user: {error.orig}") from error
         raise

@@ -99,7 +99,8 @@ async def issue(
 ) -> Receipt:
     """The receipt of an episode: the one that it has, else a new one for an object called `name`.
 
-    `digest` is that of the spec which is to be made with it. One that is older than `window`, or whose object was deleted, is replaced.
+    `digest` is that of the spec which is to be made with it. One that is older than `window`, or whose object was
+    deleted, is replaced.
     """
     values = {
         "namespace": namespace,
