@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import exc
 from support import manifests, pace, queue
 from tarsy import process
 from tarsy.api import app, health, intake
@@ -253,8 +254,13 @@ async def test_what_all_alerts_share_is_withheld_where_a_defect_keeps_it_from_be
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(databases.StoreDownError("away"), 503), (databases.SchemaError("another"), 500), (TypeError("no list"), 500)],
-    ids=["the database is away", "the schema is another", "the chains cannot be read"],
+    [
+        (databases.StoreDownError("away"), 503),
+        (databases.SchemaError("another"), 500),
+        (exc.ProgrammingError("SELECT", {}, ValueError("no column")), 500),
+        (TypeError("no list"), 500),
+    ],
+    ids=["the database is away", "the schema is not open", "the schema is another", "the chains cannot be read"],
 )
 async def test_what_is_of_no_alerts_making_ends_the_notification(
     api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database, error: Exception, status: int

@@ -323,10 +323,10 @@ class _Taking:
         """
         try:
             yield
-        except (errors.TemporaryError, databases.SchemaError):
+        except errors.TemporaryError:
             raise
         except Exception as error:
-            if error is self._ends:
+            if error is self._ends or databases.is_everybodys(error):
                 raise
             self._tell_defect(error)
             self._ignore(index, alert.labels.get("alertname", ""), "defect", DEFECT)

@@ -39,7 +39,7 @@ _REFUSALS = {
     "22023": "a parameter of the URL has a value that the server refuses",
 }
 _NOT_ALLOWED = "42501"  # insufficient privilege
-_UNKNOWN = ("42703", "42P01")  # undefined column, undefined table
+_VALUES = ("22", "23")  # data exceptions, violations of constraints
 _NOT_NOW = ("08", "25006", "40", "53", "57P")
 # Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
 # resources, operator intervention.
@@ -160,11 +160,16 @@ async def _errors() -> AsyncIterator[None]:
         state = str(getattr(error.orig, "sqlstate", None) or "")
         if error.connection_invalidated or isinstance(error, exc.InterfaceError) or state.startswith(_NOT_NOW):
             raise StoreDownError(f"the database cannot serve just now: {error.orig}") from error
-        if state in _UNKNOWN:
-            raise SchemaError(f"the database's schema is not {NEWEST} (any more): {error.orig}") from error
         if state == _NOT_ALLOWED:
             raise SchemaError(f"the database's schema is not open to this user: {error.orig}") from error
         raise
+
+
+def is_everybodys(error: Exception) -> bool:
+    """Whether the store's refusal is of no value's making: with others it would be the same, as after a migration."""
+    if not isinstance(error, exc.DBAPIError):
+        return isinstance(error, (errors.TemporaryError, SchemaError, exc.SQLAlchemyError))
+    return not str(getattr(error.orig, "sqlstate", None) or "").startswith(_VALUES)
 
 
 def _upgrade(connection: sqlalchemy.Connection) -> None:
