@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tarsy import process
 from tarsy.api import app, health, intake
 from tarsy.config import check, platform
 from tarsy.kube import client, objects
+from tarsy.resources import naming
 from tarsy.store import database as databases
 from tarsy.store import episodes
 from tarsy_dev.controlplane import ControlPlane
@@ -275,6 +277,20 @@ async def test_what_is_of_no_alerts_making_ends_the_notification(
     found, _ = await api.post(notification(alert(1), alert(2)))
     assert found == status
     assert await queue.rows(database, "SELECT 1 FROM investigations") == []
+
+
+async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
+    api: API, plane: ControlPlane, cluster: client.Cluster
+) -> None:
+    name = naming.for_alert(
+        alertname="Crash", fingerprint=f"{1:016x}", starts_at=datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
+    )
+    stranger = manifests.investigation(name, startsAt="2026-11-21T20:26:18+24:00")
+    plane.kubectl("apply", "-f", "-", input=json.dumps(stranger), namespace=cluster.namespace)
+    status, receipt = await api.post(notification(alert(1)))
+    (told,) = receipt["alerts"]
+    assert (status, told["outcome"]) == (200, "created")
+    assert told["investigation"].partition("/")[2] != name
 
 
 async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(

@@ -182,14 +182,18 @@ class Intake:
             window=self.settings.dedup_window,
         )
         for _ in range(NAMES_TRIED):
-            created = await self._make(draft.received(name=receipt.name, word=receipt.word))
-            if created.existed:
+            name = receipt.name
+            try:
+                created = await self._make(draft.received(name=name, word=receipt.word))
+            except pydantic.ValidationError:  # what has the name cannot be read, and intake makes no such object
+                created = None
+            if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
-            if not created.existed or receipt.is_of(created.found):
+            if created and (not created.existed or receipt.is_of(created.found)):
                 await self._admit(created, chains)
                 return created
-            taken = self.named(created.found.metadata.name)
-            if receipt.name != created.found.metadata.name:  # somebody else has found that too
+            taken = self.named(name)
+            if receipt.name != name:  # somebody else has found that too
                 continue
             log.warning("%s is somebody else's", taken, extra={"action": "name_taken", "investigation": taken})
             receipt = await receipts.rename(self.database, receipt)
