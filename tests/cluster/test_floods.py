@@ -10,16 +10,20 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import exc
 from support import manifests, pace, queue
 from tarsy import process
 from tarsy.api import app, health, intake
 from tarsy.config import check, platform
-from tarsy.kube import client
+from tarsy.kube import client, objects
+from tarsy.resources import naming
 from tarsy.store import database as databases
+from tarsy.store import episodes
 from tarsy_dev.controlplane import ControlPlane
 
 BUSY_MAX = 0.1
@@ -73,7 +77,7 @@ async def api(
         index=functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={}),
         settings=platform.Ingest(),
         max_queued=10_000,
-        mask=process.ALERT_MASKER.text,
+        mask=lambda text: process.ALERT_MASKER.text(text),
     )
     readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
     bound = app.bind("127.0.0.1", 0)
@@ -168,6 +172,143 @@ async def test_a_group_key_of_100_kb_is_masked_once_and_little_of_it(
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+async def test_an_alert_of_too_many_labels_costs_itself_and_little_time(
+    api: API, watchdog: Watchdog, field: str
+) -> None:
+    many = alert(1) | {field: {f"l{number}": "v" for number in range(1001)}}
+    status, receipt = await api.post(notification(many, alert(2)))
+    assert (status, [one["outcome"] for one in receipt["alerts"]]) == (200, ["ignored", "created"])
+    assert receipt["alerts"][0]["reason"] == f"alerts.0.{field}: more than 1000"
+    body = notification(alert(1) | {field: {"flood": "v"}}, alert(3))  # made of text, to keep the loop free
+    status, problem = await api.post(body.replace(b'"flood": "v"', b'"flood": "v",' * 650_000 + b'"a": "b"'))
+    assert (status, problem["detail"]) == (400, "an object of the body has more than 50000 members")
+    print(f"the loop was busy for {watchdog.worst * 1000:.0f} ms")
+    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        b",".join([b"{" + b",".join(b'"n%d":1' % member for member in range(45_000)) + b"}"] * 10),
+        b"1000," * 450_000 + b"1",
+        b"[10,10,10]," * 110_000 + b"1",
+    ],
+    ids=["members", "items", "lists"],
+)
+async def test_an_alert_that_is_much_too_large_costs_little_time(api: API, watchdog: Watchdog, extra: bytes) -> None:
+    body = notification(alert(1, extra="flood"), alert(2)).replace(b'"flood"', b"[" + extra + b"]")
+    status, receipt = await api.post(body)
+    assert (status, [one["outcome"] for one in receipt["alerts"]]) == (200, ["ignored", "created"])
+    assert receipt["alerts"][0]["reason"].startswith("alert data exceeds maximum size")
+    print(f"the loop was busy for {watchdog.worst * 1000:.0f} ms")
+    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
+
+
+@pytest.mark.parametrize("unit", ['"n":1,', '"n":"v",'])
+async def test_ten_megabytes_of_members_at_the_top_are_refused_in_time(api: API, watchdog: Watchdog, unit: str) -> None:
+    top = "{" + unit * (9_900_000 // len(unit)) + '"version": "4", "receiver": "hook", "alerts": []}'
+    status, problem = await api.post(top.encode())
+    assert (status, problem["detail"]) == (400, "an object of the body has more than 50000 members")
+    print(f"the loop was busy for {watchdog.worst * 1000:.0f} ms")
+    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
+
+
+class Defect:
+    """A mask that fails where some text holds `word`."""
+
+    def __init__(self, word: str, mask: Callable[[str], str]) -> None:
+        self._word = word
+        self._mask = mask
+
+    def __call__(self, text: str) -> str:
+        if self._word in text:
+            raise ZeroDivisionError("a defect in masking")
+        return self._mask(text)
+
+
+async def test_a_defect_that_an_alert_meets_costs_it_alone_and_is_told_once(
+    api: API, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, database: databases.Database
+) -> None:
+    monkeypatch.setattr(process.ALERT_MASKER, "text", Defect("p01son", process.ALERT_MASKER.text))
+    bad: dict[str, Any] = {"annotations": {"note": "p01son"}}
+    body = notification(alert(1), alert(2, **bad), alert(3), alert(4, **bad))
+    status, receipt = await api.post(body)
+    assert status == 200
+    assert [one["outcome"] for one in receipt["alerts"]] == ["created", "ignored", "created", "ignored"]
+    assert receipt["alerts"][1]["reason"] == intake.DEFECT
+    told = [record for record in caplog.records if record.__dict__.get("action") == "alert_defect"]
+    assert [record.exc_info and record.exc_info[0] for record in told] == [ZeroDivisionError]
+    assert len(await queue.rows(database, "SELECT 1 FROM investigations")) == 2
+
+
+async def test_what_all_alerts_share_is_withheld_where_a_defect_keeps_it_from_being_masked(
+    api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database
+) -> None:
+    monkeypatch.setattr(process.ALERT_MASKER, "text", Defect("p01son", process.ALERT_MASKER.text))
+    status, receipt = await api.post(
+        notification(alert(1), alert(2), groupLabels={"note": "p01son"}, receiver="p01son")
+    )
+    assert (status, receipt["counts"]["created"]) == (200, 2)
+    for (data,) in await queue.rows(database, "SELECT alert_data FROM investigations"):
+        assert json.loads(data)["receiver"] == "[MASKED:withheld]"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (databases.StoreDownError("away"), 503),
+        (databases.SchemaError("another"), 500),
+        (exc.ProgrammingError("SELECT", {}, ValueError("no column")), 500),
+        (TypeError("no list"), 500),
+    ],
+    ids=["the database is away", "the schema is not open", "the schema is another", "the chains cannot be read"],
+)
+async def test_what_is_of_no_alerts_making_ends_the_notification(
+    api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database, error: Exception, status: int
+) -> None:
+    async def fails(*_: object, **__: object) -> None:
+        raise error
+
+    if isinstance(error, TypeError):
+        monkeypatch.setattr(objects, "list_chains", fails)
+    else:
+        monkeypatch.setattr(episodes, "repeat", fails)
+    found, _ = await api.post(notification(alert(1), alert(2)))
+    assert found == status
+    assert await queue.rows(database, "SELECT 1 FROM investigations") == []
+
+
+async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
+    api: API, plane: ControlPlane, cluster: client.Cluster
+) -> None:
+    name = naming.for_alert(
+        alertname="Crash", fingerprint=f"{1:016x}", starts_at=datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
+    )
+    stranger = manifests.investigation(name, startsAt="2026-11-21T20:26:18+24:00")
+    plane.kubectl("apply", "-f", "-", input=json.dumps(stranger), namespace=cluster.namespace)
+    status, receipt = await api.post(notification(alert(1)))
+    (told,) = receipt["alerts"]
+    assert (status, told["outcome"]) == (200, "created")
+    assert told["investigation"].partition("/")[2] != name
+
+
+async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
+    api: API, caplog: pytest.LogCaptureFixture, plane: ControlPlane, cluster: client.Cluster
+) -> None:
+    caplog.set_level(logging.INFO)
+    receiver = "password=hunter2-s3cret " * 1000
+    status, receipt = await api.post(notification(alert(1), receiver=receiver, truncatedAlerts=3))
+    assert status == 200
+    name = receipt["alerts"][0]["investigation"].partition("/")[2]
+    source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.namespace))["spec"]["source"]
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("tarsy.")]
+    assert len(said) == 2
+    for text in (source["receiver"], *said):
+        assert len(text) < 500
+        assert "s3cret" not in text
+
+
 @pytest.mark.parametrize(
     ("path", "unit"),
     [
@@ -175,10 +316,12 @@ async def test_a_group_key_of_100_kb_is_masked_once_and_little_of_it(
         ("/api/v1/webhooks/alertmanager", "{},"),
         ("/api/v1/webhooks/alertmanager", '{"a":"b","c":"d"},'),
         ("/api/v1/webhooks/alertmanager", "x"),
+        ("/api/v1/webhooks/alertmanager", "1,"),
         ("/api/v1/alerts", "[],"),
         ("/api/v1/alerts", "x"),
+        ("/api/v1/alerts", "1,"),
     ],
-    ids=["lists", "objects", "labels", "one text", "posted lists", "posted text"],
+    ids=["lists", "objects", "labels", "one text", "numbers", "posted lists", "posted text", "posted numbers"],
 )
 async def test_whatever_ten_megabytes_are_made_of_everybody_else_is_served(
     api: API, watchdog: Watchdog, path: str, unit: str

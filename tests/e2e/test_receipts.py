@@ -106,6 +106,26 @@ async def test_the_watch_repairs_what_an_api_process_left_behind_and_it_stands_f
     assert len(llm.requests) == 1
 
 
+async def test_an_object_put_in_the_place_of_what_an_api_process_left_behind_swallows_no_alert(
+    operator: Operator, llm: model.Server
+) -> None:
+    llm.script = model.answers("root cause")
+    await operator.apply(manifests.chain())
+    dies = await operator.start(role="api", env={"TARSY_FAILPOINTS": "intake.create.after=exit@1"})
+    with pytest.raises(aiohttp.ClientError):
+        await notify(dies)
+    await dies.ended()
+    made = (await objects(operator))[NAME]["spec"]
+    await operator.kubectl("delete", "inv", NAME)
+    await operator.apply(manifests.investigation(NAME, **made | {"suspend": True, "alertData": "nothing to see"}))
+    process = await operator.start()
+    outcome, name = await notify(process)
+    assert (outcome, name != NAME) == ("created", True)
+    finished = await operator.finished(name)
+    assert finished[name]["status"]["phase"] == "Completed"
+    assert await notify(process) == ("repeated", name)
+
+
 @pytest.mark.parametrize("taken", [False, True], ids=["the name is free", "a stranger has the name"])
 @pytest.mark.parametrize("point", ["before", "after"])
 async def test_the_same_notification_to_two_processes_at_once_is_one_object_and_one_run(

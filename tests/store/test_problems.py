@@ -153,7 +153,25 @@ async def test_without_a_token_nothing_is_taken_that_a_page_can_send(
 @pytest.mark.parametrize("token", [None])
 @pytest.mark.parametrize(
     "host",
-    ["", "evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "[::1"],
+    [
+        "",
+        "evil.example",
+        "evil.example:8080",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "10.0.0.1",
+        "[::1",
+        "evil.example@localhost",
+        "localhost/evil.example",
+        "[::1].evil.example",
+        "localhost?evil.example",
+        "localhost#evil.example",
+        "localhost:evil.example",
+        "localhost:80:80",
+        "::1",
+        "[127.0.0.1]",
+        "localhost\\evil.example",
+    ],
 )
 async def test_without_a_token_a_name_of_somebody_elses_is_not_served(api: aiohttp.ClientSession, host: str) -> None:
     headers = {"Host": host, "Content-Type": "application/json"}

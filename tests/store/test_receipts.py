@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -25,7 +26,8 @@ def subject(
     name: str = "web-crash", *, receipt: str | None = None, suspend: bool = False
 ) -> investigation.AlertInvestigation:
     source = {"type": "alertmanager"} | ({"receipt": receipt} if receipt else {})
-    return queue.subject(name, fingerprint=FINGERPRINT, startsAt=START, source=source, suspend=suspend)
+    held = {"suspend": True} if suspend else {}
+    return queue.subject(name, fingerprint=FINGERPRINT, startsAt=START, source=source, **held)
 
 
 def copied(given: investigation.AlertInvestigation) -> investigation.AlertInvestigation:
@@ -34,13 +36,16 @@ def copied(given: investigation.AlertInvestigation) -> investigation.AlertInvest
     return given.model_copy(update={"metadata": metadata})
 
 
-async def issue(database: databases.Database, *, name: str = "web-crash", start: datetime = START) -> receipts.Receipt:
+async def issue(
+    database: databases.Database, *, name: str = "web-crash", start: datetime = START, digest: str = ""
+) -> receipts.Receipt:
     return await receipts.issue(
         database,
         namespace="tarsy",
         fingerprint=FINGERPRINT,
         starts_ms=naming.milliseconds(start),
         name=name,
+        digest=digest or subject().digest(),
         window=WINDOW,
     )
 
@@ -87,6 +92,60 @@ async def test_the_first_object_with_the_receipt_stands_for_its_alert_and_a_copy
     assert (await queue.summary(database, second)).alert_status is None
     receipt = await issue(database)
     assert (receipt.is_of(made), receipt.is_of(copy), receipt.is_of(subject())) == (True, False, False)
+
+
+def changed(
+    given: investigation.AlertInvestigation, *, generation: int = 1, **spec: Any
+) -> investigation.AlertInvestigation:
+    """The same object with another spec: made anew, or edited where it is of a later generation."""
+    copy = copied(given) if generation == 1 else given
+    metadata = copy.metadata.model_copy(update={"generation": generation})
+    return copy.model_copy(update={"metadata": metadata, "spec": copy.spec.model_copy(update=spec)})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"alert_data": "nothing to see"}, {"suspend": True}, {"cancel": True}, {"ttl_seconds_after_finished": 0}],
+    ids=lambda spec: ", ".join(spec),
+)
+async def test_an_object_put_in_the_place_of_intakes_asks_for_the_same_or_stands_for_no_alert(
+    database: databases.Database, spec: dict[str, Any]
+) -> None:
+    made = await queue.received(database, subject())
+    put = changed(made, **spec)
+    receipt = await issue(database)
+    assert (receipt.is_of(put), receipt.is_of(copied(made))) == (False, True)
+    identity = await queue.admit(database, put)
+    assert await repeat(database) is None
+    assert (await queue.summary(database, identity)).alert_status is None
+    first = await queue.admit(database, copied(made))
+    assert await repeat(database) == first
+
+
+async def test_what_may_be_changed_in_intakes_object_may_be_before_it_is_admitted(
+    database: databases.Database,
+) -> None:
+    made = await queue.received(database, subject())
+    edited = changed(made, generation=2, suspend=True, ttl_seconds_after_finished=60)
+    receipt = await issue(database)
+    assert receipt.is_of(edited)
+    assert not receipt.is_of(changed(made, generation=2, alert_data="nothing to see"))
+    assert await repeat(database) is None
+    assert await queue.admit(database, edited) == await repeat(database)
+
+
+async def test_a_receipt_is_of_what_any_of_its_episodes_notifications_asked_for(database: databases.Database) -> None:
+    made = await queue.received(database, subject())
+    first = await issue(database)
+    others = [await issue(database, digest=f"{number}") for number in range(receipts.DIGESTS_MAX - 1)]
+    assert others[-1].is_of(made)
+    assert len({one.word for one in (first, *others)}) == 1
+    assert (await receipts.read(database, first)) == others[-1]
+    assert not (await issue(database, digest="one too many")).is_of(made)
+    assert (await issue(database)).is_of(made)
+    identity = await queue.admit(database, made)
+    admitted = await issue(database, digest="later")
+    assert (admitted.investigation, "later" in admitted.digests) == (identity, False)
 
 
 async def test_what_intake_has_just_made_stands_for_its_alert_whatever_had_the_receipt_before(
@@ -142,5 +201,6 @@ async def test_receipts_are_dropped_after_the_window_and_not_within_the_hour(dat
         count, unit = window.split()
         await receipts.drop_expired(database, window=timedelta(**{f"{unit.removesuffix('s')}s": int(count)}))
         assert len(await queue.rows(database, "SELECT 1 FROM receipts")) == kept
-    with pytest.raises(databases.StoreDownError, match="has expired meanwhile"):
-        await receipts.rename(database, receipt)
+    for ask in (receipts.rename, receipts.read):
+        with pytest.raises(databases.StoreDownError, match="has expired meanwhile"):
+            await ask(database, receipt)

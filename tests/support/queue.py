@@ -78,17 +78,19 @@ async def received(
     spec = given.spec
     assert spec.fingerprint
     assert spec.starts_at
+    source = investigations.Source(type="alertmanager")
     receipt = await receipts.issue(
         database,
         namespace=given.metadata.namespace,
         fingerprint=spec.fingerprint,
         starts_ms=naming.milliseconds(spec.starts_at),
         name=given.metadata.name,
+        digest=investigations.digest(spec.model_copy(update={"source": source})),
         window=window,
     )
     metadata = given.metadata.model_copy(update={"name": receipt.name})
-    source = investigations.Source(type="alertmanager", receipt=receipt.word)
-    return given.model_copy(update={"metadata": metadata, "spec": spec.model_copy(update={"source": source})})
+    received = source.model_copy(update={"receipt": receipt.word})
+    return given.model_copy(update={"metadata": metadata, "spec": spec.model_copy(update={"source": received})})
 
 
 async def claim(

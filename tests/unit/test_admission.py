@@ -69,6 +69,7 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
         runbook_url="https://runbooks/***",
         fingerprint="f1",
         receipt="w0rd",
+        digest=asked(**spec).digest(),
         starts_at=datetime(2026, 11, 21, 20, 29, 42, tzinfo=UTC),
         priority=5,
         suspend=True,

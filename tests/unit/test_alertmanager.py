@@ -151,3 +151,14 @@ def test_the_type_is_the_alerts_own_label_else_its_name(
 ) -> None:
     payload["alerts"][0]["labels"] = labels
     assert manifest.alert_type(parse(payload).readable[0], platform.Ingest.model_validate(settings)) == expected
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_an_alert_of_too_many_labels_costs_itself_alone(payload: dict[str, Any], field: str) -> None:
+    name = payload["alerts"][1]["labels"]["alertname"]
+    payload["alerts"][1][field] = {"alertname": name} | {f"n{number}": "v" for number in range(999)}
+    assert len(parse(payload).readable) == 2
+    payload["alerts"][1][field]["one"] = "too many"
+    _, unreadable = parse(payload).alerts
+    assert isinstance(unreadable, alertmanager.Unreadable)
+    assert (unreadable.alertname, unreadable.problem) == (name, f"alerts.1.{field}: more than 1000")

@@ -272,3 +272,10 @@ def test_what_alerts_share_is_masked_once_and_the_mask_sees_little_of_what_is_cu
     for alert in notification.readable:
         manifest.of_alertmanager(alert, shared, alert_type="A", namespace="tarsy", mask=mask)
     assert not any("xxx" in text or "groupLabels" in text for text in seen[before:])
+
+
+def test_a_receiver_is_masked_and_cut(payload: dict[str, Any]) -> None:
+    payload["receiver"] = "s3cret " + "x" * 2000
+    receiver = draft(payload, mask=masked).manifest["spec"]["source"]["receiver"]
+    assert receiver.startswith("*** xxx")
+    assert len(receiver) <= 253

@@ -84,3 +84,26 @@ def test_a_large_body_of_too_many_objects_is_refused() -> None:
     for wrong in (b"[" * 300_000, b'["' + b"x" * 300_000, b"[1," * 5 + b" " * 300_000):
         with pytest.raises(payload.PayloadError, match=r"^the body is not JSON: "):
             payload.load(wrong)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"{" + b'"n":1,' * payload.MEMBERS_MAX + b'"n":1}', "an object of the body has more than 50000 members"),
+        (b"[" + b"1," * payload.VALUES_MAX + b"1]", "more than 500000 members of objects and items of lists"),
+        (
+            b"[" + (b"{" + b'"n":1,' * 40_000 + b'"n":1},') * 13 + b"1]",
+            "more than 500000 members of objects and items of lists",
+        ),
+    ],
+    ids=["members", "items", "members in all"],
+)
+def test_a_large_body_of_too_many_values_is_refused(body: bytes, problem: str) -> None:
+    with pytest.raises(payload.PayloadError, match=problem):
+        payload.load(body)
+
+
+def test_a_large_body_may_have_many_members_and_items() -> None:
+    members = {f"n{number}": [1, 2, 3] for number in range(payload.MEMBERS_MAX)}
+    body = json.dumps(members).encode()
+    assert payload.load(body) == members

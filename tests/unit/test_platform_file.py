@@ -183,13 +183,22 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
         (None, "No such file or directory"),
         (b"agents:\n  One: {}\n  Two: {}\n  One: {}\n", "not YAML: line 4, column 3: a key is there twice"),
         (b"[]", "expected a mapping of defaults, "),
-        (b"queue: {lease: 2024-99-99}", "not YAML: a date or number that is none"),
+        (b"queue: {lease: 2024-99-99}", "not YAML: line 1, column 16: a date that is none"),
+        (b"a: !!timestamp S3cretPw", "not YAML: line 1, column 4: a date that is none"),
+        (b"a: !!int S3cretPw", "not YAML: line 1, column 4: a number that is none"),
+        (b"a: !!bool S3cretPw", "not YAML: line 1, column 4: a value that does not fit its tag"),
+        (b"a: !!map S3cretPw", "not YAML: line 1, column 4: expected a mapping node, but found scalar"),
+        (b"a: !!set [S3cretPw]", "not YAML: line 1, column 4: expected a mapping node, but found sequence"),
+        (b"a:\n  " + b"[" * 5000, "line 2, column 5002: nested too deep"),
+        (b"a: S3cretPw\nb: " + b"{a: " * 5000, "line 2, column 20000: nested too deep"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, problem: str) -> None:
     if content is not None:
         file.write_bytes(content)
-    assert problem in refused(file)[0]
+    told = refused(file)[0]
+    assert problem in told
+    assert "S3cret" not in told
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,13 @@ def test_a_file_without_its_secret_is_refused_even_on_loopback(
     assert str(error.value) == f"{variable}_FILE: the file that it names{problem}"
 
 
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_what_no_file_can_be_called_is_told_without_it(variable: str) -> None:
+    with pytest.raises(load.ConfigError) as error:
+        read(environment={**ENVIRONMENT, f"{variable}_FILE": "/run/s3cret\0"})
+    assert str(error.value) == f"{variable}_FILE: what it says is no name of a file"
+
+
 def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("mysql://u:secret@h/t")

@@ -6,8 +6,8 @@ A browser on this machine is no such program: what it sends for a page of the we
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
-import urllib.parse
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -51,9 +51,19 @@ async def same_machine(request: Request) -> None:
         raise problems.Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
 
 
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z.-]+))(?::[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
+"""A host and perhaps a port. Source: RFC 9110, section 7.2, "Host and :authority"."""
+
+
 def _is_loopback(host: str) -> bool:
+    """Whether a Host header is this machine and nothing else: who reads it as a URL's part takes more than that."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    version_6, name = found.groups()
     try:
-        name = urllib.parse.urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+        if version_6:
+            return ipaddress.IPv6Address(version_6).is_loopback
+        return name.lower() == "localhost" or ipaddress.IPv4Address(name).is_loopback
     except ValueError:
         return False

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
@@ -40,6 +40,7 @@ NEW_AT_ONCE = 1000
 OUTCOMES_TOLD = 1000
 TOLD_MAX = 1024
 """Characters of a name or a reason that are told: both come from outside."""
+DEFECT = "a defect of TARSy's keeps this alert from being taken; its log has more"
 
 log = logging.getLogger(__name__)
 
@@ -103,11 +104,10 @@ class Intake:
             notification = await asyncio.to_thread(alertmanager.parse, body)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        fingerprints = await asyncio.to_thread(lambda: [manifest.fingerprint(one) for one in notification.readable])
         taking = _Taking(notification, intake=self)
         try:
             async with _keeping():
-                await taking.run(fingerprints)
+                await taking.run()
         finally:
             taking.tell()
         if taking.waiting:
@@ -178,14 +178,23 @@ class Intake:
             fingerprint=fingerprint,
             starts_ms=starts_ms,
             name=draft.name,
+            digest=draft.digest,
             window=self.settings.dedup_window,
         )
         for _ in range(NAMES_TRIED):
-            created = await self._make(draft.received(name=receipt.name, word=receipt.word))
-            if not created.existed or receipt.is_of(created.found):
+            name = receipt.name
+            try:
+                created = await self._make(draft.received(name=name, word=receipt.word))
+            except pydantic.ValidationError:  # what has the name cannot be read, and intake makes no such object
+                created = None
+            if created is None or created.existed:
+                receipt = await receipts.read(self.database, receipt)
+            if created and (not created.existed or receipt.is_of(created.found)):
                 await self._admit(created, chains)
                 return created
-            taken = self.named(receipt.name)
+            taken = self.named(name)
+            if receipt.name != name:  # somebody else has found that too
+                continue
             log.warning("%s is somebody else's", taken, extra={"action": "name_taken", "investigation": taken})
             receipt = await receipts.rename(self.database, receipt)
         raise errors.TemporaryError(f"{taken} is somebody else's, and so are the names before it")
@@ -266,13 +275,17 @@ class _Taking:
         """Why alerts were ignored: a reason of each kind."""
         self._lock = asyncio.Lock()
         self._chains: check.ChainIndex | None = None
-        self._shared: manifest.Shared | None = None
+        self._shared: manifest.Shared | manifest.TooLargeError | None = None
         self._places: int | None = None
+        self._receiver = ""
+        self._ends: Exception | None = None
+        """What went wrong and is of no alert's making."""
+        self._defect_told = False
 
-    async def run(self, fingerprints: Sequence[str]) -> None:
-        """Take the alerts whose `fingerprints` these are; the first error ends it, when what was begun is through."""
+    async def run(self) -> None:
+        """Take the alerts. The first error that is not of an alert's making ends it, when what was begun is through."""
         order = defaultdict[str, asyncio.Lock](asyncio.Lock)  # of one alert's episodes, the second repeats the first
-        left = await asyncio.to_thread(self._sort, fingerprints)
+        left = await asyncio.to_thread(self._sort)
         failed = False
 
         async def take() -> None:
@@ -290,18 +303,58 @@ class _Taking:
             if ended is not None:
                 raise ended
 
-    def _sort(self, fingerprints: Sequence[str]) -> deque[tuple[int, alertmanager.Alert, str]]:
-        """The alerts that can be read; the others have their outcome."""
+    def _sort(self) -> deque[tuple[int, alertmanager.Alert, str]]:
+        """The alerts that can be read, with their fingerprints; the others have their outcome."""
+        try:
+            self._receiver = manifest.receiver(self._notification, mask=self._intake.mask)
+        except Exception as error:  # noqa: BLE001 - it is told
+            self._tell_defect(error)
+            self._receiver = manifest.UNSHARED.receiver
         readable = deque[tuple[int, alertmanager.Alert, str]]()
-        known = iter(fingerprints)
         for index, alert in enumerate(self._notification.alerts):
             if isinstance(alert, alertmanager.Alert):
-                readable.append((index, alert, next(known)))
+                with self._alone(index, alert):
+                    readable.append((index, alert, manifest.fingerprint(alert)))
             else:
                 self._ignore(index, alert.alertname, "unreadable", alert.problem)
         return readable
 
+    @contextmanager
+    def _alone(self, index: int, alert: alertmanager.Alert) -> Iterator[None]:
+        """A defect of ours that this alert meets costs it alone: sent again, it would be met again, for ever.
+
+        What is of no alert's making goes on: the database, the cluster, and what all alerts need.
+        """
+        try:
+            yield
+        except errors.TemporaryError:
+            raise
+        except Exception as error:
+            if error is self._ends or databases.is_everybodys(error):
+                raise
+            self._tell_defect(error)
+            self._ignore(index, alert.labels.get("alertname", ""), "defect", DEFECT)
+
+    @contextmanager
+    def _of_all(self) -> Iterator[None]:
+        """What goes wrong here is of no alert's making."""
+        try:
+            yield
+        except Exception as error:
+            self._ends = error
+            raise
+
+    def _tell_defect(self, error: Exception) -> None:
+        """Log the exception with its traceback, the first of a notification."""
+        if not self._defect_told:
+            self._defect_told = True
+            log.error("a defect, which an alert has met", exc_info=error, extra={"action": "alert_defect"})
+
     async def _take(self, index: int, alert: alertmanager.Alert, fingerprint: str) -> None:
+        with self._alone(index, alert):
+            await self._take_readable(index, alert, fingerprint)
+
+    async def _take_readable(self, index: int, alert: alertmanager.Alert, fingerprint: str) -> None:
         alertname = alert.labels.get("alertname", "")
         intake = self._intake
         if alert.status == "resolved":
@@ -342,7 +395,7 @@ class _Taking:
                 mask=intake.mask,
             )
             created = await intake.create(draft, chains)
-        except (manifest.TooLargeError, objects.RefusedError):
+        except Exception:
             self._give_back()
             raise
         if created.existed:
@@ -359,7 +412,8 @@ class _Taking:
     async def _all_chains(self) -> check.ChainIndex:
         async with self._lock:
             if self._chains is None:
-                self._chains = await self._intake.chains(await asyncio.to_thread(self._wanted_types))
+                with self._of_all():
+                    self._chains = await self._intake.chains(await asyncio.to_thread(self._wanted_types))
             return self._chains
 
     def _wanted_types(self) -> set[str]:
@@ -369,14 +423,23 @@ class _Taking:
     async def _what_is_shared(self) -> manifest.Shared:
         async with self._lock:
             if self._shared is None:
-                self._shared = await asyncio.to_thread(manifest.shared, self._notification, mask=self._intake.mask)
+                try:
+                    self._shared = await asyncio.to_thread(manifest.shared, self._notification, mask=self._intake.mask)
+                except manifest.TooLargeError as error:
+                    self._shared = error
+                except Exception as error:  # noqa: BLE001 - it is told, and the alerts are taken without
+                    self._tell_defect(error)
+                    self._shared = manifest.UNSHARED
+            if isinstance(self._shared, manifest.TooLargeError):
+                raise manifest.TooLargeError(str(self._shared))
             return self._shared
 
     async def _place(self) -> bool:
         """Take one of the places that there are for new alerts; False where there is none."""
         async with self._lock:
             if self._places is None:
-                room = await self._intake.free()
+                with self._of_all():
+                    room = await self._intake.free()
                 self._places = max(0, min(room, NEW_AT_ONCE))
                 if room < NEW_AT_ONCE:
                     self.why = f"{self._intake.max_queued} investigations are queued already"
@@ -415,10 +478,9 @@ class _Taking:
 
     def tell(self) -> None:
         """Log what became of the notification: a line, and one more for each kind of reason why alerts were ignored."""
-        receiver = self._notification.receiver[:253]
         log.info(
             "notification of receiver %s",
-            receiver,
+            self._receiver,
             extra={
                 "action": "notification",
                 "new": self.counts["created"],
@@ -434,7 +496,7 @@ class _Taking:
         if left_out := self._notification.truncated_alerts:
             log.warning(
                 "alerts were left out by their sender: raise max_alerts of receiver %s",
-                receiver,
+                self._receiver,
                 extra={"action": "truncated", "count": left_out},
             )
 

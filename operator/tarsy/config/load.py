@@ -20,6 +20,14 @@ _QUOTED = re.compile(r"""(['"](?:.|<[a-z -]+>)['"])|['"].*""", re.DOTALL)
 """A character or a kind of token in quotes; or else a quote, and all that follows."""
 
 
+_KINDS = {
+    "tag:yaml.org,2002:timestamp": "a date that is none",
+    "tag:yaml.org,2002:int": "a number that is none",
+    "tag:yaml.org,2002:float": "a number that is none",
+}
+"""What is wrong with a value, by its tag, that does not fit."""
+
+
 class ConfigError(Exception):
     """The configuration cannot be used; the message says where and why, one problem a line."""
 
@@ -49,27 +57,57 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's
         seen: set[str] = set()
-        for key, _ in node.value:
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # what is none, PyYAML tells
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
                     raise yaml.constructor.ConstructorError(None, None, "a key is there twice", key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's
+        try:
+            return super().construct_object(node, deep=deep)
+        except yaml.YAMLError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # What PyYAML's own constructors stumble over: a date that is none, a tag on what it does not fit.
+            kind = _KINDS.get(node.tag, "a value that does not fit its tag")
+            raise yaml.constructor.ConstructorError(None, None, kind, node.start_mark) from error
+
 
 def _read(path: Path) -> Any:
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - a safe loader
+        text = path.read_text(encoding="utf-8")
+        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8") from error
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"{path}: not YAML: {_where_and_what(error)}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a character that it may not hold; what looks like a date
-        kind = "a date or number that is none" if isinstance(error, ValueError) else "a character that is not allowed"
-        raise ConfigError(f"{path}: not YAML: {kind}") from error
+    except yaml.reader.ReaderError as error:
+        raise ConfigError(f"{path}: not YAML: a character that is not allowed") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: {_deepest(text)}nested too deep") from error
     return {} if data is None else data
+
+
+def _deepest(text: str) -> str:
+    """Where a text that is nested too deep is at its deepest, as far as that can be told."""
+    depth = deepest = 0
+    place = ""
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > deepest and event.start_mark:
+                    deepest, mark = depth, event.start_mark
+                    place = f"line {mark.line + 1}, column {mark.column + 1}: "
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except (yaml.YAMLError, RecursionError):  # it ends in the middle
+        return place
+    return place
 
 
 def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:

@@ -85,6 +85,8 @@ def _secret(environment: Mapping[str, str], variable: str) -> str | None:
             raise load.ConfigError(f"{variable}{FILE}: the file that it names: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise load.ConfigError(f"{variable}{FILE}: the file that it names is not UTF-8") from error
+        except ValueError as error:  # NUL, which no name can have
+            raise load.ConfigError(f"{variable}{FILE}: what it says is no name of a file") from error
         if not secret:
             raise load.ConfigError(f"{variable}{FILE}: the file that it names is empty")
         return secret

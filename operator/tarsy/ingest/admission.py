@@ -33,6 +33,7 @@ def of(
         fingerprint=spec.fingerprint,
         starts_at=spec.starts_at,
         receipt=spec.source.receipt if spec.source else None,
+        digest=found.digest(),
         priority=spec.priority or 0,
         suspend=bool(spec.suspend),
         ttl_seconds=spec.ttl_seconds_after_finished,

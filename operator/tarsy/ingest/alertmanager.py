@@ -17,6 +17,8 @@ from tarsy.ingest import payload
 
 _UNREADABLE_TOLD = 1000
 """Alerts that cannot be read of which each is told why."""
+LABELS_MAX = 1000
+"""Labels, and annotations, that an alert may have."""
 _NEEDED = frozenset(("status", "labels", "startsAt"))
 
 
@@ -101,9 +103,23 @@ def _alerts(given: list[Any]) -> list[Alert | Unreadable]:
 
 def _alert(data: Any, *, place: str) -> Alert | Unreadable:
     try:
+        if problem := _too_many(data, place=place):
+            return Unreadable(alertname=_alertname(data), problem=problem)
         return Alert.model_validate({**data, "raw": data} if isinstance(data, dict) else data)
     except pydantic.ValidationError as error:
-        labels = data.get("labels") if isinstance(data, dict) else None
-        name = labels.get("alertname") if isinstance(labels, dict) else None
-        problem = payload.places(error, within=place)
-        return Unreadable(alertname=name if isinstance(name, str) else "", problem=problem)
+        return Unreadable(alertname=_alertname(data), problem=payload.places(error, within=place))
+
+
+def _too_many(data: Any, *, place: str) -> str:
+    """What an alert has too many of, if it has."""
+    for field in ("labels", "annotations"):
+        found = data.get(field) if isinstance(data, dict) else None
+        if isinstance(found, dict) and len(found) > LABELS_MAX:
+            return f"{place}.{field}: more than {LABELS_MAX}"
+    return ""
+
+
+def _alertname(data: Any) -> str:
+    labels = data.get("labels") if isinstance(data, dict) else None
+    name = labels.get("alertname") if isinstance(labels, dict) else None
+    return name if isinstance(name, str) else ""

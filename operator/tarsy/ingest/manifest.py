@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tarsy.config import platform
-from tarsy.ingest import alertmanager, plain
+from tarsy.ingest import alertmanager, payload, plain
 from tarsy.resources import base, investigation, naming
 from tarsy.transcript import messages
 
@@ -64,6 +64,11 @@ class Draft:
         """What it is to be called."""
         return str(self.manifest["metadata"]["name"])
 
+    @property
+    def digest(self) -> str:
+        """That of its spec."""
+        return investigation.digest(investigation.Spec.model_validate(self.manifest["spec"]))
+
     def asks_for(self, found: investigation.Spec) -> bool:
         """Whether `found` asks for the same: the same alert of the same type."""
         wanted = investigation.Spec.model_validate(self.manifest["spec"])
@@ -100,12 +105,21 @@ class Shared:
     external_url: str
 
 
+UNSHARED = Shared(data='{"receiver":"[MASKED:withheld]"}', receiver="[MASKED:withheld]", group_key="", external_url="")
+"""In the place of what could not be read or masked."""
+
+
+def receiver(notification: alertmanager.Notification, *, mask: Mask) -> str:
+    """The notification's receiver, masked and cut."""
+    return _short(notification.receiver, 253, mask)
+
+
 def shared(notification: alertmanager.Notification, *, mask: Mask) -> Shared:
     """What the alerts of a notification have in common; a TooLargeError says how much is taken."""
     fields = (notification.receiver, notification.group_labels, notification.external_url)
     return Shared(
         data=_masked_data(_json(dict(zip(_SHARED, fields, strict=True))), mask),
-        receiver=notification.receiver[:253],
+        receiver=receiver(notification, mask=mask),
         group_key=_short(notification.group_key, 4096, mask),
         external_url=_short(notification.external_url, 2048, mask),
     )
@@ -171,13 +185,25 @@ _SHARED = ("receiver", "groupLabels", "externalURL")
 
 
 def _json(data: object) -> str:
-    return messages.storable(json.dumps(data, ensure_ascii=False, separators=plain.COMPACT))
+    """The data as JSON; a TooLargeError as soon as it has more than is taken."""
+    pieces = []
+    length = 0
+    for piece in payload.compact(data):
+        length += len(piece)
+        if length > DATA_MAX:
+            raise _too_large()
+        pieces.append(piece)
+    return messages.storable("".join(pieces))
 
 
 def _masked_data(data: str, mask: Mask, *, beside: int = 0) -> str:
     if len(data.encode()) + beside > DATA_MAX:
-        raise TooLargeError(f"alert data exceeds maximum size of {DATA_MAX} bytes")
+        raise _too_large()
     return mask(data)
+
+
+def _too_large() -> TooLargeError:
+    return TooLargeError(f"alert data exceeds maximum size of {DATA_MAX} bytes")
 
 
 def _short(text: str, longest: int, mask: Mask) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import json.decoder
 import json.scanner
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import pydantic
 
@@ -17,6 +17,14 @@ _PLACE_MAX = 200  # characters; a place is named by keys that came from outside
 _AT_ONCE = 256 * 1024  # bytes; the json module's own scanner keeps every thread waiting until it is done
 CONTAINERS_MAX = 150_000
 """Objects and lists that a large body may have: the garbage collector stops every thread to look at them all."""
+VALUES_MAX = 500_000
+"""Members of objects and items of lists that a large body may have in all."""
+MEMBERS_MAX = 50_000
+"""Members that a single object of a large body may have: it is put together, checked and copied in one go."""
+
+
+_Scan: TypeAlias = Callable[[str, int], Any]
+"""Reads the value that stands at a place of a text."""
 
 
 class PayloadError(ValueError):
@@ -37,22 +45,48 @@ def load(body: bytes) -> Any:
         raise PayloadError(f"the body is not JSON: {error}") from error
 
 
+def compact(data: Any) -> Iterator[str]:
+    """The pieces of `data` as JSON, never longer than it came: indentation grows with depth, a hundredfold and more.
+
+    In pieces, because all at once the json module's encoder keeps every thread waiting until it is done.
+    """
+    return json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(data)
+
+
 class _Patient(json.JSONDecoder):
     """The json module's decoder without the scanner that is written in C: that one holds the interpreter."""
 
     def __init__(self) -> None:
         super().__init__()
         self._containers = 0
-        self.parse_object = self._counted(json.decoder.JSONObject)  # type: ignore[attr-defined]
-        self.parse_array = self._counted(json.decoder.JSONArray)  # type: ignore[attr-defined]
+        self._values = 0
+        self.parse_object = self._object
+        self.parse_array = self._array
         self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]
 
-    def _counted(self, parse: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any) -> Any:
-            self._containers += 1
-            if self._containers > CONTAINERS_MAX:
-                raise PayloadError(f"the body has more than {CONTAINERS_MAX} objects and lists")
-            return parse(*args)
+    def _object(self, start: tuple[str, int], strict: bool, scan: _Scan, *rest: Any) -> Any:  # noqa: FBT001 - json's
+        counted = self._counted(scan, most=MEMBERS_MAX)
+        return json.decoder.JSONObject(start, strict, counted, *rest)  # type: ignore[attr-defined]
+
+    def _array(self, start: tuple[str, int], scan: _Scan) -> Any:
+        return json.decoder.JSONArray(start, self._counted(scan, most=VALUES_MAX))  # type: ignore[attr-defined]
+
+    def _counted(self, scan: _Scan, *, most: int) -> _Scan:
+        """`scan` for what stands in one more object or list, of which that may have `most`."""
+        self._containers += 1
+        if self._containers > CONTAINERS_MAX:
+            raise PayloadError(f"the body has more than {CONTAINERS_MAX} objects and lists")
+        left = most
+
+        def counted(text: str, at: int) -> Any:
+            nonlocal left
+            left -= 1
+            self._values += 1
+            if self._values > VALUES_MAX:
+                raise PayloadError(f"the body has more than {VALUES_MAX} members of objects and items of lists")
+            if left < 0:
+                raise PayloadError(f"an object of the body has more than {most} members")
+            return scan(text, at)
 
         return counted
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from tarsy.ingest import payload
 from tarsy.resources import base
-
-COMPACT = (",", ":")
-"""How data is written as JSON: never longer than it came. Indentation grows with its depth, a hundredfold and more."""
 
 
 def _told(data: object) -> object:
@@ -39,7 +35,7 @@ class Alert(BaseModel):
         """The data as the agents read it."""
         if isinstance(self.data, str):
             return self.data
-        return json.dumps(self.data, ensure_ascii=False, separators=COMPACT)
+        return "".join(payload.compact(self.data))
 
 
 def parse(body: bytes) -> Alert:

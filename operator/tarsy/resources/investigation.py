@@ -6,6 +6,9 @@ pure function of the store.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -15,6 +18,9 @@ from tarsy.resources import base
 
 KIND = "AlertInvestigation"
 PLURAL = "alertinvestigations"
+
+MUTABLE = ("cancel", "suspend", "ttlSecondsAfterFinished")
+"""The spec's fields that the API server lets people change."""
 
 ALERT_DATA_MAX = 64 * 1024
 """Characters of alert data that an object may hold."""
@@ -180,3 +186,17 @@ class AlertInvestigation(base.Model):
 
     metadata: base.ObjectMeta
     spec: Spec
+
+    def digest(self) -> str:
+        """The digest of the spec that it was made with, as far as that can still be seen.
+
+        In the first generation the spec is as it was made, whole; later, but for what may be changed.
+        """
+        return digest(self.spec, without=MUTABLE if self.metadata.generation > 1 else ())
+
+
+def digest(spec: Spec, *, without: Collection[str] = ()) -> str:
+    """The digest of a spec without its receipt, and without those fields."""
+    shown = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"source": {"receipt"}})
+    kept = {name: value for name, value in shown.items() if name not in without}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

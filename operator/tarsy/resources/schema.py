@@ -21,7 +21,6 @@ SEQUENCE_FALLS = "status.sequence never falls: this status is older than the one
 """How the API server refuses a status that comes late."""
 
 _DROPPED = {"$defs", "title", "propertyNames", "examples"}
-_MUTABLE = ("cancel", "suspend", "ttlSecondsAfterFinished")
 _REFUSED = ("oneOf", "discriminator", "prefixItems", "patternProperties")
 
 
@@ -122,7 +121,7 @@ def alert_investigation() -> JSON:
     """The CRD of AlertInvestigation."""
     spec = of(investigation.Spec, at="spec")
     spec["x-kubernetes-validations"] = [
-        *(_immutable(field) for field in spec["properties"] if field not in _MUTABLE),
+        *(_immutable(field) for field in spec["properties"] if field not in investigation.MUTABLE),
         {
             "rule": "!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",
             "message": "cancel cannot be taken back: create another investigation",

@@ -23,7 +23,7 @@ _ADMIT = text("""
   WITH receipt AS (
     UPDATE receipts SET investigation = :id
     WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
-      AND (investigation IS NULL OR investigation = :id OR :made)
+      AND (investigation = :id OR :made OR (investigation IS NULL AND CAST(:digest AS text) = ANY (digests)))
     RETURNING word
   ), stands AS (
     SELECT CAST(:fingerprint AS text) AS fingerprint, CAST(:starts_ms AS bigint) AS starts_ms FROM receipt
@@ -91,8 +91,8 @@ _ADMIT = text("""
 async def admit(database: databases.Database, admission: admissions.Admission, *, made: bool = False) -> bool:
     """Queue what was admitted, or record its refusal; False where either was done before.
 
-    It stands for its alert where its receipt is the stored one and no other object had that before; one that the caller
-    has just `made` with it does in any case. A StoreDownError means that nothing was kept.
+    It stands for its alert where its receipt is the stored one, issued for such a spec, and no other object had that
+    before; one that the caller has just `made` with it does in any case. A StoreDownError means that nothing was kept.
     """
     missing = f"alertDataRef '{admission.alert_data_ref}' is not there: it was used by another object, or has expired"
     values = {
@@ -110,6 +110,7 @@ async def admit(database: databases.Database, admission: admissions.Admission, *
         if admission.fingerprint and admission.starts_at
         else None,
         "receipt": admission.receipt,
+        "digest": admission.digest,
         "made": made,
         "priority": admission.priority,
         "suspend": admission.suspend,

@@ -23,7 +23,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from tarsy import errors
 from tarsy.telemetry import logs
 
-NEWEST = "receipts"
+NEWEST = "receipt_digests"
 """The newest migration."""
 CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
@@ -39,6 +39,7 @@ _REFUSALS = {
     "22023": "a parameter of the URL has a value that the server refuses",
 }
 _NOT_ALLOWED = "42501"  # insufficient privilege
+_VALUES = ("22", "23")  # data exceptions, violations of constraints
 _NOT_NOW = ("08", "25006", "40", "53", "57P")
 # Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
 # resources, operator intervention.
@@ -162,6 +163,13 @@ async def _errors() -> AsyncIterator[None]:
         if state == _NOT_ALLOWED:
             raise SchemaError(f"the database's schema is not open to this user: {error.orig}") from error
         raise
+
+
+def is_everybodys(error: Exception) -> bool:
+    """Whether the store's refusal is of no value's making: with others it would be the same, as after a migration."""
+    if not isinstance(error, exc.DBAPIError):
+        return isinstance(error, (errors.TemporaryError, SchemaError, exc.SQLAlchemyError))
+    return not str(getattr(error.orig, "sqlstate", None) or "").startswith(_VALUES)
 
 
 def _upgrade(connection: sqlalchemy.Connection) -> None:

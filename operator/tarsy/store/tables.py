@@ -230,9 +230,10 @@ receipts = Table(
     _text("word"),
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE")),
     _moment("created_at", default=True),
+    Column("digests", ARRAY(Text), nullable=False, server_default="{}"),
 )
-"""What intake has made or is about to make: an object of that name with that word. `investigation` is the first one
-that was admitted with both; any other is a copy."""
+"""What intake has made or is about to make: an object of that name with that word and a spec of such a digest.
+`investigation` is the first one that was admitted with them; any other is a copy."""
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
 Index("receipts_created_at", receipts.c.created_at)
 

@@ -48,6 +48,8 @@ class Admission:
     """With `fingerprint`: the alert's episode."""
     receipt: str | None = None
     """What the object shows for being intake's; only the store knows whether it is."""
+    digest: str = ""
+    """With `receipt`: that of the spec it was made with."""
     priority: int = 0
     suspend: bool = False
     ttl_seconds: int | None = None
