@@ -80,6 +80,7 @@ async def test_a_copy_of_what_intake_made_stands_for_no_alert(operator: Operator
     await operator.apply(manifests.chain())
     assert await notify(process) == ("created", NAME)
     made = (await objects(operator))[NAME]
+    await llm.wait_for(lambda requests: requests or None, timeout=20)
     await operator.kubectl("delete", "inv", NAME)
     await process.logged("ending=Cancelled")
     await operator.apply(manifests.investigation(NAME, **{**made["spec"], "suspend": True}))

@@ -120,12 +120,12 @@ def seconds(text: str) -> float:
 
 
 def grows_linearly(text: str, longer: str) -> bool:
-    """Eight times as much takes at most sixteen times as long; and 0.1 s, and 0.6 s a megabyte, of an idle core.
+    """Eight times as much takes at most sixteen times as long; and 0.15 s, and 0.6 s a megabyte, of an idle core.
 
-    Any text takes half a second a megabyte at most, but for the first 70 ms; the rest is for a busy machine.
+    Any text takes half a second a megabyte at most, but for the first 0.1 s; the rest is for a busy machine.
     """
-    for _ in range(3):
-        taken, allowed = seconds(longer), (0.1 + 0.6 * len(longer) / 1_000_000) * pace.slowness()
+    for _ in range(5):
+        taken, allowed = seconds(longer), (0.15 + 0.6 * len(longer) / 1_000_000) * pace.slowness()
         if taken < min(16 * seconds(text) + 0.05, allowed):
             return True
     return False
