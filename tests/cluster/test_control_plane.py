@@ -32,6 +32,7 @@ def test_a_deployment_rolls_out_and_its_pods_log(plane: ControlPlane, namespace:
     assert "listening" in plane.kubectl("logs", "deployment/web", namespace=namespace)
 
 
+@pytest.mark.slow
 def test_a_crash_looping_pod_restarts_again_and_again_and_its_log_says_why(plane: ControlPlane, namespace: str) -> None:
     run_pod(plane, namespace, crash="true", log="starting\npanic: no such table: orders\n")
     wait_for(plane, namespace, "jsonpath={.status.containerStatuses[0].restartCount}=2")

@@ -156,6 +156,7 @@ async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_i
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
+@pytest.mark.slow
 async def test_a_group_key_of_100_kb_is_masked_once_and_little_of_it(
     plane: ControlPlane, api: API, watchdog: Watchdog, cluster: client.Cluster
 ) -> None:

@@ -55,6 +55,7 @@ def open_process(pid: int) -> Iterator[int]:
     os.close(process)
 
 
+@pytest.mark.slow
 def test_a_local_world_is_ready_for_an_operator_when_up_returns(local: Local) -> None:
     assert f". {local.state}/env && tarsy operator" in local("up")
     assert "tarsy" in local.shell("kubectl config view --minify --output jsonpath={..namespace}")

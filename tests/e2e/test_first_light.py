@@ -305,7 +305,13 @@ async def test_a_killed_operators_run_goes_on_in_the_same_conversation(
     assert toolbox.restarts == {"web": 1}
 
 
-@pytest.mark.parametrize(("tool", "sent"), [("restart", 1), ("lookup", 2)], ids=["that writes", "that reads"])
+@pytest.mark.parametrize(
+    ("tool", "sent"),
+    [
+        pytest.param("restart", 1, id="that writes"),
+        pytest.param("lookup", 2, id="that reads", marks=pytest.mark.slow),
+    ],
+)
 async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if_it_may_be(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, tool: str, sent: int
 ) -> None:

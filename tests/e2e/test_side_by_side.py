@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
@@ -120,6 +121,7 @@ async def test_agents_side_by_side_are_told_apart_in_status_prompts_and_result(
     await process.stop()
 
 
+@pytest.mark.slow
 async def test_suspended_with_two_of_three_agents_in_a_call_it_goes_on_later_and_repeats_nothing(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

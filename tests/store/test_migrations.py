@@ -102,6 +102,7 @@ async def test_constraints_and_indexes_in_the_code_are_those_in_the_database(
     assert sorted(in_code) == sorted(in_database)
 
 
+@pytest.mark.slow
 async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> None:
     command = [str(Path(sys.executable).with_name("tarsy")), "migrate"]
     holder = await asyncpg.connect(database_url)

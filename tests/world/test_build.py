@@ -54,8 +54,12 @@ HOLDING_COMPILER = """
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A tiny module with the control plane's build.sh; Go's cache has never seen its two packages."""
-    folder = tmp_path / "source"
+    """A tiny module with the control plane's build.sh; Go's cache knows all that it needs but its two packages."""
+    assets.build(_source(tmp_path / "another"), tmp_path / "another-made")
+    return _source(tmp_path / "source")
+
+
+def _source(folder: Path) -> Path:
     for name, text in {**FILES, "first/first.go": f'package first\n\nconst Name = "{uuid.uuid4()}"\n'}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from tarsy.masking import efforts, patterns, repeats, secrets
 
 _PASSES = 8
-_FREE_STEPS = 130_000
-_STEPS_A_PASS, _STEPS = 0.6, 0.8
+_FREE_STEPS = 150_000
+_STEPS_A_PASS, _STEPS = 0.5, 0.65
 """For each byte. What clusters print takes 0.1 to 0.7, two passes together; Secrets without end take the most."""
 _MEGABYTE = 1_000_000
 _SECONDS, _SECONDS_A_MEGABYTE = 2.0, 0.5

@@ -24,7 +24,7 @@ _DESCRIBED = rules.rule(rb"(?m)^Data\r?\n====\r?\n((?:[-\w.]+:[ \t]+\S[^\n]*(?:\
 _DESCRIBED_ENTRY = rules.rule(rb"(?m)^[-\w.]+:[ \t]+(\S[^\r\n]*)")
 _SIZE = rules.rule(rb"\d+ bytes\s*")
 _FOUND_COST = 10
-_VALUE_COST = 10
+_VALUE_COST = 15
 _GO_BYTES = rules.rule(rb"(?:map\[string\]\[\]byte|StringData:map\[string\]string)\{([^{}\n]+)\}")
 
 
