@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,7 +22,9 @@ from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
 
 
-def reconciler(cluster: client.Cluster, database: databases.Database) -> investigations.Reconciler:
+def reconciler(
+    cluster: client.Cluster, database: databases.Database, *, mask: Callable[[str], str] = str
+) -> investigations.Reconciler:
     agents = {"KubernetesAgent": platform.Agent(), "AnotherAgent": platform.Agent()}
     provider = platform.GoogleProvider(type="google", model="gemini-2.5-flash")
     index = functools.partial(
@@ -30,7 +34,7 @@ def reconciler(cluster: client.Cluster, database: databases.Database) -> investi
         ),
         unusable_providers={},
     )
-    return investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
+    return investigations.Reconciler(cluster=cluster, database=database, index=index, mask=mask, workers=1)
 
 
 def key(seen: watch.Seen) -> investigations.Key:
@@ -68,6 +72,22 @@ class Kubectl:
 @pytest.fixture
 def kubectl(plane: ControlPlane, namespace: str) -> Kubectl:
     return Kubectl(plane, namespace)
+
+
+async def test_what_kubectl_made_is_masked_beside_the_loop(
+    cluster: client.Cluster, database: databases.Database, kubectl: Kubectl
+) -> None:
+    threads = set[threading.Thread]()
+
+    def mask(text: str) -> str:
+        threads.add(threading.current_thread())
+        return text
+
+    kubectl.chain("crash", "KubePodCrashLooping")
+    seen = kubectl.investigate("KubePodCrashLooping")
+    await reconciler(cluster, database, mask=mask).reconcile(key(seen))
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 async def test_what_kubectl_made_is_admitted_once_whoever_sees_it(

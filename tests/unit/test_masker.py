@@ -127,6 +127,9 @@ HOSTILE = {
     * 14_000,
     "a head of half a megabyte": "x" * 700_000 + "y kind: Secret\n",
     "a head of many numbers": "1a " * 300_000 + "y kind: Secret\n",
+    "Secrets of backslashes": ('{"apiVersion":"v1","kind":"Secret","data":{"a":"' + "\\" * 16_000 + 'x"}}\n') * 60,
+    "records of escapes": ('{"log":"' + '\\"' * 8_000 + '"}\n{"log":"kind: Secret"}\n') * 60,
+    "records of characters by number": ('{"log":"' + "\\u0041" * 2_500 + '"}\n{"log":"kind: Secret"}\n') * 60,
     "heads, each another": "".join(f"{n:x}z kind: Secret\n" for n in range(50_000)),
     "passwords, each another": "".join(f"PASSWORD=aB{n:x}xYz9q\n" for n in range(45_000)),
 }

@@ -29,11 +29,12 @@ _ANCHOR = rules.rule(
     rb"(?:(?:apiVersion: v1|kind: [Ss]ecret(?:List)?|data:|stringData:|type: (?:%b))\r?$"
     rb"|\"kind\": ?\"[Ss]ecret|\"(?:stringD|d)ata\": ?\{)" % mappings.TYPE
 )
+_SIMPLE = {b"\\" + bytes([letter]): bytes([said]) for letter, said in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True)}
 _LOGGED = re.compile(mappings.LOGGED)
 _VARIES = re.compile(rb"(\d++)|( ++)(?=\S)|[^\d ]++| ++")
 _HEADS, _LONGEST_HEAD = 4, 256
 """So many heads, of so many bytes, are looked for."""
-_COST = 12
+_COST, _ESCAPE_COST = 12, 4
 
 
 class View(NamedTuple):
@@ -112,9 +113,9 @@ def _unescaped(string: bytes, start: int, effort: efforts.Effort) -> tuple[bytes
     texts: list[bytes] = []
     inside, outside = [0], [start]
     done = length = 0
-    for escape in effort.each(_ESCAPE.finditer(string)):
+    for escape in effort.each(_ESCAPE.finditer(string), cost=_ESCAPE_COST):
         plain = string[done : escape.start()]
-        said = _said(escape[0])
+        said = _SIMPLE.get(escape[0]) or _said(escape[0])
         texts += [plain, said]
         length += len(plain) + len(said)
         done = escape.end()

@@ -22,7 +22,7 @@ _LONGEST = 1024
 _ALL = 500_000
 """Bytes of all that is looked for in one text, which bounds the automaton; what is found beyond is not looked for."""
 _KINDS = {edits.marker(name) for name in ("api_key", "password", "private_key", "secret", "ssh_key", "token")}
-_QUOTED = re.compile(rb"\\*+([\"'])(.*?)\\*+\1", re.DOTALL)
+_QUOTES = {b'"', b"'"}
 _WORD = re.compile(rb"(?:[^\s\\\"']|\\(?![nrt\\\"']))++")
 _ENCODED = re.compile(rb"[A-Za-z0-9+/_-]{8,}+={0,2}+")
 _TAIL = re.compile(rb"[A-Za-z0-9+/]{0,4}+={0,2}+")
@@ -117,9 +117,9 @@ class Repeats:
 
 def _values(text: bytes) -> Iterator[bytes]:
     """What may be looked for of a masked place: its value, or the words in it; those in base64 plain too."""
-    text = text.strip(edits.SPACE)
-    if quoted := _QUOTED.fullmatch(text):
-        text = quoted[2]
+    text = text.strip(edits.SPACE).lstrip(b"\\")
+    if (quote := text[:1]) in _QUOTES and text.endswith(quote):
+        text = text[1:-1].rstrip(b"\\")
     words = _WORD.findall(text)
     for value in words if len(words) == 1 else [word for word in words if names.is_blob(word)]:
         yield value
