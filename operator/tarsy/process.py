@@ -19,6 +19,8 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
+
 from tarsy.api import app, health, intake
 from tarsy.config import check, load, platform, settings
 from tarsy.controller import chains, duties, investigations, projector
@@ -147,7 +149,8 @@ class _Parts:
             if self.watcher is not None:  # first things first: whoever imports keeps everybody else waiting
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.watcher.opened.wait(), FIRST_SECONDS)
-            models, tools = await asyncio.to_thread(_equipment, self.platform)
+            http = await self.stack.enter_async_context(registry.session())
+            models, tools = await asyncio.to_thread(_equipment, self.platform, http)
             self.stack.push_async_callback(models.close)
             _keep_for_good()
             equipped.set_result((models, tools))
@@ -226,11 +229,11 @@ class _Parts:
         await supervise(ground=[listener.run, *self.ground], roles=self.roles)
 
 
-def _equipment(settings: platform.Platform) -> tuple[registry.Models, pools.Pool]:
+def _equipment(settings: platform.Platform, http: aiohttp.ClientSession) -> tuple[registry.Models, pools.Pool]:
     """The models and tools. Their SDKs take a second to import, for which nothing else of the process has to wait."""
     from tarsy.tools import pool
 
-    return registry.build(settings, environment=os.environ), pool.Pool(settings)
+    return registry.build(settings, environment=os.environ, http=http), pool.Pool(settings)
 
 
 def _keep_for_good() -> None:

@@ -13,7 +13,7 @@ import pytest
 from google.genai import _api_client, errors, types
 from support import leases
 from tarsy.config import platform
-from tarsy.llm import gemini, model, provider
+from tarsy.llm import gemini, model, provider, registry
 from tarsy.transcript import messages, ports
 
 JSON = dict[str, Any]
@@ -74,15 +74,17 @@ Source = Callable[[str], gemini.Gemini]
 @pytest.fixture
 async def source() -> AsyncIterator[Source]:
     made: list[gemini.Gemini] = []
+    http = registry.session()
 
     def make(name: str) -> gemini.Gemini:
         settings = platform.GoogleProvider(type="google", model=name)
-        made.append(gemini.Gemini("google-default", settings, api_key="k"))
+        made.append(gemini.Gemini("google-default", settings, api_key="k", http=http))
         return made[-1]
 
     yield make
     for each in made:
         await each.close()
+    await http.close()
 
 
 def request(*conversation: messages.Message, tools: tuple[messages.ToolSpec, ...] = ()) -> ports.Request:

@@ -52,15 +52,16 @@ def test_a_provider_without_a_key_is_unusable_and_says_which(
 
 
 async def test_an_unusable_provider_answers_every_question_with_why() -> None:
-    models = registry.build(settings(), environment={})
-    with pytest.raises(ports.ModelError) as error:
-        await models["google"].ask(REQUEST, SCOPE)
+    async with registry.session() as http:
+        models = registry.build(settings(), environment={}, http=http)
+        with pytest.raises(ports.ModelError) as error:
+            await models["google"].ask(REQUEST, SCOPE)
+        await models.close()
     why = "the provider cannot be used: environment variable GOOGLE_API_KEY is not set"
     assert error.value.failure.kind == "fatal"
     assert why in error.value.failure.text
     assert (error.value.call.provider, error.value.call.model) == ("google", "gemini-2.5-flash")
     assert len(error.value.call.attempts) == 0, "asked again in vain"
-    await models.close()
 
 
 async def test_a_provider_that_the_platform_file_has_lost_says_so() -> None:

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import test_utils, web
 from support import leases
 from tarsy.config import platform
-from tarsy.llm import gemini
+from tarsy.llm import gemini, registry
 from tarsy.llm import model as models
 from tarsy.transcript import messages, ports
 from tarsy_dev import loopback, model
@@ -37,11 +37,13 @@ def no_garbage_collector() -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def limited(url: str, **limits: object) -> AsyncIterator[models.LimitedModel]:
     settings = platform.GoogleProvider(type="google", model="gemini-2.5-flash", base_url=url)
-    source = gemini.Gemini("google-default", settings, api_key="k")
+    http = registry.session()
+    source = gemini.Gemini("google-default", settings, api_key="k", http=http)
     try:
         yield models.LimitedModel("google-default", source, limits=platform.Limits.model_validate(limits))
     finally:
         await source.close()
+        await http.close()
 
 
 @pytest.mark.parametrize(
@@ -138,3 +140,12 @@ async def test_a_redirect_within_the_origin_is_followed(status: int) -> None:
         answer = await asked.ask(REQUEST, leases.SCOPE)
     assert answer.message.text == "web-0 is out of memory"
     assert server.reached[1:] == ["/elsewhere"]
+
+
+async def test_a_proxy_that_the_environment_names_is_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with model.serve(model.answers("By the proxy.")) as server:
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.setenv("HTTP_PROXY", server.url)
+        async with limited("http://models.invalid") as asked:
+            answer = await asked.ask(REQUEST, leases.SCOPE)
+    assert answer.message.text == "By the proxy."

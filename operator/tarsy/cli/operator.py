@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import cast, get_args
 
 import click
+import uvloop
 
 from tarsy import hardening, process
 from tarsy.config import load, settings
@@ -71,6 +71,6 @@ def command(
             role=cast("settings.Role", role),
             insecure_dev=insecure_dev,
         )
-        asyncio.run(process.operator(found))
+        uvloop.run(process.operator(found))
     except (load.ConfigError, process.StartError) as error:
         raise click.ClickException(str(error)) from error

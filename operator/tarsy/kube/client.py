@@ -15,7 +15,7 @@ import yaml
 from kubernetes.aio import client as kubernetes
 from kubernetes.aio import config
 
-from tarsy import errors
+from tarsy import errors, proxies
 
 REQUEST_SECONDS = 10.0
 
@@ -80,6 +80,8 @@ async def connect(kubeconfig: Path | None) -> Cluster:
             namespace = (_SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
         else:
             namespace = await _load(configuration, source)
+        configuration.proxy = configuration.proxy or proxies.proxy_for(configuration.host)
+        configuration.client_session_kwargs = {"trust_env": False}
         api = kubernetes.ApiClient(configuration)
     except (config.ConfigException, OSError, ValueError) as error:  # a bad certificate is one of the last two
         raise ConfigError(f"{source}: {error}") from error

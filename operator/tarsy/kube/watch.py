@@ -21,6 +21,7 @@ from typing import Any
 
 import aiohttp
 import kopf
+import uvloop
 
 from tarsy.kube import client, objects
 from tarsy.resources import base, chain, investigation
@@ -144,7 +145,7 @@ class Watcher:
 
     def _thread(self) -> None:
         try:
-            asyncio.run(self._operator())
+            uvloop.run(self._operator())
         except Exception as error:  # noqa: BLE001 - carried to the main loop, which ends the process
             self._error = error
         finally:
@@ -172,6 +173,7 @@ class Watcher:
             session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context()),
                 headers=found.as_http_headers(),
+                proxy=self._cluster.configuration.proxy,
                 trace_configs=[self._contact.tracing()],
             )
             return kopf.AiohttpSession(

@@ -15,16 +15,21 @@ from contextvars import ContextVar
 from typing import Any
 
 import aiohttp
+import pydantic
 from google import genai
 from google.genai import errors, types
+from pydantic import alias_generators
 
+from tarsy import proxies
 from tarsy.config import platform
 from tarsy.llm import provider
 from tarsy.telemetry import logs
 from tarsy.transcript import messages, ports
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
-_WHOLE = frozenset({types.FinishReason.STOP, types.FinishReason.MAX_TOKENS})
+_WHOLE = frozenset({"STOP", "MAX_TOKENS"})
+_ADDRESS = "https://generativelanguage.googleapis.com"
+"""Where the SDK goes by itself."""
 _SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError)
 """What the SDK raises where a body is no JSON, or JSON of another shape than it takes for granted."""
 _NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
@@ -33,39 +38,100 @@ _responses: ContextVar[list[aiohttp.ClientResponse]] = ContextVar("responses")
 """The HTTP responses of the stream that is asked for: the SDK keeps them to itself."""
 
 
-class Gemini:
-    """One Gemini model."""
+class _Wire(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(alias_generator=alias_generators.to_camel, extra="allow")
 
-    def __init__(self, name: str, settings: platform.GoogleProvider, *, api_key: str) -> None:
-        """`name` is the provider's in the platform file: only its own state is sent back."""
+
+class _FunctionCall(_Wire):
+    name: str | None = None
+    args: dict[str, Any] | None = None
+
+
+class _Part(_Wire):
+    """A part of an answer, with all that we do not know of it: it goes back as it came."""
+
+    text: str | None = None
+    thought: bool | None = None
+    function_call: _FunctionCall | None = None
+
+    def whole(self) -> dict[str, Any]:
+        """The part as it came."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+class _Content(_Wire):
+    parts: list[_Part] | None = None
+
+
+class _Candidate(_Wire):
+    content: _Content | None = None
+    finish_reason: str | None = None
+
+
+class _PromptFeedback(_Wire):
+    block_reason: str | None = None
+
+
+class _UsageMetadata(_Wire):
+    prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    total_token_count: int | None = None
+
+
+class _Chunk(_Wire):
+    """What we read of one chunk of an answer. Source: Gemini API reference, GenerateContentResponse."""
+
+    candidates: list[_Candidate] | None = None
+    prompt_feedback: _PromptFeedback | None = None
+    usage_metadata: _UsageMetadata | None = None
+
+
+class Gemini:
+    """One Gemini model.
+
+    Of the SDK this uses the client that all its modules stand on: addresses, keys and tokens, the stream and its
+    errors. Its models of requests and answers, which stand on top, would be built anew for each request and each chunk,
+    and take three times the processor time of all the rest; so requests are written, and answers read, as the wire has
+    them.
+    """
+
+    def __init__(
+        self, name: str, settings: platform.GoogleProvider, *, api_key: str, http: aiohttp.ClientSession
+    ) -> None:
+        """`name` is the provider's in the platform file: only its own state is sent back. `http` stays the caller's."""
         self.model = settings.model
         self._name = name
         # No SDK timeout: with aiohttp it would be a deadline for the whole stream. No SDK retry: `attempts=1` also
         # stops the hidden one after a refused connection.
-        self._client = genai.Client(
+        client = genai.Client(
             api_key=api_key,
             http_options=types.HttpOptions(
                 base_url=settings.base_url,
                 retry_options=types.HttpRetryOptions(attempts=1),
-                async_client_args={"middlewares": (_responded,)},
+                aiohttp_client=http,
+                async_client_args={
+                    "middlewares": (_responded,),
+                    "proxy": proxies.proxy_for(settings.base_url or _ADDRESS),
+                },
             ),
         )
+        self._client = client
+        self._api = client._api_client
 
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         """Stream one answer (see `provider.Provider`)."""
         wire_names = {spec.name: _wire(spec.name) for spec in request.tools}
         names = {wire: name for name, wire in wire_names.items()}
-        parts: list[types.Part] = []
-        finish: types.FinishReason | None = None
+        path = f"models/{self.model}:streamGenerateContent?alt=sse"
+        parts: list[_Part] = []
+        finish: str | None = None
         responses: list[aiohttp.ClientResponse] = []
         _responses.set(responses)
         try:
-            chunks = await self._client.aio.models.generate_content_stream(
-                model=self.model,
-                contents="-",  # replaced by the configuration's
-                config=_config(request, provider=self._name, model=self.model, wire_names=wire_names),
-            )
-            async for chunk in chunks:
+            body = _body(request, provider=self._name, model=self.model, wire_names=wire_names)
+            async for received in await self._api.async_request_streamed("post", path, body):
+                chunk = _Chunk.model_validate(json.loads(received.body))
                 candidate = chunk.candidates[0] if chunk.candidates else None
                 for part in (candidate and candidate.content and candidate.content.parts) or ():
                     parts.append(part)
@@ -74,7 +140,7 @@ class Gemini:
                 if usage := _usage(chunk.usage_metadata):
                     yield usage
                 if chunk.prompt_feedback and chunk.prompt_feedback.block_reason:
-                    raise provider.FatalError(f"the prompt was blocked: {chunk.prompt_feedback.block_reason.value}")
+                    raise provider.FatalError(f"the prompt was blocked: {chunk.prompt_feedback.block_reason}")
                 finish = (candidate and candidate.finish_reason) or finish
         except errors.APIError as error:
             raise _translated(error) from error
@@ -88,7 +154,7 @@ class Gemini:
             for response in responses:
                 response.close()
         if finish is not None and finish not in _WHOLE:
-            raise provider.RejectedError(f"the model stopped with {finish.value}")
+            raise provider.RejectedError(f"the model stopped with {finish}")
         if finish is not None:
             yield provider.Finish(_state(parts))
 
@@ -112,40 +178,32 @@ async def _responded(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
     return response
 
 
-def _config(
-    request: ports.Request, *, provider: str, model: str, wire_names: Mapping[str, str]
-) -> types.GenerateContentConfig:
-    """The settings of one request, with the conversation as the wire has it.
-
-    The SDK would build the conversation anew from its models for each request, at 1 ms of processor time a turn: more
-    than all that we do for an iteration. So it is handed over as JSON, by its own door for that (`extra_body`).
-    """
+def _body(request: ports.Request, *, provider: str, model: str, wire_names: Mapping[str, str]) -> dict[str, Any]:
+    """One request, as the SDK's models would put it on the wire."""
     declarations = [
-        types.FunctionDeclaration(
-            name=wire_names[spec.name],
-            description=spec.description,
-            parameters_json_schema=spec.parameters or None,
-        )
+        {
+            "name": wire_names[spec.name],
+            "description": spec.description,
+            **({"parameters_json_schema": spec.parameters} if spec.parameters else {}),
+        }
         for spec in request.tools
     ]
     system = "\n\n".join(message.text for message in request.messages if message.role == "system")
-    return types.GenerateContentConfig(
-        system_instruction=system or None,
-        tools=[types.Tool(function_declarations=declarations)] if declarations else None,
-        thinking_config=_thinking(model),
-        automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
-        automatic_continuation=False,
-        http_options=types.HttpOptions(extra_body={"contents": list(_contents(request.messages, provider=provider))}),
-    )
+    return {
+        "contents": list(_contents(request.messages, provider=provider)),
+        **({"systemInstruction": {"parts": [{"text": system}], "role": "user"}} if system else {}),
+        **({"tools": [{"functionDeclarations": declarations}]} if declarations else {}),
+        "generationConfig": _thinking(model),
+    }
 
 
-def _thinking(model: str) -> types.ThinkingConfig | None:
+def _thinking(model: str) -> dict[str, Any]:
     """Gemini 2.5 takes a budget, 3 and newer a level; earlier ones do not think."""
     if model.startswith("gemini-2.5"):
-        return types.ThinkingConfig(include_thoughts=True, thinking_budget=-1)
+        return {"thinkingConfig": {"include_thoughts": True, "thinking_budget": -1}}
     if model.startswith(("gemini-1", "gemini-2.0")):
-        return None
-    return types.ThinkingConfig(include_thoughts=True)
+        return {}
+    return {"thinkingConfig": {"include_thoughts": True}}
 
 
 def _contents(conversation: Sequence[messages.Message], *, provider: str) -> Iterator[dict[str, Any]]:
@@ -208,7 +266,7 @@ def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any
     return {"functionResponse": {**named, "response": response}}
 
 
-def _events(part: types.Part, names: Mapping[str, str]) -> Iterator[provider.StreamEvent]:
+def _events(part: _Part, names: Mapping[str, str]) -> Iterator[provider.StreamEvent]:
     if part.function_call is not None:
         wire = part.function_call.name or ""
         yield provider.Call(names.get(wire, wire), json.dumps(part.function_call.args or {}, ensure_ascii=False))
@@ -216,20 +274,15 @@ def _events(part: types.Part, names: Mapping[str, str]) -> Iterator[provider.Str
         yield provider.Thinking(part.text) if part.thought else provider.Text(part.text)
 
 
-def _state(parts: Sequence[types.Part]) -> list[dict[str, Any]]:
-    """The parts as JSON, to be sent back as they are."""
+def _state(parts: Sequence[_Part]) -> list[dict[str, Any]]:
+    """The parts as JSON, to be sent back as they are; but those that say nothing: what is empty may be signed."""
     try:
-        return [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in _kept(parts)]
+        return [whole for part in parts if (whole := part.whole()).keys() - {"text", "thought"} or part.text]
     except ValueError as error:
-        raise provider.RejectedError(f"the answer holds what JSON cannot: {error}") from error
+        raise provider.RejectedError(f"the answer is nested too deep: {error}") from error
 
 
-def _kept(parts: Sequence[types.Part]) -> Iterator[types.Part]:
-    """All parts but those that say nothing: an empty text may still carry a signature."""
-    return (part for part in parts if part.text or part.model_dump(exclude={"text", "thought"}, exclude_none=True))
-
-
-def _usage(found: types.GenerateContentResponseUsageMetadata | None) -> provider.Usage | None:
+def _usage(found: _UsageMetadata | None) -> provider.Usage | None:
     if found is None:
         return None
     return provider.Usage(

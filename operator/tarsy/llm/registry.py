@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import aiohttp
+
 from tarsy.config import platform
 from tarsy.llm import model, provider
 
+READ_AHEAD = 4 * 1024 * 1024
+"""Bytes of an answer that are read before anybody asks for them: google-genai wants a line whole."""
 LIKE_A_KEY = 16
 """Characters from which capitals and digits without an underscore may be a key (AWS has such) and are not shown."""
 
 
 class UnusableError(Exception):
     """A provider cannot be used as it is configured; the message says why."""
+
+
+def session() -> aiohttp.ClientSession:
+    """What all SDKs that speak by aiohttp do it over; theirs would look into ~/.netrc for each request."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_AHEAD
+    )
 
 
 class Models:
@@ -47,20 +58,22 @@ def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> 
     return problems
 
 
-def build(settings: platform.Platform, *, environment: Mapping[str, str]) -> Models:
-    """Build every provider; one that cannot be used answers every question with why."""
-    sources = {name: _source(name, found, environment) for name, found in settings.llm_providers.items()}
+def build(settings: platform.Platform, *, environment: Mapping[str, str], http: aiohttp.ClientSession) -> Models:
+    """Build every provider, to speak over `http`; one that cannot be used answers every question with why."""
+    sources = {name: _source(name, found, environment, http) for name, found in settings.llm_providers.items()}
     return Models(sources, limits=settings.limits)
 
 
-def _source(name: str, settings: platform.GoogleProvider, environment: Mapping[str, str]) -> provider.Provider:
+def _source(
+    name: str, settings: platform.GoogleProvider, environment: Mapping[str, str], http: aiohttp.ClientSession
+) -> provider.Provider:
     try:
         key = _key(settings, environment)
     except UnusableError as error:
         return provider.Unusable(settings.model, str(error))
     from tarsy.llm import gemini
 
-    return gemini.Gemini(name, settings, api_key=key)
+    return gemini.Gemini(name, settings, api_key=key, http=http)
 
 
 def _key(settings: platform.GoogleProvider, environment: Mapping[str, str]) -> str:

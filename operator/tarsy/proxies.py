@@ -1,0 +1,16 @@
+"""The proxy that the environment names for an address, found once.
+
+aiohttp's `trust_env` would look for it, and for ~/.netrc, with each request anew, each time in a thread.
+"""
+
+from __future__ import annotations
+
+from urllib import parse, request
+
+
+def proxy_for(url: str) -> str | None:
+    """What HTTPS_PROXY, HTTP_PROXY and NO_PROXY say of `url`; None where it is reached directly."""
+    address = parse.urlsplit(url)
+    if not address.hostname or request.proxy_bypass(address.hostname):
+        return None
+    return request.getproxies().get(address.scheme)
