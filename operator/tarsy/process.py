@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -129,7 +129,7 @@ class _Parts:
     stack: AsyncExitStack
     ground: list[Part] = field(default_factory=list)
     roles: list[Part] = field(default_factory=list)
-    hints: dict[str, Callable[[str], None]] = field(default_factory=dict)
+    hints: dict[str, Callable[[str], object]] = field(default_factory=dict)
     watcher: watch.Watcher | None = None
     owner: uuid.UUID = field(default_factory=uuid.uuid4)
     """This process, to the leases; random, because a pod's name may be used again."""
@@ -141,9 +141,8 @@ class _Parts:
         equipped: asyncio.Future[tuple[registry.Models, pools.Pool]] = asyncio.get_running_loop().create_future()
         claims: claimer.Claimer | None = None
 
-        def hint(payload: str) -> None:
-            if claims is not None:  # else it looks for work when it begins
-                claims.hint(payload)
+        def hint(payload: str) -> bool:
+            return claims is not None and claims.hint(payload)  # it looks for work when it begins
 
         async def equip() -> None:
             if self.watcher is not None:  # first things first: whoever imports keeps everybody else waiting
@@ -172,7 +171,7 @@ class _Parts:
             )
             await claims.run()
 
-        self.hints |= {notify.WORK: hint, notify.CANCEL: lease_manager.hint}
+        self.hear({notify.WORK: hint, notify.CANCEL: lease_manager.hint})
         self.ground += [equip, lease_manager.run]
         self.roles.append(work)
 
@@ -193,7 +192,7 @@ class _Parts:
             owner=self.owner,
             dedup_window=self.platform.ingest.dedup_window,
         )
-        self.hints[notify.STATUS] = projection.hint
+        self.hear({notify.STATUS: projection.hint})
         self.roles += [reconciler.run, conditions.run, self.watcher.run, projection.run, due.run]
 
     def api(self, cluster: client.Cluster) -> None:
@@ -220,6 +219,11 @@ class _Parts:
         self.stack.callback(bound.close)
         log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
         self.roles.append(lambda: app.serve(application, bound, readiness=readiness))
+
+    def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:
+        """Have hints told, from this process and from others."""
+        self.database.hinted |= hints
+        self.hints |= hints
 
     async def run(self) -> None:
         """Run all parts until cancelled."""

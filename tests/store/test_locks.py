@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -71,8 +72,8 @@ async def test_whatever_writes_of_an_investigation_takes_its_queue_row_first(
     await writing
 
 
-async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(database: databases.Database) -> None:
-    await queue.admit(database, SUBJECT)
+@pytest.fixture
+async def claims(database: databases.Database) -> claimer.Claimer:
     settings = platform.Queue()
     lease_manager = lease.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
     runtime = ports.Runtime(
@@ -81,9 +82,15 @@ async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(database: databa
         toolbox=lambda _: memory.DictToolbox({}),
     )
     supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
-    claims = claimer.Claimer(
+    return claimer.Claimer(
         supervisor, database=database, lease_manager=lease_manager, owner=queue.OWNER, queue=settings
     )
+
+
+async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(
+    database: databases.Database, claims: claimer.Claimer
+) -> None:
+    await queue.admit(database, SUBJECT)
     async with holding(database, "runs"):
         claiming = asyncio.create_task(claims.run())
         await waiting(database)
@@ -92,3 +99,36 @@ async def test_a_claim_that_is_cut_off_on_its_way_is_given_back(database: databa
         await claiming
     found = await queue.summary(database, IDENTITY)
     assert (found.state, found.attempts) == ("queued", 0)
+
+
+async def test_what_was_locked_for_a_moment_is_claimed_right_afterwards(
+    database: databases.Database, claims: claimer.Claimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claimer, "POLL_SECONDS", 60.0)
+    passed_over = asyncio.Event()
+    real = work.claim
+
+    async def claim(*given: Any, **named: Any) -> work.Claim | None:
+        try:
+            return await real(*given, **named)
+        except work.BusyError:
+            passed_over.set()
+            raise
+
+    monkeypatch.setattr(work, "claim", claim)
+    await queue.admit(database, SUBJECT)
+    async with holding(database, "work"):
+        claiming = asyncio.create_task(claims.run())
+        async with asyncio.timeout(10):
+            await passed_over.wait()
+    async with asyncio.timeout(5):
+        while (await queue.summary(database, IDENTITY)).attempts == 0:
+            await asyncio.sleep(0.01)
+    claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+
+
+async def test_only_a_process_with_nothing_else_to_do_takes_a_hint_for_itself(claims: claimer.Claimer) -> None:
+    assert claims.hint()
+    assert not claims.hint(), "it has yet to look after the first one"

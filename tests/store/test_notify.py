@@ -50,6 +50,27 @@ async def test_a_hint_reaches_the_callback_of_its_channel(database_url: str) -> 
     await database.close()
 
 
+async def test_who_is_in_this_process_is_told_directly_and_others_where_he_does_not_take_it_on(
+    database_url: str,
+) -> None:
+    database = databases.Database(database_url)
+    told_here: list[str] = []
+
+    def take(payload: str) -> bool:
+        told_here.append(payload)
+        return payload == "mine"
+
+    async with listening(database_url) as heard:
+        await hear(heard, 2)
+        database.hinted[notify.STATUS] = take
+        await notify.send(database, notify.STATUS, "mine")
+        await notify.send(database, notify.WORK)
+        await notify.send(database, notify.STATUS, "another's")
+        assert await hear(heard, 2) == [notify.WORK, notify.STATUS]
+    assert told_here == ["mine", "another's"]
+    await database.close()
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arrive_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str

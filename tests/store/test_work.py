@@ -87,7 +87,10 @@ async def test_a_claim_does_not_wait_for_a_row_that_somebody_holds(database: dat
         locked = sqlalchemy.select(tables.work).where(tables.work.c.investigation == held).with_for_update()
         await connection.execute(locked)
         assert (await queue.claimed(database)).investigation == free
-        assert await queue.claim(database) is None
+        with pytest.raises(work.BusyError):
+            await queue.claim(database)
+    assert (await queue.claimed(database)).investigation == held
+    assert await queue.claim(database) is None
 
 
 async def test_a_lease_that_passed_is_taken_over_and_its_old_token_writes_nothing(

@@ -58,12 +58,13 @@ class Projector:
         self._paced: deque[float] = deque()
         """When the writes of the last second that were no change of phase were made."""
 
-    def hint(self, investigation: str = "") -> None:
-        """The status of `investigation` is out of date; without one, some may be."""
+    def hint(self, investigation: str = "") -> bool:
+        """The status of `investigation` is out of date; without one, some may be. True: it will be written from here."""
         if investigation:
             self._queue.add(UUID(investigation))
         else:
             self._missed.set()
+        return True
 
     async def run(self) -> None:
         """Project until cancelled: on every hint, and every so often without."""

@@ -91,14 +91,16 @@ def _why(error: Exception) -> str:
 class Database:
     """The process's connections to Postgres."""
 
-    def __init__(self, url: str, *, pool_size: int = 10) -> None:
-        """Connect lazily to `url` (`postgresql://...`), with at most `pool_size` connections and as many in a rush."""
+    def __init__(self, url: str, *, pool_size: int = 20) -> None:
+        """Connect lazily to `url` (`postgresql://...`), with at most `pool_size` connections, which then stay open."""
         self.url = url
+        self.hinted: dict[str, Callable[[str], bool]] = {}
+        """Who is told of a hint in this process, by channel: True where nobody else need be (see `notify`)."""
         self._engine = sqlalchemy_asyncio.create_async_engine(
             "postgresql+asyncpg://",
             async_creator=functools.partial(connect, url),
             pool_size=pool_size,
-            max_overflow=pool_size,
+            max_overflow=0,
             pool_pre_ping=False,
             hide_parameters=True,  # they are alerts and transcripts, and errors are logged
         )

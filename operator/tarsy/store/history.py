@@ -114,7 +114,19 @@ _SUMMARY = text("""
     known.admitted_at, known.duplicates, known.alert_status,
     runs.started_at, runs.ended_at, runs.ending, coalesce(runs.reason, '') AS reason,
     coalesce(runs.message, '') AS message, coalesce(runs.final_analysis, '') AS final_analysis,
-    used.*
+    used.*,
+    ARRAY(
+      SELECT json_build_object('name', stages.name, 'outcome', stages.outcome, 'message', stages.message,
+        'lacks', stages.lacks, 'started_at', stages.started_at, 'ended_at', stages.ended_at,
+        'completed', count(executions.id) FILTER (WHERE executions.outcome = 'Completed'),
+        'iterations', coalesce(sum(iterations), 0), 'tool_calls', coalesce(sum(tool_calls), 0),
+        'tokens', coalesce(sum(total_tokens), 0))
+      FROM stages
+      LEFT JOIN executions ON executions.investigation = stages.investigation AND executions.run = stages.run
+        AND executions.stage = stages.name
+      WHERE stages.investigation = work.investigation AND stages.run = 0
+      GROUP BY stages.investigation, stages.run, stages.name
+    ) AS stages
   FROM work
   JOIN investigations AS known ON known.id = work.investigation
   JOIN runs ON runs.investigation = work.investigation AND runs.number = 0
@@ -130,38 +142,31 @@ _SUMMARY = text("""
   WHERE work.investigation = :id
 """)
 
-_STAGES = text("""
-  SELECT stages.name, stages.outcome, stages.message, stages.lacks, stages.started_at, stages.ended_at,
-    count(executions.id) FILTER (WHERE executions.outcome = 'Completed') AS completed,
-    CAST(coalesce(sum(iterations), 0) AS bigint) AS iterations,
-    CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls,
-    CAST(coalesce(sum(total_tokens), 0) AS bigint) AS tokens
-  FROM stages
-  LEFT JOIN executions ON executions.investigation = stages.investigation AND executions.run = stages.run
-    AND executions.stage = stages.name
-  WHERE stages.investigation = :id AND stages.run = 0
-  GROUP BY stages.investigation, stages.run, stages.name
-""")
-
 
 async def summary(database: databases.Database, investigation: UUID) -> Summary | None:
     """The investigation in numbers; None where there is none of that id."""
-    async with database.snapshot() as connection:
+    async with database.single() as connection:
         return await _summary(connection, investigation)
 
 
 async def _summary(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> Summary | None:
+    """One statement: what it reads is of one moment."""
     facts = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
     if facts is None:
         return None
-    known = {row["name"]: Stage(**row) for row in (await connection.execute(_STAGES, {"id": investigation})).mappings()}
+    stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
     return Summary(
-        **{key: value for key, value in facts.items() if key not in ("stage_names", "stage_agents")},
+        **{key: value for key, value in facts.items() if key not in ("stage_names", "stage_agents", "stages")},
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),
-        stages=tuple(known[name] for name in names if name in known),
+        stages=tuple(stages[name] for name in names if name in stages),
     )
+
+
+def _stage(found: dict[str, Any]) -> Stage:
+    times = {key: found[key] and datetime.fromisoformat(found[key]) for key in ("started_at", "ended_at")}
+    return Stage(**found | times)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,9 @@
 
 Hints go out after the transaction that they tell of, as a statement of their own: NOTIFY inside it would take a lock
 that all committing transactions share. One that is lost with its process costs a poll interval, no more.
+
+NOTIFY is a transaction that writes, and wakes every replica. Where this process has who acts on a hint, he is told
+directly (`Database.hinted`), and nobody else if he takes it upon himself.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ _SEND = text("SELECT pg_notify(:channel, :payload)")
 
 async def send(database: databases.Database, channel: str, payload: str = "") -> None:
     """Hint on `channel`. A database that is down costs the hint, not the caller: what it tells of is committed."""
+    here = database.hinted.get(channel)
+    if here is not None and here(payload):
+        return
     try:
         async with database.single() as connection:
             await connection.execute(_SEND, {"channel": channel, "payload": payload})
@@ -42,7 +48,7 @@ async def send(database: databases.Database, channel: str, payload: str = "") ->
 class Listener:
     """Calls back for every hint, on the loop that runs it; reconnects for as long as it runs."""
 
-    def __init__(self, url: str, callbacks: Mapping[str, Callable[[str], None]]) -> None:
+    def __init__(self, url: str, callbacks: Mapping[str, Callable[[str], object]]) -> None:
         """Listen at `url` on the channels that `callbacks` names; they are given the payload."""
         self._url = url
         self._callbacks = callbacks

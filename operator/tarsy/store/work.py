@@ -20,6 +20,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
+from tarsy import errors
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
 from tarsy.store import log, notify
@@ -30,6 +31,10 @@ Cancellation = Literal["user", "deleted", "resolved"]
 
 StopRequest = Cancellation | Literal["suspend"]
 """What is requested of a running investigation: that it stops for good, or stands still after its next commit."""
+
+
+class BusyError(errors.TemporaryError):
+    """Something waits to be claimed, and could not be looked at: ask again in a moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +62,14 @@ class Claim:
     """The chain's name."""
 
 
-_CLAIM = text("""
+_CLAIMABLE = """
+  (state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp()))
+  AND NOT suspend AND NOT (:build = ANY(unreadable_by))"""
+
+_CLAIM = text(f"""
   WITH next AS (
     SELECT investigation, run FROM work
-    WHERE (state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp()))
-      AND NOT suspend AND NOT (:build = ANY(unreadable_by))
+    WHERE {_CLAIMABLE}
     ORDER BY priority DESC, queued_at
     FOR UPDATE SKIP LOCKED
     LIMIT 1
@@ -74,17 +82,20 @@ _CLAIM = text("""
       suspended_at = NULL
     FROM next WHERE runs.investigation = next.investigation AND number = next.run
     RETURNING started_at, suspended_for
+  ), claimed AS (
+    UPDATE work
+    SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
+        claims = claims + 1, attempts = attempts + 1, attempts_without_progress = attempts_without_progress + 1,
+        unreadable = NULL, revision = revision + 1, stale = true
+    FROM next, started, investigations AS about
+    WHERE work.investigation = next.investigation AND about.id = next.investigation
+    RETURNING work.investigation, token, work.run, attempts, attempts_without_progress, log_seq, cancel,
+      extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
+      about.namespace || '/' || about.name AS name, about.alert_type, coalesce(about.chain_name, '') AS chain
   )
-  UPDATE work
-  SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
-      claims = claims + 1, attempts = attempts + 1, attempts_without_progress = attempts_without_progress + 1,
-      unreadable = NULL, revision = revision + 1, stale = true
-  FROM next, started, investigations AS about
-  WHERE work.investigation = next.investigation AND about.id = next.investigation
-  RETURNING work.investigation, token, work.run, attempts, attempts_without_progress, log_seq, cancel,
-    extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
-    about.namespace || '/' || about.name AS name, about.alert_type, coalesce(about.chain_name, '') AS chain
-""")
+  SELECT claimed.*, EXISTS (SELECT 1 FROM work WHERE {_CLAIMABLE}) AS waits
+  FROM (VALUES (1)) AS always LEFT JOIN claimed ON true
+""")  # noqa: S608 - our own text
 
 
 _TURN = text("SELECT pg_advisory_xact_lock(:key)")
@@ -98,15 +109,18 @@ async def claim(
     """Take the investigation that comes first, by priority and then by age, for `owner` (a process) and for `lease`.
 
     `build` is what the process can read (`record.build`). None where none waits, or where `max_running` (0: no limit)
-    run already, in all processes.
+    run already, in all processes. A BusyError: what waits is locked by others just now, for a claim of theirs or for a
+    short write.
     """
     async with database.begin() if max_running else database.single() as connection:
         if max_running:
             await connection.execute(_TURN, {"key": _TURN_KEY})
             if await connection.scalar(_RUNNING) >= max_running:
                 return None
-        row = (await connection.execute(_CLAIM, {"owner": owner, "lease": lease, "build": build})).one_or_none()
-    if row is None:
+        row = (await connection.execute(_CLAIM, {"owner": owner, "lease": lease, "build": build})).one()
+    if row.investigation is None:
+        if row.waits:
+            raise BusyError("what waits is being written to")
         return None
     return Claim(
         investigation=row.investigation,

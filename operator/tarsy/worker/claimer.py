@@ -15,6 +15,8 @@ from tarsy.worker import lease as leases
 from tarsy.worker import run
 
 POLL_SECONDS = 2.0
+BUSY_SECONDS = 0.05
+"""Until the next try where what waits was being written to."""
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +40,17 @@ class Claimer:
         self._queue = queue
         self._hinted = asyncio.Event()
         self._free = asyncio.Semaphore(queue.slots)
+        self._running = 0
+        self._busy = False
+        """Whether the last claim passed over something."""
         self._tried_again = False
         """Whether what this program could not read may be claimed once more: it may have been mended since."""
 
-    def hint(self, _investigation: str) -> None:
-        """There may be something to claim."""
+    def hint(self, _investigation: str = "") -> bool:
+        """There may be something to claim; True where that is left to this process, which has nothing else to do."""
+        idle = self._running == 0 and not self._hinted.is_set()
         self._hinted.set()
+        return idle
 
     async def run(self) -> None:
         """Claim and run until cancelled; then every run is cancelled and given back."""
@@ -52,7 +59,12 @@ class Claimer:
                 await self._free.acquire()
                 held = await self._claim()
                 task = runs.create_task(self._supervisor.run(held), name=f"run {held.claim.investigation}")
-                task.add_done_callback(lambda _: self._free.release())
+                self._running += 1
+                task.add_done_callback(self._ended)
+
+    def _ended(self, _run: asyncio.Task[None]) -> None:
+        self._running -= 1
+        self._free.release()
 
     async def _claim(self) -> leases.Lease:
         """Wait for something to claim, and claim it."""
@@ -72,7 +84,7 @@ class Claimer:
             if claim is not None:
                 return self._lease_manager.hold(claim, sent=sent)
             try:
-                async with asyncio.timeout(POLL_SECONDS):
+                async with asyncio.timeout(BUSY_SECONDS if self._busy else POLL_SECONDS):
                     await self._hinted.wait()
             except TimeoutError:
                 continue
@@ -82,6 +94,7 @@ class Claimer:
             if not self._tried_again:
                 await work.try_unreadable_again(self._database, build=run.BUILD)
                 self._tried_again = True
+            self._busy = False
             return await work.claim(
                 self._database,
                 owner=self._owner,
@@ -89,6 +102,8 @@ class Claimer:
                 build=run.BUILD,
                 max_running=self._queue.max_running,
             )
+        except work.BusyError:
+            self._busy = True
         except databases.StoreDownError as error:
             log.warning("nothing can be claimed: %s", error, extra={"action": "claim_failed"})
-            return None
+        return None

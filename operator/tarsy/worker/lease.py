@@ -122,10 +122,12 @@ class LeaseManager:
         self._leases[claim.investigation] = lease
         return lease
 
-    def hint(self, investigation: str) -> None:
+    def hint(self, investigation: str) -> bool:
         """An investigation was cancelled; beat now to learn why, if it is one of ours (or if nobody knows which)."""
-        if not investigation or UUID(investigation) in self._leases:
+        ours = bool(investigation) and UUID(investigation) in self._leases
+        if ours or not investigation:
             self._beat_now.set()
+        return ours
 
     def drop(self, lease: Lease) -> None:
         """Keep the claim no longer."""
