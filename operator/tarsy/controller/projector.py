@@ -59,7 +59,7 @@ class Projector:
         """When the writes of the last second that were no change of phase were made."""
 
     def hint(self, investigation: str = "") -> bool:
-        """The status of `investigation` is out of date; without one, some may be. True: it will be written from here."""
+        """The status of `investigation` is out of date; without one, some may be. True: this process writes it."""
         if investigation:
             self._queue.add(UUID(investigation))
         else:

@@ -119,8 +119,7 @@ async def admit(database: databases.Database, admission: admissions.Admission, *
         "missing_message": missing,
         "missing_body": _refusal("AlertDataNotFound", missing),
     }
-    async with database.single() as connection:
-        added = (await connection.execute(_ADMIT, values | _chain(admission.chain))).first() is not None
+    added = bool(await database.run(_ADMIT, **values, **_chain(admission.chain)))
     if added:
         await notify.send(database, notify.WORK)
         await notify.send(database, notify.STATUS, admission.id)
@@ -172,13 +171,12 @@ def _refusal(reason: str, message: str) -> str:
     return entries.encode(entries.RunEnded(ending="Failed", reason=reason, message=message)).body
 
 
+_IS_KNOWN = text("SELECT 1 FROM work WHERE investigation = :investigation")
+
+
 async def is_known(database: databases.Database, investigation: UUID) -> bool:
     """Whether the investigation has been admitted, or refused."""
-    async with database.single() as connection:
-        found = await connection.scalar(
-            text("SELECT 1 FROM work WHERE investigation = :investigation"), {"investigation": investigation}
-        )
-        return found is not None
+    return bool(await database.run(_IS_KNOWN, investigation=investigation))
 
 
 async def keep_large(database: databases.Database, *, namespace: str, object_name: str, name: str, data: str) -> None:
@@ -190,9 +188,9 @@ async def keep_large(database: databases.Database, *, namespace: str, object_nam
         await connection.execute(insert.on_conflict_do_nothing())
 
 
+_DROP_UNUSED = text("DELETE FROM large_alerts WHERE created_at < clock_timestamp() - interval '1 hour'")
+
+
 async def drop_unused_large(database: databases.Database) -> None:
     """Drop alert data that no object has asked for within an hour."""
-    async with database.single() as connection:
-        await connection.execute(
-            text("DELETE FROM large_alerts WHERE created_at < clock_timestamp() - interval '1 hour'")
-        )
+    await database.run(_DROP_UNUSED)

@@ -67,13 +67,32 @@ async def repeat(
     less than `cooldown` ago.
     """
     episode = {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": naming.milliseconds(starts_at)}
-    async with database.single() as connection:
-        found = await connection.scalar(_REPEATED, {**episode, "window": window, "cooldown": cooldown})
-        if found is None:
-            return None
-        row = (await connection.execute(_COUNT, {"id": found})).one()
+    found = await database.run(_REPEATED, **episode, window=window, cooldown=cooldown)
+    if not found:
+        return None
+    (row,) = await database.run(_COUNT, id=found[0][0])
     await notify.send(database, notify.STATUS, str(row.id))
     return Known(investigation=row.id, name=row.name)
+
+
+_RESOLVE = text("""
+  WITH held AS (
+    SELECT investigation FROM work
+    WHERE investigation = (
+      SELECT investigation FROM identities
+      WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms <= :starts_ms
+      ORDER BY starts_ms DESC LIMIT 1
+    )
+    FOR NO KEY UPDATE
+  ), resolved AS (
+    UPDATE investigations SET alert_status = 'resolved'
+    FROM held WHERE id = held.investigation
+    RETURNING id, name, on_resolved
+  ), shown AS (
+    UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id
+  )
+  SELECT * FROM resolved
+""")
 
 
 async def resolved(
@@ -84,32 +103,12 @@ async def resolved(
     That is its own, else the last one before it that its repeats were counted on; never a later one: the word of an old
     episode's end may come after the next has begun. Where its chain says so, it is cancelled.
     """
-    async with database.single() as connection:
-        row = (
-            await connection.execute(
-                text("""
-                  WITH held AS (
-                    SELECT investigation FROM work
-                    WHERE investigation = (
-                      SELECT investigation FROM identities
-                      WHERE namespace = :namespace AND fingerprint = :fingerprint AND starts_ms <= :starts_ms
-                      ORDER BY starts_ms DESC LIMIT 1
-                    )
-                    FOR NO KEY UPDATE
-                  ), resolved AS (
-                    UPDATE investigations SET alert_status = 'resolved'
-                    FROM held WHERE id = held.investigation
-                    RETURNING id, name, on_resolved
-                  ), shown AS (
-                    UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id
-                  )
-                  SELECT * FROM resolved
-                """),
-                {"namespace": namespace, "fingerprint": fingerprint, "starts_ms": naming.milliseconds(starts_at)},
-            )
-        ).one_or_none()
-    if row is None:
+    rows = await database.run(
+        _RESOLVE, namespace=namespace, fingerprint=fingerprint, starts_ms=naming.milliseconds(starts_at)
+    )
+    if not rows:
         return None
+    (row,) = rows
     await notify.send(database, notify.STATUS, str(row.id))
     if row.on_resolved == "Cancel":
         await work.cancel(database, row.id, why="resolved")

@@ -14,7 +14,6 @@ from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import text
-from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
@@ -145,15 +144,11 @@ _SUMMARY = text("""
 
 async def summary(database: databases.Database, investigation: UUID) -> Summary | None:
     """The investigation in numbers; None where there is none of that id."""
-    async with database.single() as connection:
-        return await _summary(connection, investigation)
+    rows = await database.run(_SUMMARY, id=investigation)  # one statement: what it reads is of one moment
+    return _summary(rows[0]) if rows else None
 
 
-async def _summary(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> Summary | None:
-    """One statement: what it reads is of one moment."""
-    facts = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
-    if facts is None:
-        return None
+def _summary(facts: Mapping[str, Any]) -> Summary:
     stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
     return Summary(
@@ -186,7 +181,7 @@ class Transcript:
 async def transcript(database: databases.Database, investigation: UUID) -> Transcript | None:
     """Everything that is known of the investigation; None where there is none of that id."""
     async with database.snapshot() as connection:
-        found = await _summary(connection, investigation)
+        found = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
         if found is None:
             return None
         alert = (
@@ -199,12 +194,12 @@ async def transcript(database: databases.Database, investigation: UUID) -> Trans
             )
         ).one()
         return Transcript(
-            summary=found,
+            summary=_summary(dict(found)),
             alert_data=alert.alert_data,
             severity=alert.severity,
             runbook_url=alert.runbook_url,
             chain=_object(alert.chain),
-            log=await rows(connection, investigation),
+            log=[_logged(row) for row in await connection.execute(_LOG, {"id": investigation})],
         )
 
 
@@ -226,9 +221,9 @@ _LOG = text(f"""
 """)  # noqa: S608 - our own text
 
 
-async def rows(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> list[entries.Logged]:
+async def log(database: databases.Database, investigation: UUID) -> list[entries.Logged]:
     """The whole log, decoded, in order."""
-    return [_logged(row) for row in await connection.execute(_LOG, {"id": investigation})]
+    return [_logged(row) for row in await database.run(_LOG, id=investigation)]
 
 
 def _logged(row: Any) -> entries.Logged:

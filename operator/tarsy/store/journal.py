@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pydantic
-from sqlalchemy import Text, cast, select
+from sqlalchemy import text
 
 from tarsy import failpoints
 from tarsy.store import database as databases
-from tarsy.store import history, log, notify, tables, work
+from tarsy.store import history, log, notify, work
 from tarsy.transcript import entries, messages, ports, record, turns
 
 RETRY_SECONDS = 0.5
@@ -125,41 +125,33 @@ class PgJournal:
         failpoints.hit("journal.commit.after")
 
     async def _try_to_write(self, batch: Sequence[log.Prepared]) -> None:
-        async with self._database.single() as connection:
-            written = await log.append(
-                connection,
-                batch,
-                investigation=self._claim.investigation,
-                log_seq=self._log_seq,
-                token=self._claim.token,
-                place=self._place,
-            )
-            if not written and await work.last_entry(connection, self._claim) != self._log_seq + len(batch):
-                raise ports.LeaseLostError(f"investigation {self._claim.investigation} is another worker's now")
+        statement, values = log.appending(
+            batch,
+            investigation=self._claim.investigation,
+            log_seq=self._log_seq,
+            token=self._claim.token,
+            place=self._place,
+        )
+        written = await self._database.run(statement, **values)
+        if not written and await work.last_entry(self._database, self._claim) != self._log_seq + len(batch):
+            raise ports.LeaseLostError(f"investigation {self._claim.investigation} is another worker's now")
 
     def _place(self, execution: str) -> tuple[int, str]:
         started = self.record.executions[execution].started
         return started.run, started.stage
 
 
+_FACTS = text("""
+  SELECT id, namespace, name, alert_type, alert_data, severity, runbook_url, chain_name, chain_version,
+    CAST(chain AS text) AS chain
+  FROM investigations WHERE id = :id
+""")
+
+
 async def load(database: databases.Database, claim: work.Claim) -> record.Record:
     """Fold what is stored of the claimed investigation into a record; an UnreadableError says what it cannot read."""
-    table = tables.investigations.c
-    columns = (
-        table.id,
-        table.namespace,
-        table.name,
-        table.alert_type,
-        table.alert_data,
-        table.severity,
-        table.runbook_url,
-        table.chain_name,
-        table.chain_version,
-        cast(table.chain, Text).label("chain"),
-    )
-    async with database.single() as connection:
-        facts = (await connection.execute(select(*columns).where(table.id == claim.investigation))).one()
-        rows = await history.rows(connection, claim.investigation) if claim.log_seq else []
+    (facts,) = await database.run(_FACTS, id=claim.investigation)
+    rows = await history.log(database, claim.investigation) if claim.log_seq else []
     so_far = record.Record(snapshot=_snapshot(facts))
     if [row.seq for row in rows] != list(range(1, claim.log_seq + 1)):
         raise UnreadableError(f"the log does not hold the entries 1 to {claim.log_seq}, and nothing else")

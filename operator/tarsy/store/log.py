@@ -15,7 +15,6 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import TextClause, text
-from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy.transcript import entries
 
@@ -169,8 +168,7 @@ def prepare(entry: entries.Entry) -> Prepared:
     return Prepared(entry, entries.encode(entry))
 
 
-async def append(
-    connection: sqlalchemy_asyncio.AsyncConnection,
+def appending(
     added: Sequence[Prepared],
     *,
     investigation: UUID,
@@ -178,8 +176,10 @@ async def append(
     token: UUID | None,
     place: Place,
     forget_token: bool = False,
-) -> bool:
-    """Append `added` behind entry `log_seq`; False, and nothing is done, where that is not the last one of `token`'s.
+) -> tuple[TextClause, dict[str, Any]]:
+    """The statement that appends `added` behind entry `log_seq`, and its values.
+
+    It gives a row; none, and it does nothing, where that is not the last entry of `token`'s.
 
     `forget_token`: the claim ends with it, so that its worker, however late it wakes, writes nothing more.
     """
@@ -196,7 +196,7 @@ async def append(
         "ends": "ended_runs" in parts,
         "forget": forget_token,
     }
-    return (await connection.execute(_statement(parts), fence | values)).first() is not None
+    return _statement(parts), fence | values
 
 
 @functools.cache

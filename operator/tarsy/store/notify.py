@@ -39,8 +39,7 @@ async def send(database: databases.Database, channel: str, payload: str = "") ->
     if here is not None and here(payload):
         return
     try:
-        async with database.single() as connection:
-            await connection.execute(_SEND, {"channel": channel, "payload": payload})
+        await database.run(_SEND, channel=channel, payload=payload)
     except databases.StoreDownError as error:
         log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": channel})
 

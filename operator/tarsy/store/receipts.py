@@ -18,10 +18,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
-import sqlalchemy
 from sqlalchemy import text
 
 from tarsy.resources import investigation as investigations
@@ -111,19 +109,17 @@ async def issue(
         "word": secrets.token_hex(16),
         "window": window,
     }
-    async with database.single() as connection:
-        row = (await connection.execute(_ISSUE, values)).one()
+    (row,) = await database.run(_ISSUE, **values)
     return _receipt(row)
 
 
 async def read(database: databases.Database, receipt: Receipt) -> Receipt:
     """The receipt as it is now: others may have renamed it, or been issued it for another spec, or had it admitted."""
     values = {"namespace": receipt.namespace, "fingerprint": receipt.fingerprint, "starts_ms": receipt.starts_ms}
-    async with database.single() as connection:
-        row = (await connection.execute(_READ, values)).one_or_none()
-    if row is None:
+    rows = await database.run(_READ, **values)
+    if not rows:
         raise _expired(receipt)
-    return _receipt(row)
+    return _receipt(rows[0])
 
 
 async def rename(database: databases.Database, receipt: Receipt) -> Receipt:
@@ -135,24 +131,22 @@ async def rename(database: databases.Database, receipt: Receipt) -> Receipt:
         "old": receipt.name,
         "new": naming.suffixed(receipt.name, secrets.token_hex(4)),
     }
-    async with database.single() as connection:
-        row = (await connection.execute(_RENAME, values)).one_or_none()
-    if row is None:
+    rows = await database.run(_RENAME, **values)
+    if not rows:
         raise _expired(receipt)
-    return _receipt(row)
+    return _receipt(rows[0])
+
+
+_DROP_EXPIRED = text("DELETE FROM receipts WHERE created_at < clock_timestamp() - CAST(:kept AS interval)")
 
 
 async def drop_expired(database: databases.Database, *, window: timedelta) -> None:
     """Drop the receipts that are older than `window`, and than an hour."""
-    async with database.single() as connection:
-        await connection.execute(
-            text("DELETE FROM receipts WHERE created_at < clock_timestamp() - CAST(:kept AS interval)"),
-            {"kept": max(window, _LEAST_KEPT)},
-        )
+    await database.run(_DROP_EXPIRED, kept=max(window, _LEAST_KEPT))
 
 
-def _receipt(row: sqlalchemy.Row[Any]) -> Receipt:
-    values = dict(row._mapping)
+def _receipt(row: databases.Row) -> Receipt:
+    values = dict(row)
     return Receipt(**values | {"digests": tuple(values["digests"])})
 
 

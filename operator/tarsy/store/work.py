@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import text
@@ -112,12 +112,16 @@ async def claim(
     run already, in all processes. A BusyError: what waits is locked by others just now, for a claim of theirs or for a
     short write.
     """
-    async with database.begin() if max_running else database.single() as connection:
-        if max_running:
+    values = {"owner": owner, "lease": lease, "build": build}
+    row: Any
+    if max_running:
+        async with database.begin() as connection:
             await connection.execute(_TURN, {"key": _TURN_KEY})
             if await connection.scalar(_RUNNING) >= max_running:
                 return None
-        row = (await connection.execute(_CLAIM, {"owner": owner, "lease": lease, "build": build})).one()
+            row = (await connection.execute(_CLAIM, values)).one()
+    else:
+        (row,) = await database.run(_CLAIM, **values)
     if row.investigation is None:
         if row.waits:
             raise BusyError("what waits is being written to")
@@ -140,20 +144,20 @@ async def claim(
 _LAST_ENTRY = text("SELECT log_seq FROM work WHERE investigation = :investigation AND token = :token")
 
 
-async def last_entry(connection: sqlalchemy_asyncio.AsyncConnection, claim: Claim) -> int | None:
+async def last_entry(database: databases.Database, claim: Claim) -> int | None:
     """The number of the log's last entry, if `claim` still holds."""
-    held = {"investigation": claim.investigation, "token": claim.token}
-    count: int | None = await connection.scalar(_LAST_ENTRY, held)
-    return count
+    rows = await database.run(_LAST_ENTRY, investigation=claim.investigation, token=claim.token)
+    return rows[0].log_seq if rows else None
+
+
+_QUEUED = text("SELECT count(*) FROM work WHERE state = 'queued' AND NOT suspend AND unreadable IS NULL")
 
 
 async def queued(database: databases.Database) -> int:
     """How many investigations wait for a worker."""
-    async with database.single() as connection:
-        count: int = await connection.scalar(
-            text("SELECT count(*) FROM work WHERE state = 'queued' AND NOT suspend AND unreadable IS NULL")
-        )
-        return count
+    (row,) = await database.run(_QUEUED)
+    count: int = row.count
+    return count
 
 
 _OBSERVE = text("""
@@ -173,6 +177,7 @@ _OBSERVE = text("""
   )
   UPDATE work SET suspend = :suspend, revision = revision + 1, stale = true
   FROM seen WHERE investigation = id
+  RETURNING investigation
 """)
 
 
@@ -182,17 +187,14 @@ async def observe(database: databases.Database, found: investigations.AlertInves
     Suspended, a queued one stands still at once, a running one when its worker has given it back; its clock goes on
     with the next claim. What is no news locks nothing: a claim would pass over a row that is locked.
     """
-    async with database.single() as connection:
-        seen = await connection.execute(
-            _OBSERVE,
-            {
-                "investigation": UUID(found.metadata.uid),
-                "generation": found.metadata.generation,
-                "ttl": found.spec.ttl_seconds_after_finished,
-                "suspend": bool(found.spec.suspend),
-            },
-        )
-    if seen.rowcount:
+    seen = await database.run(
+        _OBSERVE,
+        investigation=UUID(found.metadata.uid),
+        generation=found.metadata.generation,
+        ttl=found.spec.ttl_seconds_after_finished,
+        suspend=bool(found.spec.suspend),
+    )
+    if seen:
         await notify.send(database, notify.CANCEL, found.metadata.uid)
         await notify.send(database, notify.WORK)
         await notify.send(database, notify.STATUS, found.metadata.uid)
@@ -319,8 +321,7 @@ async def _end(
     ends += [entries.StageEnded(run=row.run, stage=stage.name, outcome=ending, message=message) for stage in stages]
     ends.append(entries.RunEnded(run=row.run, ending=ending, reason=reason, message=message))
     places = {one.id: (row.run, one.stage) for one in executions}
-    await log.append(
-        connection,
+    statement, values = log.appending(
         [log.prepare(end) for end in ends],
         investigation=investigation,
         log_seq=row.log_seq,
@@ -328,6 +329,7 @@ async def _end(
         place=places.__getitem__,
         forget_token=True,
     )
+    await connection.execute(statement, values)
 
 
 _RELEASE = text("""
@@ -369,16 +371,15 @@ async def release(
     await notify.send(database, notify.WORK)
 
 
+_TRY_AGAIN = text("""
+  UPDATE work SET unreadable_by = array_remove(unreadable_by, :build)
+  WHERE state <> 'ended' AND :build = ANY(unreadable_by)
+""")
+
+
 async def try_unreadable_again(database: databases.Database, *, build: str) -> None:
     """Let the program `build` claim what it could not read: once for each process that starts, a log may be mended."""
-    async with database.single() as connection:
-        await connection.execute(
-            text("""
-              UPDATE work SET unreadable_by = array_remove(unreadable_by, :build)
-              WHERE state <> 'ended' AND :build = ANY(unreadable_by)
-            """),
-            {"build": build},
-        )
+    await database.run(_TRY_AGAIN, build=build)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,29 +390,25 @@ class Open:
     name: str
 
 
+_OPEN = text("SELECT id, name FROM investigations WHERE namespace = :namespace AND ended_at IS NULL")
+
+
 async def open_in(database: databases.Database, *, namespace: str) -> Sequence[Open]:
     """The investigations of a namespace that have not ended."""
-    async with database.single() as connection:
-        rows = await connection.execute(
-            text("SELECT id, name FROM investigations WHERE namespace = :namespace AND ended_at IS NULL"),
-            {"namespace": namespace},
-        )
-        return [Open(id=row.id, name=row.name) for row in rows]
+    return [Open(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
+
+
+_STALE = text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIMIT :limit")
 
 
 async def stale(database: databases.Database, *, limit: int) -> Sequence[UUID]:
     """Investigations whose status in the cluster is older than the store, the longest waiting first."""
-    async with database.single() as connection:
-        rows = await connection.execute(
-            text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIMIT :limit"), {"limit": limit}
-        )
-        return [row.investigation for row in rows]
+    return [row.investigation for row in await database.run(_STALE, limit=limit)]
+
+
+_PROJECTED = text("UPDATE work SET stale = false WHERE investigation = :id AND revision = :revision")
 
 
 async def projected(database: databases.Database, investigation: UUID, *, revision: int) -> None:
     """Note that the status in the cluster shows everything up to `revision`."""
-    async with database.single() as connection:
-        await connection.execute(
-            text("UPDATE work SET stale = false WHERE investigation = :id AND revision = :revision"),
-            {"id": investigation, "revision": revision},
-        )
+    await database.run(_PROJECTED, id=investigation, revision=revision)
