@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tarsy.tools import pool as pools
 
 RECONCILERS = 4
+COLLECTED_AFTER = 20_000
+"""Containers made and not freed since the last look for cycles. Python's own 700 are reached once an iteration."""
 FIRST_SECONDS = 1.0
 """For so long what answers to the outside comes first."""
 ALERT_MASKER = masker.Masker(groups=["security"])
@@ -244,6 +246,7 @@ def _keep_for_good() -> None:
     """Take what was imported and built for good out of the garbage collector's sight."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
 
 
 async def supervise(*, ground: Iterable[Part], roles: Iterable[Part]) -> None:

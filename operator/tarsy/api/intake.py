@@ -11,7 +11,8 @@ import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextvars import Context
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Literal
 
@@ -96,6 +97,8 @@ class Intake:
     settings: platform.Ingest
     max_queued: int
     mask: Callable[[str], str]
+    _lists: list[asyncio.Task[check.ChainIndex]] = field(default_factory=list, init=False)
+    """The list of all chains that is under way, if one is."""
 
     async def notification(self, request: Request) -> Receipt:
         """Serve `POST /api/v1/webhooks/alertmanager`."""
@@ -159,15 +162,23 @@ class Intake:
     async def chains(self, wanted: Collection[str]) -> check.ChainIndex:
         """All chains, with those of the `wanted` alert types.
 
-        The API server's cache does where it has a chain for each. What it lacks may have been made just now.
+        The API server's cache does where it has a chain for each, and so does a list of it that is under way for
+        others. What it lacks may have been made just now.
         """
-        known = self.index(await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=True))
+        if not self._lists:
+            listing = asyncio.create_task(self._list(cached=True), context=Context())
+            listing.add_done_callback(self._lists.remove)
+            self._lists.append(listing)
+        known = await asyncio.shield(self._lists[0])
         try:
             for alert_type in wanted:
                 known.taking(alert_type)
         except check.UnservedError:
-            return self.index(await objects.list_chains(self.cluster, namespace=self.cluster.namespace))
+            return await self._list(cached=False)
         return known
+
+    async def _list(self, *, cached: bool) -> check.ChainIndex:
+        return self.index(await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=cached))
 
     async def create(self, draft: manifest.Draft, chains: check.ChainIndex) -> objects.Created:
         """Make the object and its row, once for each episode; under another name where somebody has its own."""

@@ -1,7 +1,7 @@
 """Writes `.status`: a pure function of the store, applied whenever the store has moved on.
 
-A change of phase is written at once; other changes at most once a second an object and ten times a second in all,
-because every status write stores the whole object again.
+A change of phase is written at once. Other changes wait for their turn, because every status write stores the whole
+object again, and every replica's watch tells of it: a second for each ten objects that are under way, four at most.
 
 The revision of the work row goes along; the CRD refuses one that falls, so two replicas that project at once,
 or a late one, can do no harm.
@@ -14,7 +14,6 @@ import bisect
 import json
 import logging
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,6 +29,11 @@ POLL_SECONDS = 1.0
 BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
 WRITES_A_SECOND = 10
+"""Of objects whose phase stays, as long as no turn gets longer than LONGEST_TURN for it."""
+SHORTEST_TURN, LONGEST_TURN = 1.0, 4.0
+"""Seconds between two writes of an object whose phase stays."""
+FORGOTTEN_SECONDS = 60.0
+"""After so long without a write nothing is known of an object: others may have written its last status."""
 WRITERS = 4
 
 log = logging.getLogger(__name__)
@@ -55,8 +59,6 @@ class Projector:
         self._queue = workqueue.WorkQueue(self._project, workers=WRITERS)
         self._missed = asyncio.Event()
         self._shown: dict[UUID, _Shown] = {}
-        self._paced: deque[float] = deque()
-        """When the writes of the last second that were no change of phase were made."""
 
     def hint(self, investigation: str = "") -> bool:
         """The status of `investigation` is out of date; without one, some may be. True: this process writes it."""
@@ -77,9 +79,11 @@ class Projector:
             self._missed.clear()
             try:
                 for identity in await work.stale(self._database, limit=BATCH):
-                    self._queue.ensure(identity)
+                    if (shown := self._shown.get(identity)) is None or self._has_its_turn(shown):
+                        self._queue.ensure(identity)
             except databases.StoreDownError as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
+            self._forget()
             try:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._missed.wait()
@@ -87,22 +91,24 @@ class Projector:
                 continue
 
     async def _project(self, identity: UUID) -> None:
-        """Write one status; a LaterError while it has to wait for its turn."""
+        """Write one status; nothing of a phase that is shown already before its turn, the poll comes back to it."""
         found = await history.summary(self._database, identity)
         if found is None or not found.stale:  # another replica was faster
             if found is None or found.state == "ended":
                 self._shown.pop(identity, None)
             return
         status = status_of(found)
-        if (wait := self._pause(identity, status.phase)) > 0:
-            raise workqueue.LaterError(wait)
+        shown = self._shown.get(identity)
+        if shown is not None and shown.phase == status.phase and not self._has_its_turn(shown):
+            return
+        events = shown.events if shown else set()
         where = {"namespace": found.namespace, "name": found.name, "uid": str(identity)}
         try:
             outcome = await objects.apply_status(self._cluster, **where, status=status)
             if outcome == "older":  # another replica was faster, and will note what it wrote itself
                 return
             if outcome == "written":
-                await self._post_events(found, where)
+                await self._post_events(found, events, where)
         except objects.RefusedError:
             # A defect of ours: the same status would be refused again. What comes next may not be.
             told = {"investigation": f"{found.namespace}/{found.name}", "uid": identity}
@@ -110,27 +116,20 @@ class Projector:
         await work.projected(self._database, identity, revision=found.revision)
         if found.state == "ended":
             self._shown.pop(identity, None)
-
-    def _pause(self, identity: UUID, phase: str) -> float:
-        """Seconds that this write has to wait; 0 notes that it is made now."""
-        now = time.monotonic()
-        shown = self._shown.get(identity)
-        if shown is not None and shown.phase == phase:
-            while self._paced and self._paced[0] <= now - 1:
-                self._paced.popleft()
-            crowded = self._paced[0] + 1 - now if len(self._paced) >= WRITES_A_SECOND else 0.0
-            if (wait := max(shown.at + 1 - now, crowded)) > 0:
-                return wait
-            self._paced.append(now)
-            shown.at = now
         else:
-            events = shown.events if shown else set()
-            self._shown[identity] = _Shown(phase=phase, at=now, events=events)
-        return 0.0
+            self._shown[identity] = _Shown(phase=status.phase, at=time.monotonic(), events=events)
 
-    async def _post_events(self, found: history.Summary, where: dict[str, str]) -> None:
+    def _has_its_turn(self, shown: _Shown) -> bool:
+        turn = min(max(SHORTEST_TURN, len(self._shown) / WRITES_A_SECOND), LONGEST_TURN)
+        return time.monotonic() - shown.at >= turn
+
+    def _forget(self) -> None:
+        oldest = time.monotonic() - FORGOTTEN_SECONDS
+        for identity in [identity for identity, shown in self._shown.items() if shown.at < oldest]:
+            del self._shown[identity]
+
+    async def _post_events(self, found: history.Summary, posted: set[str], where: dict[str, str]) -> None:
         """Post what is new; after a restart all are posted again, which the API server takes for the same."""
-        posted = self._shown[found.id].events
         for event in events_of(found):
             if (key := f"{event.reason} {event.message}") not in posted:
                 await objects.post_event(self._cluster, event, **where)
