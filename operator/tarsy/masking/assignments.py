@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 from tarsy.masking import edits, efforts, names, rules
 
-_WORDS = rb"(?:pass|pw|psk|token|secret|key|credential|creds|auth|jwt|dockerc|login)"
+WORDS = b"pass|pw|psk|token|secret|key|credential|creds|auth|jwt|dockerc|login"
+"""One of them is in each name that promises a secret."""
+_WORDS = rb"(?:%b)" % WORDS
 _LINE = rules.rule(rb"(?i)[^\n]*" + _WORDS + rb"[^\n]*")
 _NAME = re.compile(
     rb"(?i)(?<![\w.-])([\w.-]++)(?:\\*+[\"'])?+\]?+"

@@ -94,24 +94,25 @@ class _Reader:
     def read(self, lines: Iterable[mappings.Span]) -> None:
         for start, end in lines:
             line = _LINE.match(self._doc, start, end)
-            if line is not None and line.end("dashes") < end:
-                self._line(line, end)
+            if line is not None and (at := line.end("dashes")) < end:
+                self._line(line, at, end)
         self._end(column=-1)
 
-    def _line(self, line: re.Match[bytes], end: int) -> None:
-        stack, at = self._stack, line.end("dashes")
-        left = line.end("indent") - line.start("indent")
-        column = at - line.start("indent")
+    def _line(self, line: re.Match[bytes], at: int, end: int) -> None:
+        """Read what begins at `at`, behind the indent and the dashes of a `line`."""
+        stack, key = self._stack, line["key"]
+        start, indented = line.span("indent")
+        left, column = indented - start, at - start
         if self._begin is None:
-            self._begin = line.start("indent")
-            if line["key"] and line["key"] not in mappings.READ:
+            self._begin = start
+            if key and key not in mappings.READ:
                 self._leftmost = _FAR  # the line may have lost its head, so it says nothing of columns
                 self._went_on(end)
                 return
-        if line["key"] is None or (line["quote"] and self._doc[end - 1 : end] in _JSON):
+        if key is None or (line["quote"] and self._doc[end - 1 : end] in _JSON):
             if self._doc[at] == _HASH:
                 self._comments.append((column, end))
-            elif _BREAK.match(self._doc, at, end) and at == line.end("indent"):
+            elif at == indented and _BREAK.match(self._doc, at, end):
                 self._end(column=left - 1)
                 self._begin, self._leftmost, self._torn = end, None, []
             else:
@@ -123,14 +124,14 @@ class _Reader:
         self._end(column=left)
         if stack and stack[-1].column == column and left == column:
             self._entry(stack[-1])
-            if line["key"] in stack[-1].seen:
+            if key in stack[-1].seen:
                 self._end(column=column - 1)
         if not stack or stack[-1].column != column or left != column:
             self._open(column)
             if len(stack) == 1 and not line["quote"]:
-                self._first(stack[0], (self._begin, line.start("indent")))
+                self._first(stack[0], (self._begin, start))
         mapping = stack[-1]
-        mapping.key = line["key"] if mapping.knows(line["key"]) else b""
+        mapping.key = key if mapping.knows(key) else b""
         mapping.mark = line.end()
         self._went_on(end)
 

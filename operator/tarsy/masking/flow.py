@@ -78,10 +78,10 @@ def may_find(doc: bytes, *, level: int) -> bool:
     """Whether it is worth reading `doc` at this level: whether a name that tells anything stands in quotes there."""
     if level == 0:
         return b"{" in doc or b"}" in doc
-    if level == 1 and _UNQUOTED.search(doc) is not None:
+    if level == 1 and b"{" in doc and _UNQUOTED.search(doc) is not None:
         return True
     quote = b"\\" * ((1 << level) - 1) + b'"'
-    return any(name + quote in doc for name in mappings.TELLING) or (quote in doc and _SAID.search(doc) is not None)
+    return quote in doc and (any(name + quote in doc for name in mappings.TELLING) or _SAID.search(doc) is not None)
 
 
 def find(doc: bytes, *, level: int, found: mappings.Found, effort: efforts.Effort) -> None:

@@ -19,6 +19,8 @@ TYPE = (
     rb"|bootstrap\.kubernetes\.io/token|helm\.sh/release\.v1"
 )
 """Types that only a Secret has: <https://kubernetes.io/docs/concepts/configuration/secret/#secret-types>."""
+TYPE_WORDS = b"opaque|kubernetes.io/|helm.sh/release.v1"
+"""One of them is in each of these, in lower case."""
 _TYPE = re.compile(TYPE)
 _ENV = frozenset({b"env", b"environment", b"Environment"})
 _NAMES = frozenset({b"name", b"Name", b"key", b"Key", b"path"})

@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tarsy.masking import assignments, edits, efforts, repeats, rules, vendors
+from tarsy.masking import assignments, edits, efforts, hints, repeats, rules, vendors
 from tarsy.masking import names as naming
 
 NAMES = (
@@ -61,6 +61,8 @@ class _Look(NamedTuple):
     """A secret that is known by its own look: what the first group matches is masked, or the first that took part."""
 
     name: str
+    needs: bytes
+    """Words, as `hints` takes them."""
     rule: rules.Rule
     is_secret: Callable[[bytes], bool] | None = None
     """What is asked of the value as well."""
@@ -109,74 +111,107 @@ _URL = (
     rb"|jdbc:oracle:\w+:[^\s/@:\"'\\]+/([^\s@\"'\\]+)@"
 )
 """A password in a URL; one with a slash in it is none of a path, because no port stands before that."""
+_SIDE_BY_SIDE = b"|".join(
+    word + space for word in (b"pass", b"password", b"passwd", b"secret", b"token", b"key") for space in (b" ", b"\t")
+)
 _LOOKS = (
-    _Look("certificate_authority_data", rules.rule(rb"certificate-authority-data\\*[\"']?: *\\*[\"']?([\w+/=-]{16,})")),
-    _Look("ssh_key", rules.rule(rb"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-nistp\d+)[ \t]+(AAAA[A-Za-z0-9+/=]{16,})")),
-    _Look("token", rules.rule(rb"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)")),
-    _Look("token", rules.rule(rb"(?i)\bbearer[ \t]+([^\s\"'\\,;\[\](){}<>]*\d[^\s\"'\\,;\[\](){}<>]*)")),
-    _Look("password", rules.rule(_URL)),
-    _Look("password", rules.rule(_CURL)),
-    _Look("password", rules.rule(_COMMAND % (rb"mysql(?:dump|admin)?|7z[ar]?", rb"-p"))),
-    _Look("password", rules.rule(_COMMAND % (rb"sshpass|(?:docker|podman|registry) login", rb"-p[ \t]?"))),
-    _Look("password", rules.rule(_ARGUMENT % (rb"mongo(?:sh|dump|restore|export|import)?", rb"-p")), _is_given),
-    _Look("password", rules.rule(_ARGUMENT % (rb"redis-cli", rb"-a")), _is_given),
-    _Look("password", rules.rule(_ARGUMENT % (rb"ldap(?:search|modify|add|delete|whoami|passwd)", rb"-w")), _is_given),
-    _Look("password", rules.rule(_ARGUMENT % (rb"ipmitool|unzip|zip", rb"-P")), _is_given),
+    _Look(
+        "certificate_authority_data",
+        b"certificate-authority-data",
+        rules.rule(rb"certificate-authority-data\\*[\"']?: *\\*[\"']?([\w+/=-]{16,})"),
+    ),
+    _Look(
+        "ssh_key",
+        b"ssh-|ecdsa-sha2-nistp",
+        rules.rule(rb"\b(?:ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-nistp\d+)[ \t]+(AAAA[A-Za-z0-9+/=]{16,})"),
+    ),
+    _Look("token", b"eyj", rules.rule(rb"\b(eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)")),
+    _Look("token", b"bearer", rules.rule(rb"(?i)\bbearer[ \t]+([^\s\"'\\,;\[\](){}<>]*\d[^\s\"'\\,;\[\](){}<>]*)")),
+    _Look("password", b"://|jdbc:oracle:", rules.rule(_URL)),
+    _Look("password", b"curl", rules.rule(_CURL)),
+    _Look("password", b"mysql|7z", rules.rule(_COMMAND % (rb"mysql(?:dump|admin)?|7z[ar]?", rb"-p"))),
     _Look(
         "password",
+        b"sshpass|docker login|podman login|registry login",
+        rules.rule(_COMMAND % (rb"sshpass|(?:docker|podman|registry) login", rb"-p[ \t]?")),
+    ),
+    _Look(
+        "password", b"mongo", rules.rule(_ARGUMENT % (rb"mongo(?:sh|dump|restore|export|import)?", rb"-p")), _is_given
+    ),
+    _Look("password", b"redis-cli", rules.rule(_ARGUMENT % (rb"redis-cli", rb"-a")), _is_given),
+    _Look(
+        "password",
+        b"ldap",
+        rules.rule(_ARGUMENT % (rb"ldap(?:search|modify|add|delete|whoami|passwd)", rb"-w")),
+        _is_given,
+    ),
+    _Look("password", b"ipmitool|zip", rules.rule(_ARGUMENT % (rb"ipmitool|unzip|zip", rb"-P")), _is_given),
+    _Look(
+        "password",
+        b"keytool|jarsigner",
         rules.rule(_ARGUMENT % (rb"keytool|jarsigner", rb"-(?:store|key|deststore|srcstore)pass")),
         _is_given,
     ),
     _Look(
         "password",
+        b"mc alias set|mc config host add",
         rules.rule(rb"\bmc (?:alias set|config host add)[ \t]+\S+[ \t]+https?://\S+[ \t]+\S+[ \t]+([^\s\"'\\]{4,})"),
         _is_given,
     ),
     _Look(
         "password",
+        b"requirepass|masterauth|stats auth",
         rules.rule(
             rb"(?:^|[\s\"'])(?:--(?:requirepass|masterauth)[\s\"',=]+([^\s\"'\\-][^\s\"'\\]*)|stats auth [^\s:]+:(\S+))"
         ),
         _is_given,
     ),
-    _Look("password", rules.rule(rb"(?m)^[ \t]*(?:requirepass|masterauth)[ \t]+([^\s\"'\\]+)[ \t]*\r?$"), _is_given),
-    _Look("password", rules.rule(rb"\] \"(?i:auth)\" (?:\"[^\"\n]*\" )?\"([^\"\n]+)\""), _is_given),
-    _Look("password", rules.rule(rb"--from-literal[= ][\"']?[\w.-]+=([^\s\"'\\]+)")),
-    _Look("password", rules.rule(_ENV)),
-    _Look("password", rules.rule(_SPOKEN), _is_drawn),
-    _Look("password", rules.rule(rb"(?m)^[<>][ ]{3,}(?:- )?value: [\"']?([^\s\"']+)[\"']?\r?$"), _is_drawn),
-    _Look("password", rules.rule(_DIRECTIVE), _is_drawn),
-    _Look("password", rules.rule(_PGPASS), _is_given),
-    _Look("token", rules.rule(rb"(?i)\bcookie[\"']?[:=][ \t]*[\"']?[\w.-]+=([^\s;,\"'\\]{8,})"), _is_drawn),
-    _Look("token", rules.rule(rb"https?://([0-9a-f]{32})@")),
-    _Look("token", rules.rule(rb"[?&]sig=([^\s&\"'\\<>]{8,})"), _is_given),
-    _Look("token", rules.rule(rb"(?i)\b(?:unseal|recovery) key(?: \d+)?:[ \t]+([^\s\"'\\]+)"), _is_given),
-    _Look("private_key", rules.rule(rb"--certificate-key[ \t=]+([^\s\"'\\-][^\s\"'\\]*)"), _is_drawn),
     _Look(
-        "password", rules.rule(rb"\bAUTH[ \t]+(?:PLAIN|LOGIN|XOAUTH2)[ \t]+([A-Z]*[a-z0-9+/][A-Za-z0-9+/]{8,}={0,2})")
+        "password",
+        b"requirepass|masterauth",
+        rules.rule(rb"(?m)^[ \t]*(?:requirepass|masterauth)[ \t]+([^\s\"'\\]+)[ \t]*\r?$"),
+        _is_given,
     ),
-    _Look("password", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
+    _Look("password", b'"auth" "', rules.rule(rb"\] \"(?i:auth)\" (?:\"[^\"\n]*\" )?\"([^\"\n]+)\""), _is_given),
+    _Look("password", b"--from-literal", rules.rule(rb"--from-literal[= ][\"']?[\w.-]+=([^\s\"'\\]+)")),
+    _Look("password", b"env |env\t|set |set\t", rules.rule(_ENV)),
+    _Look("password", b"password", rules.rule(_SPOKEN), _is_drawn),
+    _Look("password", b"value: ", rules.rule(rb"(?m)^[<>][ ]{3,}(?:- )?value: [\"']?([^\s\"']+)[\"']?\r?$"), _is_drawn),
+    _Look("password", _SIDE_BY_SIDE, rules.rule(_DIRECTIVE), _is_drawn),
+    _Look("password", b"", rules.rule(_PGPASS), _is_given),
+    _Look("token", b"cookie", rules.rule(rb"(?i)\bcookie[\"']?[:=][ \t]*[\"']?[\w.-]+=([^\s;,\"'\\]{8,})"), _is_drawn),
+    _Look("token", b"://", rules.rule(rb"https?://([0-9a-f]{32})@")),
+    _Look("token", b"sig=", rules.rule(rb"[?&]sig=([^\s&\"'\\<>]{8,})"), _is_given),
+    _Look(
+        "token",
+        b"unseal key|recovery key",
+        rules.rule(rb"(?i)\b(?:unseal|recovery) key(?: \d+)?:[ \t]+([^\s\"'\\]+)"),
+        _is_given,
+    ),
+    _Look(
+        "private_key", b"--certificate-key", rules.rule(rb"--certificate-key[ \t=]+([^\s\"'\\-][^\s\"'\\]*)"), _is_drawn
+    ),
+    _Look(
+        "password",
+        b"auth |auth\t",
+        rules.rule(rb"\bAUTH[ \t]+(?:PLAIN|LOGIN|XOAUTH2)[ \t]+([A-Z]*[a-z0-9+/][A-Za-z0-9+/]{8,}={0,2})"),
+    ),
+    _Look("password", b"password|identified by", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
 )
 
 
 def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
     """`doc` without what the patterns of these names find; raises nothing but a TooMuchWorkError."""
-    finders: list[Callable[[bytes, efforts.Effort], Iterable[edits.Edit]]] = [
-        _pem,
-        *(functools.partial(vendors.find, kind) for kind in ("api_key", "token") if kind in names),
-        *(functools.partial(_looks, look) for look in _LOOKS if look.name in names),
-        _encoded_pem,
-        _tables,
-        _diffs,
-        assignments.find,
-        _emails,
-    ]
     markers = {edits.marker(name) for name in names}
-    for finder in finders:
+    may_find: Container[int] = _HINTS.may_find(doc)
+    for number, finder in enumerate(FINDERS):
+        if number not in may_find or (finder.name and finder.name not in names):
+            continue
         effort.in_time()
-        changes = edits.merged(_changes(doc, finder(doc, effort), markers))
-        seen.note(doc, changes)
-        doc = edits.apply(doc, changes)
+        if changes := edits.merged(_changes(doc, finder.find(doc, effort), markers)):
+            seen.note(doc, changes)
+            doc = edits.apply(doc, changes)
+            may_find = _ALL  # it is another text now
     return doc
 
 
@@ -259,8 +294,34 @@ def _certified(label: bytes) -> str | None:
 
 
 def _emails(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+    if b"@" not in doc:
+        return
     for found in effort.each(_EMAIL.finditer(doc), cost=_COST):
         start = found.start()
         is_login = doc[start - 2 : start] == b"//" or doc[start : start + 4] == b"git@"
         if not is_login and found[0].rpartition(b".")[2].lower() not in _NO_DOMAINS:
             yield edits.Edit(start, found.end(), edits.marker("email"))
+
+
+class Finder(NamedTuple):
+    """One kind of secret, and how it is found."""
+
+    name: str | None
+    """What has to be asked for; None is looked for always, and of what it finds only what is asked for is masked."""
+    needs: bytes
+    """Words, as `hints` takes them."""
+    find: Callable[[bytes, efforts.Effort], Iterable[edits.Edit]]
+
+
+FINDERS = (
+    Finder(None, b"-----begin |-----end ", _pem),
+    *(Finder(kind, b"", functools.partial(vendors.find, kind)) for kind in ("api_key", "token")),
+    *(Finder(look.name, look.needs, functools.partial(_looks, look)) for look in _LOOKS),
+    Finder(None, b"ls0tls1crudjti", _encoded_pem),
+    Finder(None, b"key |key\t", _tables),
+    Finder(None, b"secret ", _diffs),
+    Finder(None, assignments.WORDS, assignments.find),
+    Finder(None, b"", _emails),
+)
+_HINTS = hints.Hints(finder.needs for finder in FINDERS)
+_ALL = range(len(FINDERS))

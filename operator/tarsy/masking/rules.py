@@ -31,6 +31,10 @@ class Match(Protocol):
 class Rule(Protocol):
     """A compiled pattern over bytes."""
 
+    @property
+    def pattern(self) -> bytes:
+        """What was compiled."""
+
     def finditer(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Iterator[Match]:
         """All places, from left to right, that do not overlap."""
 

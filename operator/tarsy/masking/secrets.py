@@ -11,8 +11,9 @@ Everything is read twice, as braces (`flow`) and as lines (`block`), at each dep
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 
-from tarsy.masking import block, edits, efforts, flow, logs, mappings, names, repeats, rules
+from tarsy.masking import block, edits, efforts, flow, hints, logs, mappings, names, repeats, rules
 
 _LEVELS = 5
 """How deep a document may lie in JSON strings in JSON strings: five times what a log line in an alert needs."""
@@ -38,8 +39,9 @@ _KIND = rules.rule(rb"kind\\*[\"']?\s*:\s*\\*[\"']?Secret")
 
 def mask(doc: bytes, effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
     """`doc` without Kubernetes' secrets; raises nothing but a TooMuchWorkError, whatever `doc` is."""
-    changes = [*_structure(doc, effort), *_described(doc, effort), *_printed(doc, effort), *_encoded(doc, effort)]
-    for view in logs.views(doc, effort):
+    may_find = _HINTS.may_find(doc)
+    changes = [change for number, find in enumerate(FINDERS) if number in may_find for change in find(doc, effort)]
+    for view in logs.views(doc, effort) if _STRUCTURE in may_find else ():
         found = edits.merged(_structure(view.text, effort))
         seen.note(view.text, found)
         changes += view.back(found)
@@ -78,8 +80,6 @@ def _merged(spans: list[mappings.Span]) -> list[mappings.Span]:
 
 
 def _described(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
-    if b"\n====" not in doc:
-        return []
     return [
         edits.Edit(entry.start(1), entry.end(1), edits.marker("secret"))
         for section in effort.each(_DESCRIBED.finditer(doc), cost=_FOUND_COST)
@@ -109,3 +109,14 @@ def _decoded(text: bytes) -> bytes:
     """What it says in base64, as far as it goes: it may have been cut."""
     text = text.translate(None, edits.SPACE + b"=")
     return base64.b64decode(text[: len(text) // 4 * 4])
+
+
+FINDERS: dict[Callable[[bytes, efforts.Effort], list[edits.Edit]], bytes] = {
+    _structure: b"apiversion|stringdata|pass|pwd|token|secret|key|credential|creds|auth|dsn|jwt|" + mappings.TYPE_WORDS,
+    _described: b"data\n====|data\r\n====",
+    _printed: b"map[string]",
+    _encoded: b"u2vjcmv0|nly3jld|tzwnyzx",
+}
+"""What is looked for, and the words that it needs, as `hints` takes them."""
+_STRUCTURE = 0
+_HINTS = hints.Hints(FINDERS.values())

@@ -279,13 +279,14 @@ def find(kind: str, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     """The tokens of this kind."""
     done = 0
     for found in effort.each(_PREFIX.finditer(doc), cost=_COST):
-        start, end = found.start(1), found.end(1)
+        start, end = found.span(1)
         if start < done:
             continue
-        for fact in _FACTS[found[1]]:
+        prefix = doc[start:end]
+        for fact in _FACTS[prefix]:
             following = _FOLLOWING[fact.alphabet]
             token = following.match(doc, end, end + _LONGEST)
-            if token is None or not _is_token(token[0].rstrip(b"."), fact, prefix=found[1]):
+            if token is None or not _is_token(token[0].rstrip(b"."), fact, prefix=prefix):
                 continue
             whole = following.match(doc, end) or token
             done = end + len(whole[0].rstrip(b"."))
