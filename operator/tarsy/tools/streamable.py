@@ -14,7 +14,7 @@ import anyio
 import httpx2
 from mcp.client import streamable_http
 
-from tarsy.tools import bounds
+from tarsy.tools import bounds, transport
 
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's own
 
@@ -32,7 +32,10 @@ async def client(url: str) -> AsyncIterator[Any]:
     received, checked = anyio.create_memory_object_stream[Any](0)
     async with (
         httpx2.AsyncClient(
-            timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}, event_hooks={"response": [_bound]}
+            transport=transport.Transport(url),
+            timeout=_TIMEOUT,
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [_bound]},
         ) as http,
         streamable_http.streamable_http_client(url, http_client=http, max_sse_event_size=bounds.MESSAGE_MAX) as (
             reads,

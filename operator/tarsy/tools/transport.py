@@ -1,0 +1,95 @@
+"""HTTP for the MCP client, by aiohttp: httpx2's own is Python down to the socket, and takes three times as long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import aiohttp
+import httpx2
+import yarl
+
+from tarsy import proxies
+
+_ERRORS: dict[type[Exception], type[httpx2.TransportError]] = {
+    aiohttp.ConnectionTimeoutError: httpx2.ConnectTimeout,
+    aiohttp.SocketTimeoutError: httpx2.ReadTimeout,
+    aiohttp.ClientConnectorError: httpx2.ConnectError,
+    aiohttp.ClientResponseError: httpx2.RemoteProtocolError,
+    aiohttp.ClientPayloadError: httpx2.RemoteProtocolError,
+    aiohttp.ClientError: httpx2.ReadError,
+    OSError: httpx2.ReadError,
+}
+"""What httpx2 would have raised; the first that fits."""
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    """Requests to one address; opened and closed by its client."""
+
+    def __init__(self, url: str) -> None:
+        """`url` is where the requests go, which says by what proxy."""
+        self._proxy = proxies.proxy_for(url)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open nothing yet but the pool."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=httpx2.create_ssl_context()),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the pool."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the pool."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send `request`; the answer's body is read by whoever wants it."""
+        assert self._session is not None  # noqa: S101 - the client has opened it
+        seconds: dict[str, float | None] = request.extensions.get("timeout", {})
+        with _as_httpx2(request):
+            response = await self._session.request(
+                request.method,
+                yarl.URL(str(request.url), encoded=True),
+                headers=request.headers.multi_items(),
+                data=await request.aread() or None,
+                allow_redirects=False,
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=seconds.get("connect"), sock_read=seconds.get("read")
+                ),
+            )
+        return httpx2.Response(
+            response.status, headers=list(response.raw_headers), stream=_Body(response, request), request=request
+        )
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, response: aiohttp.ClientResponse, request: httpx2.Request) -> None:
+        self._response = response
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with _as_httpx2(self._request):
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+
+    async def aclose(self) -> None:
+        """End the connection, unless it was read to its end: then it has gone back to the pool."""
+        self._response.close()
+
+
+@contextmanager
+def _as_httpx2(request: httpx2.Request) -> Iterator[None]:
+    try:
+        yield
+    except tuple(_ERRORS) as error:
+        raised: Any = next(to for kind, to in _ERRORS.items() if isinstance(error, kind))
+        raise raised(str(error) or type(error).__name__, request=request) from error
