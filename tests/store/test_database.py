@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
+import asyncpg
 import pytest
 import sqlalchemy
 from tarsy.store import database as databases
@@ -23,14 +24,23 @@ async def test_errors_tell_nothing_of_what_was_stored(tmp_path: Path) -> None:
         await database.ping()
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
-        with pytest.raises(databases.StoreDownError) as stale:  # the connection of before
-            async with database.single() as connection:
+        assert (await database.run(ECHO, text=SECRET))[0].text == SECRET, "the connection of before is not used again"
+        async with database.begin() as connection:
+            await connection.execute(ECHO, {"text": SECRET})
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(server.start)
+        with pytest.raises(databases.StoreDownError) as stale:
+            async with database.begin() as connection:
                 await connection.execute(ECHO, {"text": SECRET})
         assert str(stale.value) == "the database cannot serve just now: connection is closed"
         with pytest.raises(sqlalchemy.exc.DBAPIError) as refused:
-            async with database.single() as connection:
+            async with database.begin() as connection:
                 await connection.execute(sqlalchemy.text("SELECT x, CAST(:text AS text)"), {"text": SECRET})
         assert SECRET not in str(refused.value)
+        with pytest.raises(asyncpg.UndefinedColumnError) as refused_alone:
+            await database.run(sqlalchemy.text("SELECT x, CAST(:text AS text)"), text=SECRET)
+        assert SECRET not in str(refused_alone.value)
+        assert databases.is_everybodys(refused_alone.value)
         await database.close()
 
 
@@ -46,3 +56,38 @@ async def test_a_database_that_falls_silent_is_known_to_be_away_within_seconds(p
         between.heal()
         await database.ping()
         await database.close()
+
+
+async def test_what_is_not_there_and_what_does_not_fit_are_told_apart_from_a_database_that_is_away(
+    database: databases.Database,
+) -> None:
+    with pytest.raises(asyncpg.DataError) as refused:
+        await database.run(sqlalchemy.text("SELECT CAST(:number AS integer)"), number="no number")
+    assert not databases.is_everybodys(refused.value)
+    with pytest.raises(asyncpg.DivisionByZeroError) as wrong:
+        await database.run(sqlalchemy.text("SELECT 1 / CAST(:number AS integer)"), number=0)
+    assert not databases.is_everybodys(wrong.value)
+
+
+async def test_values_go_where_their_names_stand_however_often_and_in_whatever_order(
+    database: databases.Database,
+) -> None:
+    statement = sqlalchemy.text(
+        "SELECT :b || :a || :b || :c AS said, CAST(:n AS integer) + CAST(:n AS integer) AS twice"
+    )
+    for _ in range(2):
+        (row,) = await database.run(statement, a="a", c="c", b="b", n=4)
+        assert (row.said, row.twice) == ("babc", 8)
+        with pytest.raises(AttributeError, match="nothing"):
+            _ = row.nothing
+
+
+async def test_who_is_cut_off_leaves_no_connection_behind(database: databases.Database) -> None:
+    slow = sqlalchemy.text("SELECT pg_sleep(30)")
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await asyncio.gather(*(database.run(slow) for _ in range(20)))
+    started = time.monotonic()
+    assert len(await asyncio.gather(*(database.run(ECHO, text="a") for _ in range(40)))) == 40
+    assert time.monotonic() - started < 5

@@ -43,9 +43,9 @@ async def test_a_hint_reaches_the_callback_of_its_channel(database_url: str) -> 
     database = databases.Database(database_url)
     async with listening(database_url) as heard:
         assert await hear(heard, 2) == [notify.WORK, notify.STATUS]
-        await notify.send(database, notify.STATUS, "an investigation's id")
-        await notify.send(database, "somebody else's")
-        await notify.send(database, notify.WORK)
+        await notify.send(database, (notify.STATUS, "an investigation's id"))
+        await notify.send(database, ("somebody else's", ""))
+        await notify.send(database, (notify.WORK, ""))
         assert await hear(heard, 2) == [notify.STATUS, notify.WORK]
     await database.close()
 
@@ -63,9 +63,9 @@ async def test_who_is_in_this_process_is_told_directly_and_others_where_he_does_
     async with listening(database_url) as heard:
         await hear(heard, 2)
         database.hinted[notify.STATUS] = take
-        await notify.send(database, notify.STATUS, "mine")
-        await notify.send(database, notify.WORK)
-        await notify.send(database, notify.STATUS, "another's")
+        await notify.send(database, (notify.STATUS, "mine"))
+        await notify.send(database, (notify.WORK, ""))
+        await notify.send(database, (notify.STATUS, "another's"))
         assert await hear(heard, 2) == [notify.WORK, notify.STATUS]
     assert told_here == ["mine", "another's"]
     await database.close()
@@ -80,13 +80,13 @@ async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arri
         database = databases.Database(server.url())
         async with listening(server.url()) as heard:
             await hear(heard, 2)
-            await notify.send(database, notify.WORK)
+            await notify.send(database, (notify.WORK, ""))
             assert await hear(heard, 1) == [notify.WORK]
             await asyncio.to_thread(getattr(server, end))
-            await notify.send(database, notify.WORK)  # is lost, and harms nobody
+            await notify.send(database, (notify.WORK, ""))  # is lost, and harms nobody
             await asyncio.to_thread(server.start)
             assert await hear(heard, 2) == [notify.WORK, notify.STATUS]
-            await notify.send(database, notify.STATUS)
+            await notify.send(database, (notify.STATUS, ""))
             assert await hear(heard, 1) == [notify.STATUS]
             assert heard.empty()
         await database.close()

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import pydantic
 from fastapi import Request
@@ -35,6 +35,8 @@ NOTIFICATION_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no boun
 ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte to six, and there is more than data
 AT_ONCE = 8
 """Alerts of one notification that are taken at the same time."""
+DONE_AT_ONCE = 4 * 1024
+"""Bytes of a request that is read and masked on the loop: a hostile one takes 50 ms."""
 NAMES_TRIED = 5
 NEW_AT_ONCE = 1000
 """New alerts that are taken of one notification; for the others it is to be sent again."""
@@ -42,6 +44,8 @@ OUTCOMES_TOLD = 1000
 TOLD_MAX = 1024
 """Characters of a name or a reason that are told: both come from outside."""
 DEFECT = "a defect of TARSy's keeps this alert from being taken; its log has more"
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -99,15 +103,17 @@ class Intake:
     mask: Callable[[str], str]
     _lists: list[asyncio.Task[check.ChainIndex]] = field(default_factory=list, init=False)
     """The list of all chains that is under way, if one is."""
+    _latest: dict[str, Any] = field(default_factory=dict, init=False)
+    """The last list's `index`, and its `versions`: chains seldom change."""
 
     async def notification(self, request: Request) -> Receipt:
         """Serve `POST /api/v1/webhooks/alertmanager`."""
         body = await _body(request, limit=NOTIFICATION_MAX)
         try:
-            notification = await asyncio.to_thread(alertmanager.parse, body)
+            notification = await _aside(alertmanager.parse, body, size=len(body))
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        taking = _Taking(notification, intake=self)
+        taking = _Taking(notification, intake=self, size=len(body))
         try:
             async with _keeping():
                 await taking.run()
@@ -123,10 +129,11 @@ class Intake:
         too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
         body = await _body(request, limit=ALERT_MAX, message=too_large)
         try:
-            alert = await asyncio.to_thread(plain.parse, body)
-            draft = await asyncio.to_thread(
+            alert = await _aside(plain.parse, body, size=len(body))
+            draft = await _aside(
                 manifest.of_plain,
                 alert,
+                size=len(body),
                 namespace=self.cluster.namespace,
                 idempotency_key=request.headers.get("Idempotency-Key"),
                 mask=self.mask,
@@ -178,7 +185,12 @@ class Intake:
         return known
 
     async def _list(self, *, cached: bool) -> check.ChainIndex:
-        return self.index(await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=cached))
+        found = await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=cached)
+        versions = tuple((chain.metadata.uid, chain.metadata.resource_version) for chain in found)
+        if self._latest.get("versions") != versions:
+            self._latest.update(versions=versions, index=self.index(found))
+        index: check.ChainIndex = self._latest["index"]
+        return index
 
     async def create(self, draft: manifest.Draft, chains: check.ChainIndex) -> objects.Created:
         """Make the object and its row, once for each episode; under another name where somebody has its own."""
@@ -265,6 +277,11 @@ class Intake:
         return f"{self.cluster.namespace}/{name}"
 
 
+async def _aside(do: Callable[..., T], *given: Any, size: int, **named: Any) -> T:
+    """Do, in a thread, what takes longer than the way there and back; `size` is that of its request, in bytes."""
+    return do(*given, **named) if size <= DONE_AT_ONCE else await asyncio.to_thread(do, *given, **named)
+
+
 class _Taking:
     """The alerts of one notification, taken one by one, a few at the same time.
 
@@ -272,7 +289,9 @@ class _Taking:
     nothing new needs neither.
     """
 
-    def __init__(self, notification: alertmanager.Notification, *, intake: Intake) -> None:
+    def __init__(self, notification: alertmanager.Notification, *, intake: Intake, size: int) -> None:
+        """`size` is the notification's, in bytes."""
+        self._size = size
         self.counts = Counter[str]()
         self.waiting = 0
         """New alerts for which there was no place; `why` says what was full."""
@@ -296,7 +315,7 @@ class _Taking:
     async def run(self) -> None:
         """Take the alerts. The first error that is not of an alert's making ends it, when what was begun is through."""
         order = defaultdict[str, asyncio.Lock](asyncio.Lock)  # of one alert's episodes, the second repeats the first
-        left = await asyncio.to_thread(self._sort)
+        left = await _aside(self._sort, size=self._size)
         failed = False
 
         async def take() -> None:
@@ -397,10 +416,11 @@ class _Taking:
         if not await self._place():
             return
         try:
-            draft = await asyncio.to_thread(
+            draft = await _aside(
                 manifest.of_alertmanager,
                 alert,
                 await self._what_is_shared(),
+                size=self._size,
                 alert_type=alert_type,
                 namespace=intake.cluster.namespace,
                 mask=intake.mask,
@@ -424,7 +444,7 @@ class _Taking:
         async with self._lock:
             if self._chains is None:
                 with self._of_all():
-                    self._chains = await self._intake.chains(await asyncio.to_thread(self._wanted_types))
+                    self._chains = await self._intake.chains(await _aside(self._wanted_types, size=self._size))
             return self._chains
 
     def _wanted_types(self) -> set[str]:
@@ -435,7 +455,9 @@ class _Taking:
         async with self._lock:
             if self._shared is None:
                 try:
-                    self._shared = await asyncio.to_thread(manifest.shared, self._notification, mask=self._intake.mask)
+                    self._shared = await _aside(
+                        manifest.shared, self._notification, size=self._size, mask=self._intake.mask
+                    )
                 except manifest.TooLargeError as error:
                     self._shared = error
                 except Exception as error:  # noqa: BLE001 - it is told, and the alerts are taken without

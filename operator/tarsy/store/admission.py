@@ -121,8 +121,7 @@ async def admit(database: databases.Database, admission: admissions.Admission, *
     }
     added = bool(await database.run(_ADMIT, **values, **_chain(admission.chain)))
     if added:
-        await notify.send(database, notify.WORK)
-        await notify.send(database, notify.STATUS, admission.id)
+        await notify.send(database, (notify.WORK, ""), (notify.STATUS, admission.id))
     return added
 
 

@@ -71,7 +71,7 @@ async def repeat(
     if not found:
         return None
     (row,) = await database.run(_COUNT, id=found[0][0])
-    await notify.send(database, notify.STATUS, str(row.id))
+    await notify.send(database, (notify.STATUS, str(row.id)))
     return Known(investigation=row.id, name=row.name)
 
 
@@ -109,7 +109,7 @@ async def resolved(
     if not rows:
         return None
     (row,) = rows
-    await notify.send(database, notify.STATUS, str(row.id))
+    await notify.send(database, (notify.STATUS, str(row.id)))
     if row.on_resolved == "Cancel":
         await work.cancel(database, row.id, why="resolved")
     return Known(investigation=row.id, name=row.name)

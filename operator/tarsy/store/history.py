@@ -115,11 +115,11 @@ _SUMMARY = text("""
     coalesce(runs.message, '') AS message, coalesce(runs.final_analysis, '') AS final_analysis,
     used.*,
     ARRAY(
-      SELECT json_build_object('name', stages.name, 'outcome', stages.outcome, 'message', stages.message,
+      SELECT CAST(json_build_object('name', stages.name, 'outcome', stages.outcome, 'message', stages.message,
         'lacks', stages.lacks, 'started_at', stages.started_at, 'ended_at', stages.ended_at,
         'completed', count(executions.id) FILTER (WHERE executions.outcome = 'Completed'),
         'iterations', coalesce(sum(iterations), 0), 'tool_calls', coalesce(sum(tool_calls), 0),
-        'tokens', coalesce(sum(total_tokens), 0))
+        'tokens', coalesce(sum(total_tokens), 0)) AS text)
       FROM stages
       LEFT JOIN executions ON executions.investigation = stages.investigation AND executions.run = stages.run
         AND executions.stage = stages.name
@@ -159,7 +159,8 @@ def _summary(facts: Mapping[str, Any]) -> Summary:
     )
 
 
-def _stage(found: dict[str, Any]) -> Stage:
+def _stage(stored: str) -> Stage:
+    found = json.loads(stored)
     times = {key: found[key] and datetime.fromisoformat(found[key]) for key in ("started_at", "ended_at")}
     return Stage(**found | times)
 

@@ -105,7 +105,7 @@ class PgJournal:
         await self._turns.commit(*added)
         if any(isinstance(entry, entries.RunEnded) for entry in added):
             # The only commit that changes the phase: all others the projector finds by itself, once a second.
-            await notify.send(self._database, notify.STATUS, str(self._claim.investigation))
+            await notify.send(self._database, (notify.STATUS, str(self._claim.investigation)))
 
     async def settle(self) -> None:
         """Bring commits to their end that were cancelled under way: they may have happened, and now they have."""

@@ -30,18 +30,30 @@ RECONNECT_SECONDS = 1.0
 log = logging.getLogger(__name__)
 
 
-_SEND = text("SELECT pg_notify(:channel, :payload)")
+_SEND = text("""
+  SELECT pg_notify(channel, payload) FROM unnest(CAST(:channels AS text[]), CAST(:payloads AS text[]))
+    AS hints (channel, payload)
+""")
+
+Hint = tuple[str, str]
+"""A channel, and what is said there."""
 
 
-async def send(database: databases.Database, channel: str, payload: str = "") -> None:
-    """Hint on `channel`. A database that is down costs the hint, not the caller: what it tells of is committed."""
-    here = database.hinted.get(channel)
-    if here is not None and here(payload):
+async def send(database: databases.Database, *hints: Hint) -> None:
+    """Give `hints`. A database that is down costs the hints, not the caller: what they tell of is committed."""
+    others = [hint for hint in hints if not _taken_on(database, *hint)]
+    if not others:
         return
+    channels, payloads = map(list, zip(*others, strict=True))
     try:
-        await database.run(_SEND, channel=channel, payload=payload)
+        await database.run(_SEND, channels=channels, payloads=payloads)
     except databases.StoreDownError as error:
-        log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": channel})
+        log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": ", ".join(channels)})
+
+
+def _taken_on(database: databases.Database, channel: str, payload: str) -> bool:
+    here = database.hinted.get(channel)
+    return here is not None and here(payload)
 
 
 class Listener:

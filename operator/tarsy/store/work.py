@@ -195,9 +195,8 @@ async def observe(database: databases.Database, found: investigations.AlertInves
         suspend=bool(found.spec.suspend),
     )
     if seen:
-        await notify.send(database, notify.CANCEL, found.metadata.uid)
-        await notify.send(database, notify.WORK)
-        await notify.send(database, notify.STATUS, found.metadata.uid)
+        uid = found.metadata.uid
+        await notify.send(database, (notify.CANCEL, uid), (notify.WORK, ""), (notify.STATUS, uid))
 
 
 async def cancel(
@@ -219,8 +218,7 @@ async def cancel(
             return False
         if row.state == "queued":
             await _end_cancelled(connection, investigation)
-    await notify.send(database, notify.CANCEL, str(investigation))
-    await notify.send(database, notify.STATUS, str(investigation))
+    await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
     return True
 
 
@@ -250,7 +248,7 @@ async def sweep(database: databases.Database) -> int:
             """)
         )
     for investigation in stranded:
-        await notify.send(database, notify.STATUS, str(investigation))
+        await notify.send(database, (notify.STATUS, str(investigation)))
     return len(stranded)
 
 
@@ -282,7 +280,7 @@ async def give_up(database: databases.Database, claim: Claim, *, reason: str, me
         )
         if held.first() is not None:
             await _end(connection, claim.investigation, "Failed", reason=reason, message=message)
-    await notify.send(database, notify.STATUS, str(claim.investigation))
+    await notify.send(database, (notify.STATUS, str(claim.investigation)))
 
 
 async def _end(
@@ -367,8 +365,7 @@ async def release(
         )
         if released.scalar_one_or_none() is not None:
             await _end_cancelled(connection, claim.investigation)
-    await notify.send(database, notify.STATUS, str(claim.investigation))
-    await notify.send(database, notify.WORK)
+    await notify.send(database, (notify.STATUS, str(claim.investigation)), (notify.WORK, ""))
 
 
 _TRY_AGAIN = text("""

@@ -54,7 +54,7 @@ class Supervisor:
             first = held.claim.log_seq == 0
             log.info("run %s", "started" if first else "goes on", extra=_about(held.claim, "run_started"))
             try:
-                await notify.send(self.database, notify.STATUS, str(held.claim.investigation))
+                await notify.send(self.database, (notify.STATUS, str(held.claim.investigation)))
                 await self._supervised(held)
             except asyncio.CancelledError:
                 await self.give_back(held.claim)
