@@ -179,7 +179,7 @@ class _Parts:
             cluster=cluster, database=self.database, index=self.index, mask=ALERT_MASKER.text, workers=RECONCILERS
         )
         conditions = chains.Reconciler(cluster=cluster, database=self.database, index=self.index, owner=self.owner)
-        self.watcher = watch.Watcher(
+        self.watcher = watcher = watch.Watcher(
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=conditions.seen
         )
         projection = projector.Projector(cluster=cluster, database=self.database)
@@ -189,6 +189,7 @@ class _Parts:
             reconciler=reconciler,
             owner=self.owner,
             dedup_window=self.platform.ingest.dedup_window,
+            watch_lists=lambda: watcher.lists,
         )
         self.hints[notify.STATUS] = projection.hint
         self.roles += [reconciler.run, conditions.run, self.watcher.run, projection.run, due.run]
