@@ -192,9 +192,7 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
     }
     async with _errors():
         try:
-            await kubernetes.CoreV1Api(cluster.api).create_namespaced_event(
-                namespace, kubernetes.CoreV1Event.model_validate(body), _request_timeout=client.REQUEST_SECONDS
-            )
+            await _core(cluster, "POST", f"namespaces/{namespace}/events", body=body)
         except kubernetes.ApiException as error:
             if error.status != 409:
                 raise
@@ -278,11 +276,22 @@ async def ping(cluster: client.Cluster, *, namespace: str) -> None:
 async def cluster_uid(cluster: client.Cluster) -> str:
     """What tells this cluster from any other: the uid of its namespace kube-system."""
     async with _errors():
-        found = await kubernetes.CoreV1Api(cluster.api).read_namespace(
-            "kube-system", _request_timeout=client.REQUEST_SECONDS
-        )
-    assert found.metadata is not None  # noqa: S101 - every stored object has it
-    return str(found.metadata.uid)
+        found = await _core(cluster, "GET", "namespaces/kube-system")
+    return str(found["metadata"]["uid"])
+
+
+async def _core(cluster: client.Cluster, method: str, path: str, *, body: dict[str, Any] | None = None) -> Any:
+    """Make a request of the core API, below the client's CoreV1Api, which takes half a second and 24 MB to import."""
+    request = await cluster.api.param_serialize(
+        method=method,
+        resource_path=f"/api/v1/{path}",
+        header_params={"Accept": "application/json"} | ({"Content-Type": "application/json"} if body else {}),
+        body=body,
+        auth_settings=["BearerToken"],
+    )
+    answer = await cluster.api.call_api(*request, _request_timeout=client.REQUEST_SECONDS)
+    await answer.read()
+    return cluster.api.response_deserialize(answer, {"2XX": "object"}).data
 
 
 def _kind(plural: str) -> dict[str, Any]:
