@@ -229,9 +229,13 @@ class _Parts:
 
 def _equipment(settings: platform.Platform) -> tuple[registry.Models, pools.Pool]:
     """The models and tools. Their SDKs take a second to import, for which nothing else of the process has to wait."""
-    from tarsy.tools import pool
+    gc.disable()  # as while a command is imported; for everybody, but not for long
+    try:
+        from tarsy.tools import pool
 
-    return registry.build(settings, environment=os.environ), pool.Pool(settings)
+        return registry.build(settings, environment=os.environ), pool.Pool(settings)
+    finally:
+        gc.enable()
 
 
 def _keep_for_good() -> None:
