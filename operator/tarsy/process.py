@@ -183,7 +183,7 @@ class _Parts:
             cluster=cluster, database=self.database, index=self.index, mask=ALERT_MASKER.text, workers=RECONCILERS
         )
         conditions = chains.Reconciler(cluster=cluster, database=self.database, index=self.index, owner=self.owner)
-        self.watcher = watch.Watcher(
+        self.watcher = watcher = watch.Watcher(
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=conditions.seen
         )
         projection = projector.Projector(cluster=cluster, database=self.database)
@@ -193,6 +193,7 @@ class _Parts:
             reconciler=reconciler,
             owner=self.owner,
             dedup_window=self.platform.ingest.dedup_window,
+            watch_lists=lambda: watcher.lists,
         )
         self.hear({notify.STATUS: projection.hint})
         self.roles += [reconciler.run, conditions.run, self.watcher.run, projection.run, due.run]
@@ -237,9 +238,13 @@ class _Parts:
 
 def _equipment(settings: platform.Platform, http: aiohttp.ClientSession) -> tuple[registry.Models, pools.Pool]:
     """The models and tools. Their SDKs take a second to import, for which nothing else of the process has to wait."""
-    from tarsy.tools import pool
+    gc.disable()  # as while a command is imported; for everybody, but not for long
+    try:
+        from tarsy.tools import pool
 
-    return registry.build(settings, environment=os.environ, http=http), pool.Pool(settings)
+        return registry.build(settings, environment=os.environ, http=http), pool.Pool(settings)
+    finally:
+        gc.enable()
 
 
 def _keep_for_good() -> None:

@@ -24,6 +24,15 @@ STARTED = stories.stage_started()
 COMMITS = 200
 
 
+async def test_what_has_ended_in_the_generation_that_was_seen_is_settled(database: databases.Database) -> None:
+    uids = [str(await queue.admit(database)) for _ in range(3)]
+    for uid in uids[:2]:
+        await work.cancel(database, uuid.UUID(uid), why="user")
+    generations = dict(zip([*uids, str(uuid.uuid4())], [1, 2, 1, 1], strict=True))
+    assert await work.settled(database, generations) == {uids[0]}
+    assert await work.settled(database, {}) == set()
+
+
 async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admitted_with(
     database: databases.Database,
 ) -> None:

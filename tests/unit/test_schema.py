@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 import pytest
@@ -254,3 +254,9 @@ def test_the_digest_changes_with_every_field_of_the_spec(field: str) -> None:
 )
 def test_names_on_the_wire_are_camel_case_with_the_conventions_initialisms(name: str, wire: str) -> None:
     assert base.camel(name) == wire
+
+
+def test_whatever_phase_is_not_an_end_is_unfinished() -> None:
+    ends = {"Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"}
+    assert set(investigation.UNFINISHED.split(",")) == {f"status.phase!={phase}" for phase in ends}
+    assert set(get_args(investigation.Phase)) - ends == {"Queued", "Running", "Suspended", "Cancelling"}

@@ -1,15 +1,20 @@
 """What one replica does for all: the sweep, the resync of store and cluster, and the end of what has had its time.
 
-A watch that was away has missed deletes, and nobody reports them again. The resync lists the metadata of what there is,
-has everything new reconciled, and has what is missing looked at by a live read: an absence from a list proves nothing,
-because a list is a snapshot. Where much is missing at once, or the cluster is another one, the mistake is more likely
-ours (a wrong kubeconfig, a restored database) than the cluster's, so nothing is stopped and the alarm is raised.
+A watch that was away has missed deletes, and nobody reports them again. The resync lists the metadata of what has not
+ended, has everything new reconciled, and has what is missing looked at by a live read: an absence from a list proves
+nothing, because a list is a snapshot. Where much is missing at once, or the cluster is another one, the mistake is more
+likely ours (a wrong kubeconfig, a restored database) than the cluster's, so nothing is stopped and the alarm is raised.
+
+What has ended stays for days, and is many times what has not. A watch that goes on where it was has missed nothing of
+it; one that begins anew begins with a list of what has not ended. So after each such list, the first one included, the
+resync lists everything once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -43,12 +48,17 @@ class Duties:
         reconciler: investigations.Reconciler,
         owner: UUID,
         dedup_window: timedelta,
+        watch_lists: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`watch_lists` says how often this process's watch has begun anew (`watch.Watcher.lists`)."""
         self._cluster = cluster
         self._database = database
         self._reconciler = reconciler
         self._owner = owner
         self._dedup_window = dedup_window
+        self._watch_lists = watch_lists
+        self._looked_at_all = 0
+        """After how many of them everything was listed."""
 
     async def run(self) -> None:
         """Do what is due until cancelled."""
@@ -102,20 +112,37 @@ class Duties:
         if not await leader.remember_cluster(self._database, uid):
             log.critical("the database belongs to another cluster", extra={"action": "other_cluster", "cluster": uid})
             return
-        # The store first: what is admitted between the two reads is then new in the list, not absent from it.
-        known = await work.open_in(self._database, namespace=namespace)
-        listed = await objects.list_metadata(self._cluster, namespace=namespace)
-        present = {metadata.uid for metadata in listed}
-        for metadata in listed:
-            self._reconciler.seen(
-                watch.Seen(namespace=namespace, name=metadata.name, uid=metadata.uid, generation=metadata.generation)
-            )
-        absent = [one for one in known if str(one.id) not in present]
-        if len(absent) > max(HARMLESS_ABSENCES, ALARMING_SHARE * len(known)):
+        lists = self._watch_lists()
+        known, absent = await self._compare(everything=lists != self._looked_at_all)
+        if _alarming(known, absent):  # by what their objects' statuses say, which anybody may have written
+            known, absent = await self._compare(everything=True)
+        self._looked_at_all = lists
+        if _alarming(known, absent):
             log.critical(
                 "too many investigations have no object: none is stopped",
-                extra={"action": "resync_alarm", "absent": len(absent), "known": len(known)},
+                extra={"action": "resync_alarm", "absent": len(absent), "known": known},
             )
             return
         for one in absent:
             self._reconciler.add(investigations.Key(namespace=namespace, name=one.name, uid=str(one.id)))
+
+    async def _compare(self, *, everything: bool) -> tuple[int, list[work.Open]]:
+        """Have reconciled what is new; how many are open in the store, and which of them are not listed."""
+        namespace = self._cluster.namespace
+        # The store first: what is admitted between the two reads is then new in the list, not absent from it.
+        known = await work.open_in(self._database, namespace=namespace)
+        listed = await objects.list_metadata(self._cluster, namespace=namespace, unfinished=not everything)
+        generations = {metadata.uid: metadata.generation for metadata in listed}
+        settled = await work.settled(self._database, generations) if everything else set()
+        for metadata in listed:
+            if metadata.uid not in settled:
+                self._reconciler.seen(
+                    watch.Seen(
+                        namespace=namespace, name=metadata.name, uid=metadata.uid, generation=metadata.generation
+                    )
+                )
+        return len(known), [one for one in known if str(one.id) not in generations]
+
+
+def _alarming(known: int, absent: Sequence[work.Open]) -> bool:
+    return len(absent) > max(HARMLESS_ABSENCES, ALARMING_SHARE * known)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
@@ -28,6 +29,10 @@ CHAIN_GRACE = 10.0
 
 They begin when its chain is first missed, and anew in another process: its own time is told by another machine's clock.
 """
+
+
+RECONCILED_MAX = 20_000
+"""So many are remembered, twice as many as webhooks queue by default: one that is forgotten is only read once more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +61,8 @@ class Reconciler:
         self._index = index
         self._mask = mask
         self._queue = workqueue.WorkQueue(self.reconcile, workers=workers)
-        self._reconciled: dict[str, int] = {}
-        """uid to the generation that was reconciled: our own status writes come back as events."""
+        self._reconciled: OrderedDict[str, int] = OrderedDict()
+        """uid to the generation that was reconciled: our own status writes come back as events. The latest only."""
         self._missed: dict[str, float] = {}
         """uid to the monotonic time at which its chain was first missed."""
 
@@ -89,6 +94,8 @@ class Reconciler:
         if found.spec.cancel:
             await work.cancel(self._database, UUID(key.uid), why="user")
         self._reconciled[key.uid] = found.metadata.generation
+        if len(self._reconciled) > RECONCILED_MAX:
+            self._reconciled.popitem(last=False)
         self._missed.pop(key.uid, None)
 
     async def _admission(self, found: investigation.AlertInvestigation) -> admitted.Admission:

@@ -2,6 +2,10 @@
 
 No finalizers, no annotations, no daemons, no peering: kopf writes nothing to the cluster, and what is done about a key
 is decided elsewhere, by whoever reads the object and the store. Every replica watches.
+
+kopf begins with a list, of which investigations that have ended are left out; it then watches all of them, by their
+metadata. (A list of metadata has `null` for no items, which ends kopf.) A selector of kopf's own would leave them out
+of the watch, too, and with them the change of an ended one's time to live.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from tarsy.kube import client, objects
 from tarsy.resources import base, chain, investigation
 
 RETRY_SECONDS = 1.0
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +103,8 @@ class Watcher:
         self._main = asyncio.get_running_loop()
         self.opened = asyncio.Event()
         """Set once all kinds are watched."""
+        self.lists = 0
+        """How often the watch of investigations has begun with a list: what had ended was not seen until then."""
         self._contact = _Contact(self._callbacks, opened=lambda: self._on_main(self.opened.set))
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
@@ -164,6 +171,19 @@ class Watcher:
             stop_flag=self._stop,
         )
 
+    async def _narrow(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        """Send a request of kopf's for what we need of what it asks for."""
+        kind, asked = request.url.name, request.url.query
+        if kind in self._callbacks and "watch" in asked:
+            request.headers["Accept"] = _METADATA
+        if kind != investigation.PLURAL or "watch" in asked:
+            return await send(request)
+        request.url = request.url.update_query(fieldSelector=investigation.UNFINISHED)
+        response = await send(request)
+        if response.ok and "continue" not in asked:
+            self.lists += 1
+        return response
+
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
 
@@ -175,6 +195,7 @@ class Watcher:
                 headers=found.as_http_headers(),
                 proxy=self._cluster.configuration.proxy,
                 trace_configs=[self._contact.tracing()],
+                middlewares=[self._narrow],
             )
             return kopf.AiohttpSession(
                 server=found.server,

@@ -36,6 +36,10 @@ Phase = Literal[
     "Cancelled",
     "TimedOut",
 ]
+UNFINISHED = ",".join(
+    f"status.phase!={phase}" for phase in ("Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut")
+)
+"""The field selector of objects whose status shows no end; those that have none yet are among them."""
 StagePhase = Literal["Pending", "Running", "Completed", "Failed", "TimedOut", "Cancelled", "Skipped"]
 
 Text = Annotated[str, Field(max_length=base.MESSAGE_MAX)]

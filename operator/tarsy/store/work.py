@@ -11,7 +11,7 @@ What stops or stands still without a worker ends here too, under the same lock a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -396,6 +396,21 @@ async def open_in(database: databases.Database, *, namespace: str) -> Sequence[O
 
 
 _STALE = text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIMIT :limit")
+
+
+async def settled(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
+    """Of these uids those of investigations that have ended, and of which no older generation than this was seen."""
+    async with database.single() as connection:
+        rows = await connection.execute(
+            text("""
+              SELECT CAST(id AS text) AS id
+              FROM unnest(CAST(:ids AS uuid[]), CAST(:generations AS bigint[])) AS given (id, generation)
+              JOIN investigations AS known USING (id)
+              WHERE ended_at IS NOT NULL AND known.generation >= given.generation
+            """),
+            {"ids": list(generations), "generations": list(generations.values())},
+        )
+        return {row.id for row in rows}
 
 
 async def stale(database: databases.Database, *, limit: int) -> Sequence[UUID]:
