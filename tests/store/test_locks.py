@@ -24,12 +24,13 @@ START = datetime(2026, 11, 21, tzinfo=UTC)
 WINDOW = timedelta(days=7)
 SUBJECT = queue.subject(fingerprint=FINGERPRINT, startsAt=START)
 IDENTITY = UUID(SUBJECT.metadata.uid)
+NOT_GRANTED = sqlalchemy.text("SELECT 1 FROM pg_locks WHERE NOT granted")
 
 
 async def waiting(database: databases.Database) -> None:
     """Return when a statement waits for a row."""
-    async with asyncio.timeout(20), database.single() as connection:
-        while not await connection.scalar(sqlalchemy.text("SELECT count(*) FROM pg_locks WHERE NOT granted")):
+    async with asyncio.timeout(20):
+        while not await database.run(NOT_GRANTED):
             pass  # the read itself gives way to the others
 
 

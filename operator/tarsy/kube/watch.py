@@ -25,7 +25,6 @@ from typing import Any
 
 import aiohttp
 import kopf
-import uvloop
 
 from tarsy.kube import client, objects
 from tarsy.resources import base, chain, investigation
@@ -152,7 +151,7 @@ class Watcher:
 
     def _thread(self) -> None:
         try:
-            uvloop.run(self._operator())
+            asyncio.run(self._operator())
         except Exception as error:  # noqa: BLE001 - carried to the main loop, which ends the process
             self._error = error
         finally:

@@ -129,21 +129,11 @@ class Database:
             hide_parameters=True,  # they are alerts and transcripts, and errors are logged
         )
         self._snapshot = self._engine.execution_options(isolation_level="REPEATABLE READ")
-        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")  # on the same pool
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
         """Open a transaction that commits when the block ends; a StoreDownError means that it may be tried again."""
         async with _errors(), self._engine.begin() as connection:
-            yield connection
-
-    @asynccontextmanager
-    async def single(self) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
-        """A connection on which each statement is a transaction of its own: one round trip, where `begin` takes three.
-
-        Errors as with `begin`.
-        """
-        async with _errors(), self._single.connect() as connection:
             yield connection
 
     async def run(self, statement: sqlalchemy.TextClause, **values: Any) -> Sequence[Row]:

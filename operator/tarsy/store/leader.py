@@ -14,26 +14,25 @@ CONTROLLER = "controller"
 LEASE = timedelta(seconds=15)
 
 
+_LEAD = text("""
+  INSERT INTO leaders AS held (role, owner, until) VALUES (:role, :owner, clock_timestamp() + :lease)
+  ON CONFLICT (role) DO UPDATE SET owner = excluded.owner, until = excluded.until
+  WHERE held.owner = excluded.owner OR held.until < clock_timestamp()
+  RETURNING role
+""")
+
+
 async def lead(database: databases.Database, role: str, *, owner: UUID, lease: timedelta) -> bool:
     """Take or renew a role for `lease`; False while another process has it."""
-    async with database.begin() as connection:
-        taken = await connection.execute(
-            text("""
-              INSERT INTO leaders AS held (role, owner, until) VALUES (:role, :owner, clock_timestamp() + :lease)
-              ON CONFLICT (role) DO UPDATE SET owner = excluded.owner, until = excluded.until
-              WHERE held.owner = excluded.owner OR held.until < clock_timestamp()
-            """),
-            {"role": role, "owner": owner, "lease": lease},
-        )
-        return taken.rowcount == 1
+    return bool(await database.run(_LEAD, role=role, owner=owner, lease=lease))
+
+
+_RESIGN = text("DELETE FROM leaders WHERE role = :role AND owner = :owner")
 
 
 async def resign(database: databases.Database, role: str, *, owner: UUID) -> None:
     """Let a role go, if this process has it."""
-    async with database.single() as connection:
-        await connection.execute(
-            text("DELETE FROM leaders WHERE role = :role AND owner = :owner"), {"role": role, "owner": owner}
-        )
+    await database.run(_RESIGN, role=role, owner=owner)
 
 
 async def remember_cluster(database: databases.Database, uid: str) -> bool:

@@ -25,26 +25,23 @@ class Expired:
     """What was last seen of the object; a newer one may say otherwise."""
 
 
+_EXPIRED = text("""
+  SELECT id, name, generation FROM investigations JOIN work ON investigation = id
+  WHERE namespace = :namespace AND ended_at IS NOT NULL AND gone_at IS NULL AND NOT stale
+    AND ended_at < clock_timestamp() - make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, :default))
+  ORDER BY ended_at LIMIT :limit
+""")
+
+
 async def expired(database: databases.Database, *, namespace: str, limit: int) -> list[Expired]:
     """Up to `limit` of a namespace's, the longest ended first."""
-    async with database.single() as connection:
-        rows = await connection.execute(
-            text("""
-              SELECT id, name, generation FROM investigations JOIN work ON investigation = id
-              WHERE namespace = :namespace AND ended_at IS NOT NULL AND gone_at IS NULL AND NOT stale
-                AND ended_at
-                  < clock_timestamp() - make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, :default))
-              ORDER BY ended_at LIMIT :limit
-            """),
-            {"namespace": namespace, "default": DEFAULT_TTL_SECONDS, "limit": limit},
-        )
-        return [Expired(id=row.id, name=row.name, generation=row.generation) for row in rows]
+    rows = await database.run(_EXPIRED, namespace=namespace, default=DEFAULT_TTL_SECONDS, limit=limit)
+    return [Expired(id=row.id, name=row.name, generation=row.generation) for row in rows]
+
+
+_GONE = text("UPDATE investigations SET gone_at = clock_timestamp() WHERE id = :id AND gone_at IS NULL")
 
 
 async def gone(database: databases.Database, investigation: UUID) -> None:
     """Note that the object is no longer in the cluster."""
-    async with database.single() as connection:
-        await connection.execute(
-            text("UPDATE investigations SET gone_at = clock_timestamp() WHERE id = :id AND gone_at IS NULL"),
-            {"id": investigation},
-        )
+    await database.run(_GONE, id=investigation)

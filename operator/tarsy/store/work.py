@@ -395,22 +395,19 @@ async def open_in(database: databases.Database, *, namespace: str) -> Sequence[O
     return [Open(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
 
 
+_SETTLED = text("""
+  SELECT CAST(id AS text) AS id
+  FROM unnest(CAST(:ids AS uuid[]), CAST(:generations AS bigint[])) AS given (id, generation)
+  JOIN investigations AS known USING (id)
+  WHERE ended_at IS NOT NULL AND known.generation >= given.generation
+""")
 _STALE = text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIMIT :limit")
 
 
 async def settled(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
     """Of these uids those of investigations that have ended, and of which no older generation than this was seen."""
-    async with database.single() as connection:
-        rows = await connection.execute(
-            text("""
-              SELECT CAST(id AS text) AS id
-              FROM unnest(CAST(:ids AS uuid[]), CAST(:generations AS bigint[])) AS given (id, generation)
-              JOIN investigations AS known USING (id)
-              WHERE ended_at IS NOT NULL AND known.generation >= given.generation
-            """),
-            {"ids": list(generations), "generations": list(generations.values())},
-        )
-        return {row.id for row in rows}
+    rows = await database.run(_SETTLED, ids=list(generations), generations=list(generations.values()))
+    return {row.id for row in rows}
 
 
 async def stale(database: databases.Database, *, limit: int) -> Sequence[UUID]:

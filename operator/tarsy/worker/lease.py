@@ -22,8 +22,6 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-import uvloop
-
 from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
 from tarsy.store import work
@@ -136,7 +134,7 @@ class LeaseManager:
 
     def _thread(self, ended: asyncio.Event) -> None:
         try:
-            uvloop.run(self._beat())
+            asyncio.run(self._beat())
         finally:
             self._on_main(ended.set)
 
