@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+from urllib import parse
 
 import aiohttp
 import pydantic
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 PING_SECONDS = 2.0
 
 _JSON_PATCH = "application/json-patch+json"
+_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE = 500
 _LISTS = 3  # times that a list is begun, where it is so slow that its pages expire
@@ -48,9 +50,7 @@ async def get_investigation(
     """The object as it is now; None where there is none."""
     async with _errors():
         try:
-            found = await kubernetes.CustomObjectsApi(cluster.api).get_namespaced_custom_object(
-                **_kind(investigation.PLURAL), namespace=namespace, name=name, _request_timeout=client.REQUEST_SECONDS
-            )
+            found = await _request(cluster, "GET", _path(investigation.PLURAL, namespace, name))
         except kubernetes.ApiException as error:
             if error.status == 404 and _said(error):
                 return None
@@ -63,12 +63,12 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
     namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
     async with _errors():
         try:
-            made = await kubernetes.CustomObjectsApi(cluster.api).create_namespaced_custom_object(
-                **_kind(investigation.PLURAL),
-                namespace=namespace,
+            made = await _request(
+                cluster,
+                "POST",
+                _path(investigation.PLURAL, namespace),
+                query={"fieldValidation": "Strict"},
                 body=manifest,
-                field_validation="Strict",
-                _request_timeout=client.REQUEST_SECONDS,
             )
         except kubernetes.ApiException as error:
             if error.status != 409:
@@ -90,16 +90,14 @@ async def delete_investigation(
         return "gone"
     if found.metadata.generation != generation:
         return "changed"
-    options = {"preconditions": {"uid": uid, "resourceVersion": found.metadata.resource_version}}
+    options = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid, "resourceVersion": found.metadata.resource_version},
+    }
     async with _errors():
         try:
-            await kubernetes.CustomObjectsApi(cluster.api).delete_namespaced_custom_object(
-                **_kind(investigation.PLURAL),
-                namespace=namespace,
-                name=name,
-                body=kubernetes.V1DeleteOptions.model_validate(options),
-                _request_timeout=client.REQUEST_SECONDS,
-            )
+            await _request(cluster, "DELETE", _path(investigation.PLURAL, namespace, name), body=options)
         except kubernetes.ApiException as error:
             if error.status not in (404, 409):
                 raise
@@ -115,11 +113,8 @@ async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool =
     get and list".
     """
     async with _errors():
-        found: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
-            **_kind(chain.PLURAL),
-            namespace=namespace,
-            resource_version="0" if cached else None,
-            _request_timeout=client.REQUEST_SECONDS,
+        found = await _request(
+            cluster, "GET", _path(chain.PLURAL, namespace), query={"resourceVersion": "0"} if cached else {}
         )
     return [read for item in found["items"] if (read := _chain(item)) is not None]
 
@@ -141,13 +136,13 @@ async def apply_status(
     plural = chain.PLURAL if isinstance(status, chain.Status) else investigation.PLURAL
     async with _errors():
         try:
-            await kubernetes.CustomObjectsApi(cluster.api).patch_namespaced_custom_object_status(
-                **_kind(plural),
-                namespace=namespace,
-                name=name,
+            await _request(
+                cluster,
+                "PATCH",
+                f"{_path(plural, namespace, name)}/status",
                 body=patch,
-                _content_type=_JSON_PATCH,
-                _request_timeout=client.REQUEST_SECONDS,
+                content_type=_JSON_PATCH,
+                accept=_METADATA,
             )
         except kubernetes.ApiException as error:
             causes = _causes(error) if error.status == 422 else []
@@ -192,7 +187,7 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
     }
     async with _errors():
         try:
-            await _core(cluster, "POST", f"namespaces/{namespace}/events", body=body)
+            await _request(cluster, "POST", f"/api/v1/namespaces/{namespace}/events", body=body)
         except kubernetes.ApiException as error:
             if error.status != 409:
                 raise
@@ -228,14 +223,13 @@ async def list_metadata(cluster: client.Cluster, *, namespace: str, unfinished: 
 async def _metadata(cluster: client.Cluster, *, namespace: str, unfinished: bool) -> AsyncIterator[Listed]:
     following: str | None = None
     while True:
-        page: Any = await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
-            **_kind(investigation.PLURAL),
-            namespace=namespace,
-            field_selector=investigation.UNFINISHED if unfinished else None,
-            limit=_PAGE,
-            _continue=following,
-            _headers={"Accept": _METADATA_LIST},
-            _request_timeout=client.REQUEST_SECONDS,
+        query: dict[str, str | int] = {"limit": _PAGE}
+        if unfinished:
+            query["fieldSelector"] = investigation.UNFINISHED
+        if following:
+            query["continue"] = following
+        page = await _request(
+            cluster, "GET", _path(investigation.PLURAL, namespace), query=query, accept=_METADATA_LIST
         )
         for item in page["items"] or ():
             found = item["metadata"]
@@ -251,51 +245,61 @@ async def are_served(cluster: client.Cluster, plurals: Collection[str]) -> bool:
     Both of its lists have to say so: one that starts learns of groups and of their kinds one after the other.
     """
     async with _errors():
-        groups = await kubernetes.ApisApi(cluster.api).get_api_versions(_request_timeout=client.REQUEST_SECONDS)
-        versions = {(group.name, one.version) for group in groups.groups for one in group.versions}
-        if (base.GROUP, base.VERSION) not in versions:
+        groups = await _request(cluster, "GET", "/apis")
+        if base.API_VERSION not in {one["groupVersion"] for group in groups["groups"] for one in group["versions"]}:
             return False
-        found = await kubernetes.CustomObjectsApi(cluster.api).get_api_resources(
-            base.GROUP, base.VERSION, _request_timeout=client.REQUEST_SECONDS
-        )
-    return {kind.name for kind in found.resources}.issuperset(plurals)
+        found = await _request(cluster, "GET", f"/apis/{base.API_VERSION}")
+    return {kind["name"] for kind in found["resources"]}.issuperset(plurals)
 
 
 async def ping(cluster: client.Cluster, *, namespace: str) -> None:
     """Return if the API server shows us, within PING_SECONDS, the investigations of a namespace: one, as metadata."""
     async with _errors():
-        await kubernetes.CustomObjectsApi(cluster.api).list_namespaced_custom_object(
-            **_kind(investigation.PLURAL),
-            namespace=namespace,
-            limit=1,
-            _headers={"Accept": _METADATA_LIST},
-            _request_timeout=PING_SECONDS,
+        await _request(
+            cluster,
+            "GET",
+            _path(investigation.PLURAL, namespace),
+            query={"limit": 1},
+            accept=_METADATA_LIST,
+            seconds=PING_SECONDS,
         )
 
 
 async def cluster_uid(cluster: client.Cluster) -> str:
     """What tells this cluster from any other: the uid of its namespace kube-system."""
     async with _errors():
-        found = await _core(cluster, "GET", "namespaces/kube-system")
+        found = await _request(cluster, "GET", "/api/v1/namespaces/kube-system")
     return str(found["metadata"]["uid"])
 
 
-async def _core(cluster: client.Cluster, method: str, path: str, *, body: dict[str, Any] | None = None) -> Any:
-    """Make a request of the core API, below the client's CoreV1Api, which takes half a second and 24 MB to import."""
-    request = await cluster.api.param_serialize(
-        method=method,
-        resource_path=f"/api/v1/{path}",
-        header_params={"Accept": "application/json"} | ({"Content-Type": "application/json"} if body else {}),
-        body=body,
-        auth_settings=["BearerToken"],
-    )
-    answer = await cluster.api.call_api(*request, _request_timeout=client.REQUEST_SECONDS)
-    await answer.read()
-    return cluster.api.response_deserialize(answer, {"2XX": "object"}).data
+async def _request(
+    cluster: client.Cluster,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    body: Any = None,
+    content_type: str = "application/json",
+    accept: str = "application/json",
+    seconds: float = client.REQUEST_SECONDS,
+) -> Any:
+    """The answer to one request, as JSON; an ApiException where the API server refuses it.
+
+    By the client's connections and credentials, below its generated calls: their models are built for each request,
+    and take half a second and 24 MB to import.
+    """
+    headers = {"Accept": accept, "Content-Type": content_type} | cluster.api.default_headers
+    await cluster.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+    url = f"{cluster.configuration.host}{path}" + (f"?{parse.urlencode(query)}" if query else "")
+    answer = await cluster.api.call_api(method, url, headers, body, _request_timeout=seconds)
+    content = await answer.read()
+    if not 200 <= answer.status <= 299:
+        raise kubernetes.ApiException.from_response(http_resp=answer, body=content.decode(errors="replace"), data=None)
+    return json.loads(content)
 
 
-def _kind(plural: str) -> dict[str, Any]:
-    return {"group": base.GROUP, "version": base.VERSION, "plural": plural}
+def _path(plural: str, namespace: str, name: str = "") -> str:
+    return f"/apis/{base.API_VERSION}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
 
 
 def _chain(found: Any) -> chain.AgentChain | None:
