@@ -8,6 +8,7 @@ one disturbs the other, and their ratio says more than either figure.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import statistics
 import time
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from bench import asked, bare, client, meter, model, rig
 
 WARM_UP = 3  # notifications and conversations that are not counted: connections, imports, plans
+SENDERS = 10
 _ENDED_SECONDS = 30.0  # that one investigation may take, its status included
 _TURNS = model.STAGES[model.ITERATIONS].turns
 
@@ -36,8 +38,19 @@ class Figures:
 
     arrival: meter.Times
     """From a webhook's post to the model's first request."""
+    intake: Intake
     tarsy: Side
     bare: Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intake:
+    """What it takes to take an alert in: of an operator that does nothing else, with several senders."""
+
+    answer: meter.Times
+    """From a webhook's post to its answer."""
+    cpu: float
+    """Milliseconds of processor time an alert."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +67,8 @@ async def figures(parts: rig.Rig, *, notifications: int, conversations: int) -> 
     connecting = bare.connected(
         model_url=parts.model_url, tools_url=parts.tools_url, database_url=parts.bare_database_url
     )
+    async with client.connected(parts) as alerts:
+        taken = await _taken(alerts, parts.another("bench-intake", "api"), count=4 * notifications)
     async with client.connected(parts) as alerts, connecting as loop:
         arrivals = [await _investigate(alerts, model.ARRIVAL) for _ in range(WARM_UP + notifications)]
         iterated, bare_cpu = [], []
@@ -68,6 +83,7 @@ async def figures(parts: rig.Rig, *, notifications: int, conversations: int) -> 
     counted = range(WARM_UP, WARM_UP + conversations)
     return Figures(
         arrival=meter.times([requests[one.posted.name][0]["arrived"] - one.posted.at for one in arrivals[WARM_UP:]]),
+        intake=taken,
         tarsy=Side(
             added=meter.times([gap for number in counted for gap in _gaps(requests[iterated[number].posted.name])]),
             cpu=cpu / _TURNS * 1000,
@@ -77,6 +93,27 @@ async def figures(parts: rig.Rig, *, notifications: int, conversations: int) -> 
             cpu=statistics.mean(bare_cpu[WARM_UP:]) / (_TURNS + 1) * 1000,
         ),
     )
+
+
+async def _taken(alerts: client.Client, intake: rig.Another, *, count: int) -> Intake:
+    """Post `count` new alerts to `intake`, from several senders; the other operator investigates them."""
+    for _ in range(WARM_UP):
+        await alerts.post(model.ARRIVAL, api=intake.api)
+    seconds: list[float] = []
+    posted: list[client.Posted] = []
+    left = iter(range(count))
+
+    async def send() -> None:
+        for _ in left:
+            at = time.perf_counter()
+            posted.append(await alerts.post(model.ARRIVAL, api=intake.api))
+            seconds.append(time.perf_counter() - at)
+
+    cpu = meter.processor(intake.operator.pid)
+    await asyncio.gather(*(send() for _ in range(SENDERS)))
+    cpu = meter.processor(intake.operator.pid) - cpu
+    await alerts.ended(*posted, within=_ENDED_SECONDS * 2)
+    return Intake(answer=meter.times(seconds), cpu=cpu / count * 1000)
 
 
 async def _investigate(alerts: client.Client, alert_type: str) -> _Investigated:

@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
 import yaml
+from tarsy.config import settings
 from tarsy_dev import children, controlplane, postgres, tools, world
 
 from bench import model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Another:
+    """One more running operator."""
+
+    operator: children.Child
+    api: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +41,8 @@ class Rig:
     database_url: str
     bare_database_url: str
     """An empty database on the same server."""
+    another: Callable[[str, settings.Role], Another]
+    """Start one more operator, by name and role, which ends with the rig."""
 
 
 @contextmanager
@@ -42,7 +53,7 @@ def running(folder: Path, *, durable: bool = False, slots: int = 50) -> Iterator
     """
     logs = folder / "logs"
     model_log = logs / "bench-requests.jsonl"
-    model_port, tools_port, api_port = children.free_ports(3)
+    model_port, tools_port = children.free_ports(2)
     with ExitStack() as stack:
         around = stack.enter_context(world.running(folder, durable=durable))
         if durable:
@@ -80,12 +91,19 @@ def running(folder: Path, *, durable: bool = False, slots: int = 50) -> Iterator
         start("bench-tools", *python, "tarsy_dev.mcp_server", f"--port={tools_port}", port=tools_port, path="/log")
         around.plane.kubectl("apply", "-f", "-", namespace=world.NAMESPACE, input=_chains())
         tarsy = str(Path(sys.executable).with_name("tarsy"))
-        listen = f"--listen=127.0.0.1:{api_port}"
+
+        def operator(name: str, role: settings.Role) -> Another:
+            (port,) = children.free_ports(1)
+            command = (tarsy, "operator", f"--listen=127.0.0.1:{port}", f"--role={role}")
+            return Another(operator=start(name, *command, port=port, path="/healthz"), api=f"http://127.0.0.1:{port}")
+
+        first = operator("bench-operator", "all")
         yield Rig(
-            operator=start("bench-operator", tarsy, "operator", listen, port=api_port, path="/healthz"),
+            operator=first.operator,
             plane=around.plane,
             database=around.database,
-            api=f"http://127.0.0.1:{api_port}",
+            api=first.api,
+            another=operator,
             token=around.env["TARSY_WEBHOOK_TOKEN"],
             model_url=model_url,
             model_log=model_log,

@@ -16,9 +16,15 @@ def iterations(found: measure.Figures) -> Iterator[str]:
     tarsy, bare = found.tarsy, found.bare
     yield f"{'milliseconds':44}{'median':>10}{'p95':>10}{'n':>8}{'processor':>12}"
     yield row("webhook to the model's first request", found.arrival)
+    yield row("an alert at intake, ten senders", found.intake.answer, f"{found.intake.cpu:.1f}")
     yield row("an iteration: answer to next request", tarsy.added, f"{tarsy.cpu:.1f}")
     yield row("the same without TARSy (bare loop)", bare.added, f"{bare.cpu:.1f}")
-    yield f"{'ratio':44}{tarsy.added.median / bare.added.median:10.2f}{'':18}{tarsy.cpu / bare.cpu:12.2f}"
+
+    def ratio(name: str, time: float, cpu: float) -> str:
+        return f"{name:44}{time / bare.added.median:10.2f}{'':18}{cpu / bare.cpu:12.2f}"
+
+    yield ratio("ratio to bare: webhook to request, intake", found.arrival.median, found.intake.cpu)
+    yield ratio("  an iteration", tarsy.added.median, tarsy.cpu)
 
 
 def workload(found: whole.Figures) -> Iterator[str]:
@@ -27,6 +33,8 @@ def workload(found: whole.Figures) -> Iterator[str]:
     yield from _shape(f"W alone: {alone.tarsy.n} of each, one after another", alone)
     yield ""
     yield from _shape(f"W many: {many.tarsy.n} of each, {found.at_once} at once", many)
+    two = found.two_a_minute
+    yield f"{'  with two processes':44}{two:10.1f}{many.tarsy.a_minute:10.1f}{two / many.tarsy.a_minute:10.2f} of one"
 
 
 def _shape(title: str, found: whole.Shape) -> Iterator[str]:

@@ -11,9 +11,9 @@ later still (it is told of the status that it wrote) falls into the bare loop's,
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from bench import asked, bare, client, meter, model, rig
@@ -60,25 +60,25 @@ class Figures:
 
     alone: Shape
     many: Shape
+    two_a_minute: float
+    """How many of the many end in a minute where two operators share them."""
     at_once: int
     """How many of the many ran at a time."""
 
 
 async def figures(parts: rig.Rig, *, alone: int, many: int, at_once: int) -> Figures:
     """Measure `alone` of each side in turns, then `many` of each, `at_once` at a time."""
-    async with AsyncExitStack() as stack:
-        alerts = await stack.enter_async_context(client.connected(parts))
-        loop = await stack.enter_async_context(
-            bare.connected(
-                model_url=parts.model_url,
-                tools_url=parts.tools_url,
-                database_url=parts.bare_database_url,
-                connections=COMMITS_AT_ONCE,
-            )
-        )
+    async with client.connected(parts) as alerts:
         watched = meter.Meter(database=alerts.database, postmaster=parts.database.pid)
-        bench = _Bench(parts=parts, alerts=alerts, loop=loop, watched=watched)
-        return Figures(alone=await bench.alone(alone), many=await bench.many(many, at_once), at_once=at_once)
+        async with bare.connected(
+            model_url=parts.model_url,
+            tools_url=parts.tools_url,
+            database_url=parts.bare_database_url,
+            connections=COMMITS_AT_ONCE,
+        ) as loop:
+            bench = _Bench(parts=parts, alerts=alerts, loop=loop, watched=watched)
+            one_by_one, together = await bench.alone(alone), await bench.many(many, at_once)
+        return Figures(alone=one_by_one, many=together, two_a_minute=await bench.two(many, at_once), at_once=at_once)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,10 +113,21 @@ class _Bench:
         await self._converse(model.MANY, names, at_once=at_once, spent=bare_spent)
         return self._shape(model.MANY, posted, names, spent=spent, bare_spent=bare_spent)
 
-    async def _investigate(self, alert_type: str, count: int, *, spent: meter.Spent) -> list[client.Posted]:
+    async def two(self, count: int, at_once: int) -> float:
+        """How many end in a minute with a second operator, each with as many slots."""
+        apis = [self.parts.api, self.parts.another("bench-second", "all").api]
+        spent = meter.Spent()
+        await self._investigate(model.MANY, 2 * at_once, spent=meter.Spent(), apis=apis)
+        self.alerts.check(*await self._investigate(model.MANY, count, spent=spent, apis=apis))
+        return count / sum(spent.windows) * 60
+
+    async def _investigate(
+        self, alert_type: str, count: int, *, spent: meter.Spent, apis: Sequence[str] = ("",)
+    ) -> list[client.Posted]:
         """Post `count` notifications at once, and wait for the end of all; the operator's slots say how many run."""
         async with self.watched.adding(spent, process=self.parts.operator.pid):
-            posted = await asyncio.gather(*(self.alerts.post(alert_type) for _ in range(count)))
+            posting = (self.alerts.post(alert_type, api=api) for _, api in zip(range(count), itertools.cycle(apis)))
+            posted = await asyncio.gather(*posting)
             await self.alerts.ended(*posted, within=_ENDED_SECONDS)
         return posted
 
