@@ -123,6 +123,7 @@ class Operator:
         lease: timedelta = timedelta(seconds=20),
         role: str = "all",
         queue: Mapping[str, Any] | None = None,
+        limits: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Process:
         """Start one more, with `env` added to its environment, and wait until it serves, if its role does."""
@@ -130,7 +131,8 @@ class Operator:
         milliseconds = lease // timedelta(milliseconds=1)
         leases = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
         config = self._folder / f"tarsy-{number}.yaml"
-        config.write_text(json.dumps(self._platform | {"queue": {**leases, **(queue or {})}}))  # which is YAML too
+        settings = {"queue": {**leases, **(queue or {})}, **({"limits": {**limits}} if limits else {})}
+        config.write_text(json.dumps(self._platform | settings))  # which is YAML too
         tarsy = Path(sys.executable).with_name("tarsy")
         child = children.start(
             [tarsy, "operator", "--config", config, "--role", role, "--listen", "127.0.0.1:0"],

@@ -230,7 +230,7 @@ async def test_a_timeout_of_other_origin_is_not_the_stages(runtime: ports.Runtim
             self.facts.extend(batch)
 
     broken = Broken(snapshot)
-    with pytest.RaisesGroup(pytest.RaisesExc(TimeoutError, match="of other origin")):
+    with pytest.RaisesGroup(pytest.RaisesExc(TimeoutError, match="of other origin"), flatten_subgroups=True):
         await investigation.run(runtime=runtime, journal=broken)
     assert ends(broken) == []
 

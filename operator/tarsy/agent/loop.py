@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -38,6 +39,8 @@ class Loop:
     toolbox: ports.Toolbox
     journal: ports.Journal
     following: Following
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+    """See `ports.Scope.waiting`."""
 
     async def run(self) -> None:
         """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
@@ -157,7 +160,7 @@ class Loop:
 
     @property
     def _scope(self) -> ports.Scope:
-        return ports.Scope(execution=self._id, ensure_lease=self.journal.ensure_lease)
+        return ports.Scope(execution=self._id, ensure_lease=self.journal.ensure_lease, waiting=self.waiting)
 
 
 async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

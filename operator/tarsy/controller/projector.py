@@ -1,7 +1,7 @@
 """Writes `.status`: a pure function of the store, applied whenever the store has moved on.
 
 A change of phase is written at once. Other changes wait for their turn, because every status write stores the whole
-object again, and every replica's watch tells of it: a second for each ten objects that are under way, four at most.
+object again, and every replica's watch tells of it: a second for each ten objects that are under way, three at most.
 
 The revision of the work row goes along; the CRD refuses one that falls, so two replicas that project at once,
 or a late one, can do no harm.
@@ -30,7 +30,7 @@ BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
 WRITES_A_SECOND = 10
 """Of objects whose phase stays, as long as no turn gets longer than LONGEST_TURN for it."""
-SHORTEST_TURN, LONGEST_TURN = 1.0, 4.0
+SHORTEST_TURN, LONGEST_TURN = 1.0, 3.0
 """Seconds between two writes of an object whose phase stays."""
 FORGOTTEN_SECONDS = 60.0
 """After so long without a write nothing is known of an object: others may have written its last status."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from tarsy.agent import loop, prompts
 from tarsy.config import resolve
-from tarsy.engine import handover
+from tarsy.engine import handover, timer
 from tarsy.resources import chain
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -48,18 +48,21 @@ class Execution:
         """What the record holds of it; None before it has begun."""
         return self.journal.record.executions.get(self.id)
 
-    async def run(self) -> None:
-        """Run it, or go on with it, until it has ended or the run is to stand still."""
+    async def run(self, time: timer.Timer) -> None:
+        """Run it, or go on with it, until it has ended or the run is to stand still.
+
+        Its `time` stands still while it waits for a slot of its provider.
+        """
         if self.journal.suspended() or (self.so_far and self.so_far.ended):
             return
         with logs.fields(execution=self.id, agent=self.stage.shown_names[self.index]):
             log.info("agent %s", "goes on" if self.so_far else "started", extra={"action": "execution_started"})
-            await self._run()
+            await self._run(time)
             if self.so_far and (ended := self.so_far.ended):
                 told = {"action": "execution_ended", "outcome": ended.outcome}
                 log.info("agent ended: %s", ended.outcome, extra=told)
 
-    async def _run(self) -> None:
+    async def _run(self, time: timer.Timer) -> None:
         try:
             agent = self._agent()
         except resolve.UnresolvedError as error:
@@ -75,6 +78,7 @@ class Execution:
                 toolbox=toolbox,
                 journal=self.journal,
                 following=self.following,
+                waiting=time.stopped,
             ).run()
 
     def start(

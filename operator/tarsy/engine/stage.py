@@ -12,14 +12,13 @@ in that agent's own commit where the others had ended before, else in one of its
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tarsy.agent import loop
-from tarsy.engine import execution
+from tarsy.engine import execution, timer
 from tarsy.resources import chain
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, ports, record
@@ -85,20 +84,15 @@ class Stage:
         return self.journal.record.stages.get(self.spec.name)
 
     async def _run_in_time(self) -> bool:
-        """Run the agents while there is time; False where it is over.
+        """Run the agents, each while it has time; False where that was over for one of them.
 
-        A cancellation from outside is never taken for the end of the time, even where both come at once.
+        What an agent waits for its provider's slots is added to its own time, and to none of its siblings'.
         """
         seconds = self.spec.timeout_seconds
         left = None if seconds is None else seconds - (self.journal.clock() - self._start.clock)
         if left is not None and left <= 0:  # a takeover after its time: not even a first call may be sent
             return False
-        try:
-            async with asyncio.timeout(left):
-                await loop.side_by_side(one.run() for one in self._executions)
-        except TimeoutError:  # the limit's: what an agent raises comes in a group
-            return False
-        return True
+        return all(await loop.side_by_side(timer.Timer(left).run(one.run) for one in self._executions))
 
     def _opening(self) -> Sequence[entries.Entry]:
         """The stage's start, for whichever of its agents begins first: the two are committed together."""

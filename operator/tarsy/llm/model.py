@@ -101,7 +101,7 @@ class LimitedModel:
         while True:
             answer = _Answer()
             try:
-                async with self._slots:
+                async with self._slot(scope):
                     await scope.ensure_lease()
                     async with time_left.running():
                         await self._receive(request, answer)
@@ -130,6 +130,16 @@ class LimitedModel:
                 ) from error
             else:
                 return ports.Answer(message=self._answered(answer), call=call(answer.usage))
+
+    @asynccontextmanager
+    async def _slot(self, scope: ports.Scope) -> AsyncIterator[None]:
+        """One of the slots: who asked first has it first, whichever investigation he works for."""
+        with scope.waiting():
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     async def _receive(self, request: ports.Request, answer: _Answer) -> None:
         silence = self._limits.first_byte

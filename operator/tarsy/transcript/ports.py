@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
@@ -53,6 +54,8 @@ class Scope:
     """Its id."""
     ensure_lease: Callable[[], Awaitable[None]]
     """See `Journal.ensure_lease`. Whoever sends awaits it last before each sending, behind whatever he waited for."""
+    waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Entered for as long as a model waits for the calls of others to end: that is no time of the execution's."""
 
 
 class Model(Protocol):

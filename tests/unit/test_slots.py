@@ -1,0 +1,113 @@
+"""Many agents and few slots: what they wait for one another is no time of theirs, what they work is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+from tarsy.config import platform
+from tarsy.engine import investigation, timer
+from tarsy.llm import model, provider
+from tarsy.resources import chain
+from tarsy.transcript import entries, memory, ports, record
+
+AGENTS = 6
+SLOTS = 2
+ANSWER_SECONDS = 0.1
+LEFT = 0.25
+"""Seconds that a stage has: enough for an answer, and not for three after one another."""
+BEGUN = entries.StageStarted(stage="analysis", clock=0.0)
+
+
+class Provider:
+    """Answers, each time after a while; or for ever says nothing, to the first so many."""
+
+    model = "fake-1"
+
+    def __init__(self, *, silent: int = 0) -> None:
+        self.silent = silent
+        self.requests = 0
+
+    async def stream(self, _: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+        self.requests += 1
+        await asyncio.sleep(ANSWER_SECONDS if self.requests > self.silent else 60)
+        yield provider.Text("It is out of memory.")
+        yield provider.Finish(None)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def outcomes(journal: memory.MemoryJournal) -> Counter[str]:
+    """How many agents ended how."""
+    ends = [one.ended.outcome for one in journal.record.executions.values() if one.ended]
+    assert len(ends) == AGENTS
+    return Counter(ends)
+
+
+def outcome(journal: memory.MemoryJournal) -> str:
+    """How their stage ended."""
+    ended = journal.record.stages["analysis"].ended
+    assert ended
+    return ended.outcome
+
+
+@pytest.fixture
+def journal(snapshot: record.Snapshot) -> memory.MemoryJournal:
+    """One stage of many agents, that has begun and has LEFT seconds left."""
+    stage = chain.Stage(name="analysis", agent="KubernetesAgent", replicas=AGENTS, timeout_seconds=60)
+    journal = memory.MemoryJournal(
+        replace(snapshot, chain=snapshot.chain.model_copy(update={"stages": [stage]})), BEGUN
+    )
+    journal.passed = 60 - LEFT
+    return journal
+
+
+async def run(runtime: ports.Runtime, journal: memory.MemoryJournal, source: Provider, *, iteration: str) -> None:
+    """Run the investigation with that provider and its few slots."""
+    limits = platform.Limits.model_validate({"provider_calls": SLOTS, "iteration": iteration})
+    limited = model.LimitedModel("first", source, limits=limits)
+    await investigation.run(runtime=replace(runtime, model=lambda _: limited), journal=journal)
+
+
+async def test_a_wait_for_a_slot_is_no_time_of_an_iterations_or_of_a_stages(
+    runtime: ports.Runtime, journal: memory.MemoryJournal
+) -> None:
+    await run(runtime, journal, Provider(), iteration=f"{LEFT * 1000:g}ms")
+    assert journal.clock() - 60 > 0.04, "the stage took longer than it may"
+    assert (outcomes(journal), outcome(journal)) == (Counter(Completed=AGENTS), "Completed")
+
+
+async def test_who_takes_a_slot_for_too_long_gives_it_to_those_that_wait(
+    runtime: ports.Runtime, journal: memory.MemoryJournal
+) -> None:
+    await run(runtime, journal, Provider(silent=SLOTS), iteration="1m")
+    assert outcomes(journal) == Counter(Completed=AGENTS - SLOTS, TimedOut=SLOTS)
+    assert outcome(journal) == "Completed"
+
+
+async def test_who_has_waited_has_no_more_time_than_who_has_not(
+    runtime: ports.Runtime, journal: memory.MemoryJournal
+) -> None:
+    source = Provider(silent=AGENTS)
+    await run(runtime, journal, source, iteration="1m")
+    assert source.requests == AGENTS
+    assert (outcomes(journal), outcome(journal)) == (Counter(TimedOut=AGENTS), "TimedOut")
+    assert 0.9 * AGENTS / SLOTS * LEFT < journal.clock() - (60 - LEFT) < AGENTS * LEFT
+
+
+async def test_a_timer_that_is_over_is_left_alone_by_who_begins_to_wait() -> None:
+    waited: list[bool] = []
+
+    async def work(time: timer.Timer) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            with time.stopped():
+                waited.append(True)
+
+    assert not await timer.Timer(0.01).run(work)
+    assert waited
