@@ -104,7 +104,7 @@ class PgJournal:
         """Keep `added`. While the database is down, keep trying: what has been paid for is not thrown away."""
         await self._turns.commit(*added)
         if any(isinstance(entry, entries.RunEnded) for entry in added):
-            # The only commit that changes the phase: all others the projector finds by itself, once a second.
+            # The only commit that changes the phase: all others the projector finds when it looks.
             await notify.send(self._database, (notify.STATUS, str(self._claim.investigation)))
 
     async def settle(self) -> None:
