@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ INVESTIGATIONS, AGENTS, CALLS = 50, 10, 3
 SLOTS = 20
 """Of the provider: 25 agents share one, and each waits for 10 s before each of its calls."""
 ANSWER_SECONDS = 0.4
-STAGE_SECONDS, ITERATION = 5, "2s"
+STAGE_SECONDS, ITERATION = 8, "2s"
 """Less than any agent waits for its slots."""
 LEASE, BEAT = timedelta(seconds=5), timedelta(seconds=1)
 SERVED_SECONDS = 0.1
@@ -114,6 +115,14 @@ class Seen:
         return {item["metadata"]["uid"]: item.get("status", {}).get("sequence", 0) for item in listed["items"]}
 
 
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """The collector of the test's own process, which holds all that the model was asked, stops nobody."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def told(what: str, seconds: Sequence[float]) -> tuple[float, float]:
     """Show how long something took; what nineteen of twenty took at most, and the longest."""
     ordered = sorted(seconds)
@@ -123,6 +132,7 @@ def told(what: str, seconds: Sequence[float]) -> tuple[float, float]:
     return most, longest
 
 
+@pytest.mark.usefixtures("uncollected")
 async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and_nothing_else_waits(
     operator: Operator,
     llm: model.Server,
@@ -160,7 +170,7 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
     last = max(at for (at, _), calls in zip(changes, open_calls, strict=True) if calls == SLOTS)
     print(f"all slots worked for {last - changes[0][0]:.1f} s")
 
-    # Who shares the processors with us keeps one answer in twenty waiting, and is not in `slowness`.
+    # Whoever shares the processors with us keeps some waiting, and is not in `slowness`: one in twenty may be later.
     longest = SERVED_SECONDS * max(1.0, pace.slowness())
     for path, times in seen.served.items():
         most, _ = told(path, [took for at, took in times if begun.timestamp() < at < last])

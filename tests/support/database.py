@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from concurrent import futures
 
 import pytest
 from tarsy.store import database as databases
@@ -65,5 +66,6 @@ def create_migrated(server: launcher.Server, name: str) -> str:
         await database.close()
 
     url = server.create_database(name)
-    asyncio.run(migrate())
+    with futures.ThreadPoolExecutor(1) as thread:  # whoever asks for it may be on a loop
+        thread.submit(asyncio.run, migrate()).result()
     return url
