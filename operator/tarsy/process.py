@@ -133,6 +133,7 @@ class _Parts:
     roles: list[Part] = field(default_factory=list)
     hints: dict[str, Callable[[str], object]] = field(default_factory=dict)
     watcher: watch.Watcher | None = None
+    reconciler: investigations.Reconciler | None = None
     owner: uuid.UUID = field(default_factory=uuid.uuid4)
     """This process, to the leases; random, because a pod's name may be used again."""
 
@@ -179,7 +180,7 @@ class _Parts:
 
     def controller(self, cluster: client.Cluster) -> None:
         """Admit what appears in the cluster, and show there what the store knows."""
-        reconciler = investigations.Reconciler(
+        self.reconciler = reconciler = investigations.Reconciler(
             cluster=cluster, database=self.database, index=self.index, mask=ALERT_MASKER.text, workers=RECONCILERS
         )
         conditions = chains.Reconciler(cluster=cluster, database=self.database, index=self.index, owner=self.owner)
@@ -207,6 +208,7 @@ class _Parts:
             settings=self.platform.ingest,
             max_queued=self.platform.queue.max_queued,
             mask=ALERT_MASKER.text,
+            admitted=self.reconciler.made if self.reconciler else None,
         )
         readiness = health.Readiness(
             roles=self.process.roles, database=self.database, cluster=cluster, watcher=self.watcher

@@ -27,6 +27,7 @@ from tarsy.config import check, platform
 from tarsy.ingest import admission as ingest
 from tarsy.ingest import alertmanager, manifest, payload, plain
 from tarsy.kube import client, objects
+from tarsy.resources import base
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import episodes, receipts, work
@@ -101,6 +102,8 @@ class Intake:
     settings: platform.Ingest
     max_queued: int
     mask: Callable[[str], str]
+    admitted: Callable[[base.ObjectMeta], None] | None = None
+    """Told of each object that was made and admitted: who watches in this process need not look at it."""
     _lists: list[asyncio.Task[check.ChainIndex]] = field(default_factory=list, init=False)
     """The list of all chains that is under way, if one is."""
     _latest: dict[str, Any] = field(default_factory=dict, init=False)
@@ -244,6 +247,8 @@ class Intake:
         else:
             admission = ingest.of(created.found, chains, mask=str)
         await admissions.admit(self.database, admission, made=not created.existed)
+        if self.admitted is not None and not created.existed:
+            self.admitted(created.found.metadata)
 
     async def repeat(self, alert: alertmanager.Alert, fingerprint: str) -> episodes.Known | None:
         """Count the alert on what it repeats; None where it is news."""

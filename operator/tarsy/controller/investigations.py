@@ -18,7 +18,7 @@ from tarsy.config import check
 from tarsy.controller import workqueue
 from tarsy.ingest import admission as ingest
 from tarsy.kube import client, objects, watch
-from tarsy.resources import investigation
+from tarsy.resources import base, investigation
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import retention, work
@@ -75,6 +75,10 @@ class Reconciler:
         if seen.deleted or self._reconciled.get(seen.uid) != seen.generation:
             self.add(Key(namespace=seen.namespace, name=seen.name, uid=seen.uid))
 
+    def made(self, created: base.ObjectMeta) -> None:
+        """Take note that this process has made the object and admitted it: its first generation asks for no more."""
+        self._note(created)
+
     def add(self, key: Key) -> None:
         """Have the object reconciled in any case."""
         self._queue.add(key)
@@ -93,10 +97,13 @@ class Reconciler:
         await work.observe(self._database, found)
         if found.spec.cancel:
             await work.cancel(self._database, UUID(key.uid), why="user")
-        self._reconciled[key.uid] = found.metadata.generation
+        self._note(found.metadata)
+        self._missed.pop(key.uid, None)
+
+    def _note(self, reconciled: base.ObjectMeta) -> None:
+        self._reconciled[reconciled.uid] = reconciled.generation
         if len(self._reconciled) > RECONCILED_MAX:
             self._reconciled.popitem(last=False)
-        self._missed.pop(key.uid, None)
 
     async def _admission(self, found: investigation.AlertInvestigation) -> admitted.Admission:
         """Its admission; a LaterError while its chain may still come."""
