@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from tarsy.api import app, health, intake
+from tarsy.api import chains as lists
 from tarsy.config import check, load, platform, settings
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, watch
@@ -204,7 +205,7 @@ class _Parts:
         taking = intake.Intake(
             cluster=cluster,
             database=self.database,
-            index=self.index,
+            chains=lists.Chains(cluster, index=self.index),
             settings=self.platform.ingest,
             max_queued=self.platform.queue.max_queued,
             mask=ALERT_MASKER.text,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 from aiohttp import test_utils, web
 from support import kubeconfigs
+from tarsy.api import chains as lists
 from tarsy.config import check, platform
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, objects
-from tarsy.resources import investigation
+from tarsy.resources import chain, investigation
 from tarsy.store import database as databases
 from tarsy.store import history
 
-Answer = Callable[[web.Request], tuple[int, dict[str, Any]]]
+Answer = Callable[[web.Request], tuple[int, dict[str, Any] | str]]
+PAGE = "<html>Sign in to the network.</html>"
 
 
 @contextlib.asynccontextmanager
@@ -30,7 +32,9 @@ async def answering(answer: Answer, *, folder: Path) -> AsyncIterator[client.Clu
 
     async def handle(request: web.Request) -> web.Response:
         status, body = answer(request)
-        return web.json_response(body, status=status)
+        return (
+            web.Response(text=body, status=status) if isinstance(body, str) else web.json_response(body, status=status)
+        )
 
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", handle)
@@ -115,6 +119,48 @@ async def test_an_api_server_that_does_not_serve_is_told_in_its_own_words(tmp_pa
     async with answering(lambda _: refusal(code, "etcdserver: no leader"), folder=tmp_path) as cluster:
         with pytest.raises(client.ClusterDownError, match=f"answers {code}: etcdserver: no leader"):
             await objects.list_chains(cluster, namespace="tarsy")
+
+
+async def test_an_answer_that_is_no_json_may_be_another_one_later(tmp_path: Path) -> None:
+    async with answering(lambda _: (200, PAGE), folder=tmp_path) as cluster:
+        with pytest.raises(client.ClusterDownError, match=r"the answer to GET /apis/tarsy.dev/v1alpha1/.* is no JSON"):
+            await objects.list_chains(cluster, namespace="tarsy")
+
+
+async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed_when_they_have_changed(
+    tmp_path: Path,
+) -> None:
+    asked, indexed = 0, 0
+    version = "1"
+
+    def answer(_: object) -> tuple[int, dict[str, Any]]:
+        nonlocal asked
+        asked += 1
+        stage = {"name": "a", "agent": "KubernetesAgent"}
+        metadata = {"name": "one", "namespace": "tarsy", "uid": "1", "resourceVersion": version, "generation": 1}
+        return 200, {"items": [{"metadata": metadata, "spec": {"alertTypes": [f"v{version}"], "stages": [stage]}}]}
+
+    def index(found: Iterable[chain.AgentChain]) -> check.ChainIndex:
+        nonlocal indexed
+        indexed += 1
+        return check.ChainIndex(found, platform=platform.Platform(), unusable_providers={})
+
+    async with answering(answer, folder=tmp_path) as cluster:
+        chains = lists.Chains(cluster, index=index)
+        first = await asyncio.gather(*(chains.serving(()) for _ in range(20)))
+        assert (asked, indexed, len(set(map(id, first)))) == (1, 1, 1)
+        assert await chains.serving(()) is first[0], "who asks later gets a list of his own"
+        assert (asked, indexed) == (2, 1)
+        version = "2"
+        changed = await chains.serving(())
+        assert (asked, indexed) == (3, 2)
+        assert changed is not first[0]
+        await chains.serving({"nobody's"})
+        assert asked == 5, "what the cache lacks is asked for again"
+        waiting = [asyncio.create_task(chains.serving(())) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        assert await waiting[1] is changed, "who gives up takes the list from nobody else"
 
 
 async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +21,7 @@ from pydantic import BaseModel
 from starlette import requests
 
 from tarsy import errors, failpoints
+from tarsy.api import chains as lists
 from tarsy.api import problems
 from tarsy.config import check, platform
 from tarsy.ingest import admission as ingest
@@ -98,16 +98,12 @@ class Intake:
 
     cluster: client.Cluster
     database: databases.Database
-    index: check.Indexer
+    chains: lists.Chains
     settings: platform.Ingest
     max_queued: int
     mask: Callable[[str], str]
     admitted: Callable[[base.ObjectMeta], None] | None = None
     """Told of each object that was made and admitted: who watches in this process need not look at it."""
-    _lists: list[asyncio.Task[check.ChainIndex]] = field(default_factory=list, init=False)
-    """The list of all chains that is under way, if one is."""
-    _latest: dict[str, Any] = field(default_factory=dict, init=False)
-    """The last list's `index`, and its `versions`: chains seldom change."""
 
     async def notification(self, request: Request) -> Receipt:
         """Serve `POST /api/v1/webhooks/alertmanager`."""
@@ -147,7 +143,7 @@ class Intake:
                         HTTPStatus.SERVICE_UNAVAILABLE,
                         f"{self.max_queued} investigations are queued already; send it again",
                     )
-                chains = await self.chains({alert.alert_type})
+                chains = await self.chains.serving({alert.alert_type})
                 chains.taking(alert.alert_type)
                 created = await self.create(draft, chains)
         except payload.PayloadError as error:
@@ -168,32 +164,6 @@ class Intake:
     async def free(self) -> int:
         """How many more investigations may be queued."""
         return self.max_queued - await work.queued(self.database)
-
-    async def chains(self, wanted: Collection[str]) -> check.ChainIndex:
-        """All chains, with those of the `wanted` alert types.
-
-        The API server's cache does where it has a chain for each, and so does a list of it that is under way for
-        others. What it lacks may have been made just now.
-        """
-        if not self._lists:
-            listing = asyncio.create_task(self._list(cached=True), context=Context())
-            listing.add_done_callback(self._lists.remove)
-            self._lists.append(listing)
-        known = await asyncio.shield(self._lists[0])
-        try:
-            for alert_type in wanted:
-                known.taking(alert_type)
-        except check.UnservedError:
-            return await self._list(cached=False)
-        return known
-
-    async def _list(self, *, cached: bool) -> check.ChainIndex:
-        found = await objects.list_chains(self.cluster, namespace=self.cluster.namespace, cached=cached)
-        versions = tuple((chain.metadata.uid, chain.metadata.resource_version) for chain in found)
-        if self._latest.get("versions") != versions:
-            self._latest.update(versions=versions, index=self.index(found))
-        index: check.ChainIndex = self._latest["index"]
-        return index
 
     async def create(self, draft: manifest.Draft, chains: check.ChainIndex) -> objects.Created:
         """Make the object and its row, once for each episode; under another name where somebody has its own."""
@@ -449,7 +419,8 @@ class _Taking:
         async with self._lock:
             if self._chains is None:
                 with self._of_all():
-                    self._chains = await self._intake.chains(await _aside(self._wanted_types, size=self._size))
+                    wanted = await _aside(self._wanted_types, size=self._size)
+                    self._chains = await self._intake.chains.serving(wanted)
             return self._chains
 
     def _wanted_types(self) -> set[str]:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 PING_SECONDS = 2.0
 
 _JSON_PATCH = "application/json-patch+json"
-_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE = 500
 _LISTS = 3  # times that a list is begun, where it is so slow that its pages expire
@@ -142,7 +142,7 @@ async def apply_status(
                 f"{_path(plural, namespace, name)}/status",
                 body=patch,
                 content_type=_JSON_PATCH,
-                accept=_METADATA,
+                accept=METADATA,
             )
         except kubernetes.ApiException as error:
             causes = _causes(error) if error.status == 422 else []
@@ -187,7 +187,7 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
     }
     async with _errors():
         try:
-            await _request(cluster, "POST", f"/api/v1/namespaces/{namespace}/events", body=body)
+            await _request(cluster, "POST", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}/events", body=body)
         except kubernetes.ApiException as error:
             if error.status != 409:
                 raise
@@ -295,11 +295,15 @@ async def _request(
     content = await answer.read()
     if not 200 <= answer.status <= 299:
         raise kubernetes.ApiException.from_response(http_resp=answer, body=content.decode(errors="replace"), data=None)
-    return json.loads(content)
+    try:
+        return json.loads(content)
+    except ValueError as error:  # a proxy's page, say
+        raise client.ClusterDownError(f"the answer to {method} {path} is no JSON: {error}") from error
 
 
 def _path(plural: str, namespace: str, name: str = "") -> str:
-    return f"/apis/{base.API_VERSION}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+    place = f"/apis/{base.API_VERSION}/namespaces/{parse.quote(namespace, safe='')}/{plural}"
+    return f"{place}/{parse.quote(name, safe='')}" if name else place
 
 
 def _chain(found: Any) -> chain.AgentChain | None:

@@ -30,7 +30,6 @@ from tarsy.kube import client, objects
 from tarsy.resources import base, chain, investigation
 
 RETRY_SECONDS = 1.0
-_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +173,7 @@ class Watcher:
         """Send a request of kopf's for what we need of what it asks for."""
         kind, asked = request.url.name, request.url.query
         if kind in self._callbacks and "watch" in asked:
-            request.headers["Accept"] = _METADATA
+            request.headers["Accept"] = objects.METADATA
         if kind != investigation.PLURAL or "watch" in asked:
             return await send(request)
         request.url = request.url.update_query(fieldSelector=investigation.UNFINISHED)
