@@ -19,6 +19,7 @@ from sqlalchemy import exc
 from support import manifests, pace, queue
 from tarsy import process
 from tarsy.api import app, health, intake
+from tarsy.api import chains as lists
 from tarsy.config import check, platform
 from tarsy.kube import client, objects
 from tarsy.resources import naming
@@ -74,7 +75,9 @@ async def api(
     taking = intake.Intake(
         cluster=cluster,
         database=database,
-        index=functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={}),
+        chains=lists.Chains(
+            cluster, index=functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
+        ),
         settings=platform.Ingest(),
         max_queued=10_000,
         mask=lambda text: process.ALERT_MASKER.text(text),

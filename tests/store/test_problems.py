@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from support import kubeconfigs
 from tarsy.api import app, health, intake
+from tarsy.api import chains as lists
 from tarsy.config import check, platform
 from tarsy.kube import client
 from tarsy.store import database as databases
@@ -40,7 +41,9 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
     taking = intake.Intake(
         cluster=cluster,
         database=database,
-        index=functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={}),
+        chains=lists.Chains(
+            cluster, index=functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={})
+        ),
         settings=platform.Ingest(),
         max_queued=1,
         mask=str,
