@@ -173,7 +173,7 @@ def runtime(runtime: ports.Runtime, crew: Crew, second_model: memory.ScriptedMod
 
 def outcomes(journal: ports.Journal) -> list[tuple[str, str]]:
     """The first stage's agents, in order: their names and how they ended."""
-    ended = [(one.started.name, one.ended) for one in journal.record.stages[STAGE].in_order]
+    ended = [(one.started.name, one.ended) for one in journal.record.stages[STAGE].agents]
     return [(name, end.outcome if end else "") for name, end in ended]
 
 
@@ -262,7 +262,7 @@ async def test_they_are_handed_over_in_their_order_whoever_ended_first(
 ) -> None:
     await investigation.run(runtime=runtime, journal=backwards)
     ended = [fact.execution for fact in backwards.facts if isinstance(fact, entries.ExecutionEnded)]
-    in_order = [one.started.execution for one in backwards.record.stages[STAGE].in_order]
+    in_order = [one.started.execution for one in backwards.record.stages[STAGE].agents]
     assert ended[:3] == in_order[::-1]
     parts = [
         f"#### Agent {number}: {name}\n**Status**: completed\n\n{handover.START}\n{found(name)}\n{handover.END}"
@@ -291,7 +291,7 @@ async def test_their_ids_are_their_places_and_nobody_elses(
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     for name in (STAGE, "analysis"):
-        for index, one in enumerate(journal.record.stages[name].in_order):
+        for index, one in enumerate(journal.record.stages[name].agents):
             assert one.started.index == index
             assert one.started.execution == record.execution_id(
                 snapshot.id, run=0, stage=name, kind="agent", index=index
@@ -318,7 +318,7 @@ async def test_each_runs_with_what_is_said_of_it_alone(
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     settings = []
-    for one in journal.record.stages[STAGE].in_order:
+    for one in journal.record.stages[STAGE].agents:
         agent = one.started.agent
         assert agent
         tools = [spec.name for spec in one.started.tools]
@@ -520,7 +520,7 @@ async def test_a_stages_time_ends_those_that_have_not_and_leaves_what_has_ended(
     assert stage_end(journal) == entries.StageEnded(
         stage=STAGE, outcome=outcome, message=f"{SECOND}: {TIMED_OUT}; {THIRD}: {TIMED_OUT}"
     )
-    assert journal.record.stages[STAGE].in_order[0].analysis == found(FIRST)
+    assert journal.record.stages[STAGE].agents[0].analysis == found(FIRST)
 
 
 @pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
@@ -552,7 +552,7 @@ async def test_those_that_never_began_have_timed_out_too(
     shop.opening = not_in_the_first_stage
     await investigation.run(runtime=runtime, journal=journal)
     assert outcomes(journal) == [(name, "TimedOut") for name in NAMES]
-    assert [one.started.agent for one in journal.record.stages[STAGE].in_order] == [None] * 3
+    assert [one.started.agent for one in journal.record.stages[STAGE].agents] == [None] * 3
     assert stage_end(journal).outcome == "TimedOut"
     assert journal.record.ended
     assert journal.record.ended.ending == "CompletedWithErrors"
@@ -647,7 +647,7 @@ def ends(found: record.Record) -> object:
     return (
         found.ended,
         {name: stage.ended for name, stage in found.stages.items()},
-        {name: [one.ended for one in stage.in_order] for name, stage in found.stages.items()},
+        {name: [one.ended for one in stage.agents] for name, stage in found.stages.items()},
         {
             name: [
                 replace(said, text="", failed=False, in_doubt=False)

@@ -216,7 +216,7 @@ async def test_calls_of_an_answer_whose_commit_was_interrupted_are_not_made(
 ) -> None:
     await investigation.run(runtime=runtime, journal=slow)
     assert ends(slow)[0] == ("data-collection", "TimedOut")
-    (execution,) = slow.record.stages["data-collection"].in_order
+    (execution,) = slow.record.stages["data-collection"].agents
     assert execution.log[-1] == replace(LOOKS, calls=(replace(LOOKS.calls[0], id="0.0"),))
     assert toolbox.called == []
 

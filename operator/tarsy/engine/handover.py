@@ -32,10 +32,10 @@ def earlier_stages(run: record.Run) -> str:
 def analysis(stage: record.Stage) -> str:
     """The stage's result: its agent's analysis; of several agents all analyses in order, under their names."""
     if len(stage.executions) == 1:
-        return stage.in_order[0].analysis
+        return stage.agents[0].analysis
     return "\n\n".join(
         f"{_name(number, execution)}\n\n{execution.analysis}"
-        for number, execution in enumerate(stage.in_order, 1)
+        for number, execution in enumerate(stage.agents, 1)
         if execution.analysis
     )
 
@@ -43,7 +43,7 @@ def analysis(stage: record.Stage) -> str:
 def _stage(name: str, stage: record.Stage) -> str:
     assert stage.ended  # noqa: S101 - the caller asks for ended ones
     heading = f"### Results from '{name}' stage:"
-    executions = stage.in_order
+    executions = stage.agents
     if not executions:
         return f"{heading}\n\n**Status**: {STATUS[stage.ended.outcome]}\n\n{_marked(stage.ended.message)}"
     if len(executions) == 1 and stage.ended.outcome == "Completed":

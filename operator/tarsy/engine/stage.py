@@ -133,7 +133,7 @@ class Stage:
 def end_of(stage: record.Stage, *, policy: chain.SuccessPolicy) -> entries.StageEnded:
     """How a stage ends whose executions have all ended: a pure function of their ends (the table above)."""
     assert stage.started  # noqa: S101 - one that never started was skipped
-    executions = stage.in_order
+    executions = stage.agents
     outcomes = [one.ended.outcome for one in executions if one.ended]
     completed = outcomes.count("Completed")
     outcome: entries.StageOutcome

@@ -7,6 +7,7 @@ the same few texts serve all commits.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -109,11 +110,21 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
     WHERE known.investigation = fenced.investigation AND known.id = added.id""",
     ),
     "ended_runs": (
-        {"number": "integer", "ending": "text", "reason": "text", "message": "text", "final_analysis": "text"},
+        {
+            "number": "integer",
+            "ending": "text",
+            "reason": "text",
+            "message": "text",
+            "final_analysis": "text",
+            "summary": "text",
+            "gaps": "text",
+            "grounds": "text",
+        },
         """
     UPDATE runs
     SET ended_at = clock_timestamp(), ending = added.ending, reason = added.reason, message = added.message,
-      final_analysis = added.final_analysis
+      final_analysis = added.final_analysis, summary = added.summary, gaps = CAST(added.gaps AS json),
+      grounds = added.grounds
     FROM fenced, {rows}
     WHERE runs.investigation = fenced.investigation AND runs.number = added.number""",
     ),
@@ -234,7 +245,7 @@ def _changes(added: Iterable[Prepared], *, log_seq: int, place: Place) -> _Chang
 
 def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], place: Place) -> tuple[int, str, str]:
     match entry:
-        case entries.RunEnded():
+        case entries.RunStarted() | entries.RunEnded():
             return entry.run, "", ""
         case entries.StageStarted() | entries.StageEnded():
             return entry.run, entry.stage, ""
@@ -276,6 +287,9 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
                     "reason": entry.reason,
                     "message": entry.message,
                     "final_analysis": entry.final_analysis,
+                    "summary": entry.summary,
+                    "gaps": json.dumps([dataclasses.asdict(gap) for gap in entry.gaps]),
+                    "grounds": entry.grounds,
                 },
             )
             if entry.run == entries.INVESTIGATION:

@@ -146,9 +146,12 @@ runs = Table(
     _text("reason", nullable=True),
     _text("message", nullable=True),
     _text("final_analysis", nullable=True),
-    CheckConstraint("kind IN ('investigation')", name="runs_kind_check"),
+    _text("summary", nullable=True),
+    Column("gaps", JSON, nullable=False, server_default="[]"),
+    _text("grounds", nullable=True),
+    CheckConstraint("kind IN ('investigation', 'chat')", name="runs_kind_check"),
 )
-"""The runs of an investigation; run 0 is the investigation itself. `started_at` is the first claim; `suspended_at` is
+"""The runs of an investigation; run 0 is the investigation itself, the later ones are questions. `started_at` is the first claim; `suspended_at` is
 since when it stands still, and `suspended_for` how long it did before. The final analysis is stored here alone."""
 
 stages = Table(

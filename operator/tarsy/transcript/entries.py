@@ -25,17 +25,40 @@ from tarsy.transcript import messages
 Outcome = Literal["Completed", "Failed", "TimedOut", "Cancelled"]
 """How an execution ends, or a stage that has started."""
 
-StageOutcome = Literal[Outcome, "Skipped"]
-"""How a stage ends. A skipped one never starts: the chain was stopped before it."""
+StageOutcome = Literal[Outcome, "CompletedWithErrors", "Skipped"]
+"""How a stage ends. With errors: its agents did their work, and what was to join their results failed. A skipped one
+never starts: the chain was stopped before it."""
 
 Ending = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut"]
 """How a run ends."""
 
-ExecutionKind = Literal["agent"]
-"""What an execution does: the work of an agent of a stage."""
+ExecutionKind = Literal["agent", "synthesis", "summary", "chat"]
+"""What an execution does: the work of an agent of a stage, to join the results of a stage's agents, to sum up the
+investigation in a few lines, or to answer a question about it. The last two are of no stage."""
+
+Grounds = Literal["Inspected", "InspectedWithGaps", "NothingInspected", "UnknownReferences"]
+"""What a run's result stands on: whether its agents looked, and whether it names only calls that there were."""
 
 INVESTIGATION = 0
 """The run that is the investigation itself; it is there from its admission on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted:
+    """Something was asked about the investigation: a later run of it, queued like the first one."""
+
+    run: int
+    question: str
+    """Masked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """Something that could not be inspected."""
+
+    tool: str
+    """`server.tool`, a server, or what an answer calls one."""
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +78,7 @@ class ExecutionStarted:
 
     run: int = INVESTIGATION
     stage: str
+    """"" where it is of no stage."""
     execution: str
     """Opaque, and the same for whoever starts it (`record.execution_id`)."""
     kind: ExecutionKind = "agent"
@@ -142,6 +166,8 @@ class ExecutionEnded:
     outcome: Outcome
     error: str = ""
     """Why there is no analysis."""
+    ungrounded: bool = False
+    """It has an analysis, and has looked at nothing, although it had tools."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,10 +194,24 @@ class RunEnded:
     message: str = ""
     final_analysis: str = ""
     """Stored beside the log, in a column of its run: lists read it, and it is stored once."""
+    summary: str = ""
+    """The final analysis in a few lines."""
+    gaps: tuple[Gap, ...] = ()
+    """What its agents could not inspect; the first ten."""
+    grounds: Grounds | None = None
+    """None where there is no analysis that could stand on anything."""
 
 
 Entry: TypeAlias = (
-    StageStarted | ExecutionStarted | Answered | Unanswered | ToolsAnswered | ExecutionEnded | StageEnded | RunEnded
+    RunStarted
+    | StageStarted
+    | ExecutionStarted
+    | Answered
+    | Unanswered
+    | ToolsAnswered
+    | ExecutionEnded
+    | StageEnded
+    | RunEnded
 )
 
 
@@ -214,6 +254,7 @@ class Logged:
 _COLUMNS = ("run", "stage", "execution", "final_analysis")
 """What is stored beside the body."""
 _KINDS: dict[str, type[Any]] = {
+    "RunStarted": RunStarted,
     "StageStarted": StageStarted,
     "ExecutionStarted": ExecutionStarted,
     "Answered": Answered,
@@ -223,7 +264,13 @@ _KINDS: dict[str, type[Any]] = {
     "StageEnded": StageEnded,
     "RunEnded": RunEnded,
 }
-VERSIONS: dict[str, int] = dict.fromkeys(_KINDS, 1)
+VERSIONS: dict[str, int] = {
+    **dict.fromkeys(_KINDS, 1),
+    "ExecutionStarted": 2,  # kinds beside agent, strategies beside native-thinking
+    "ExecutionEnded": 2,  # ungrounded
+    "StageEnded": 2,  # CompletedWithErrors
+    "RunEnded": 2,  # summary, gaps, grounds
+}
 """The version that each kind is written in."""
 
 _adapters: dict[str, TypeAdapter[Any]] = {
@@ -286,8 +333,10 @@ def _newest(kind: str) -> Decoder:
     return decoder
 
 
-DECODERS: dict[tuple[str, int], Decoder] = {(kind, version): _newest(kind) for kind, version in VERSIONS.items()}
-"""A decoder for each version that was ever written."""
+DECODERS: dict[tuple[str, int], Decoder] = {
+    (kind, version): _newest(kind) for kind, newest in VERSIONS.items() for version in range(1, newest + 1)
+}
+"""A decoder for each version that was ever written: so far each newer one only adds to the one before it."""
 
 
 def _without_opaque(fields: dict[str, Any]) -> dict[str, Any] | None:

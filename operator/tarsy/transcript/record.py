@@ -69,16 +69,26 @@ class Stage:
     ended: entries.StageEnded | None = None
 
     @property
-    def in_order(self) -> list[Execution]:
-        """Its executions by their place in the stage, whichever began first."""
-        return sorted(self.executions.values(), key=lambda execution: execution.started.index)
+    def agents(self) -> list[Execution]:
+        """Its agents' executions by their place in the stage, whichever began first."""
+        found = (one for one in self.executions.values() if one.started.kind == "agent")
+        return sorted(found, key=lambda execution: execution.started.index)
+
+    @property
+    def synthesis(self) -> Execution | None:
+        """What joins its agents' results, if that has begun."""
+        return next((one for one in self.executions.values() if one.started.kind == "synthesis"), None)
 
 
 @dataclass(kw_only=True)
 class Run:
     """One run so far: the investigation, or what was asked about it later."""
 
+    question: str = ""
+    """What was asked, where it is not the investigation itself."""
     stages: dict[str, Stage] = field(default_factory=dict)
+    executions: dict[str, Execution] = field(default_factory=dict)
+    """Those of no stage: its summary, or its answer."""
     ended: entries.RunEnded | None = None
 
 
@@ -120,10 +130,12 @@ class _Scopes:
 
     def add(self, entry: entries.Entry) -> None:
         match entry:
+            case entries.RunStarted():
+                self.begin(_run(entry))
             case entries.StageStarted():
                 self.begin(_stage(entry), within=_run(entry))
             case entries.ExecutionStarted():
-                self.begin(_execution(entry), within=_stage(entry))
+                self.begin(_execution(entry), within=_stage(entry) if entry.stage else _run(entry))
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
                 self.require(_execution(entry))
             case entries.ExecutionEnded():
@@ -140,7 +152,13 @@ class _Scopes:
         return _Scopes(begun=set(self.begun), open=dict(self.open), within=dict(self.within))
 
 
-def _run(entry: entries.StageStarted | entries.StageEnded | entries.RunEnded) -> Scope:
+def _run(
+    entry: entries.RunStarted
+    | entries.StageStarted
+    | entries.ExecutionStarted
+    | entries.StageEnded
+    | entries.RunEnded,
+) -> Scope:
     return ("run", str(entry.run))
 
 
@@ -198,12 +216,16 @@ class Record:
         """Add one fact; an OutOfOrderError says what it lacks."""
         self._scopes.add(entry)
         match entry:
+            case entries.RunStarted():
+                self.runs[entry.run] = Run(question=entry.question)
             case entries.StageStarted():
                 self.runs[entry.run].stages[entry.stage] = Stage(started=entry)
             case entries.ExecutionStarted():
                 execution = Execution(started=entry, log=list(entry.messages))
                 self.executions[entry.execution] = execution
-                self.runs[entry.run].stages[entry.stage].executions[entry.execution] = execution
+                run = self.runs[entry.run]
+                scope = run.stages[entry.stage] if entry.stage else run
+                scope.executions[entry.execution] = execution
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
                 self.executions[entry.execution].log.extend(said(entry))
             case entries.ExecutionEnded():
@@ -217,16 +239,19 @@ class Record:
 
     def endings(self, run: int, outcome: entries.Outcome, *, message: str) -> list[entries.Entry]:
         """The ends of all that is open in a run, from the inside out, but for the run's own."""
-        ends: list[entries.Entry] = []
-        for name, stage in self.runs[run].stages.items():
-            if stage.ended:
-                continue
-            ends += [
+
+        def open_in(scope: Stage | Run) -> list[entries.Entry]:
+            return [
                 entries.ExecutionEnded(execution=identity, outcome=outcome, error=message)
-                for identity, execution in stage.executions.items()
+                for identity, execution in scope.executions.items()
                 if execution.ended is None
             ]
-            ends.append(entries.StageEnded(run=run, stage=name, outcome=outcome, message=message))
+
+        ends = open_in(self.runs[run])
+        for name, stage in self.runs[run].stages.items():
+            if stage.ended is None:
+                ends += open_in(stage)
+                ends.append(entries.StageEnded(run=run, stage=name, outcome=outcome, message=message))
         return ends
 
 
