@@ -11,7 +11,8 @@ import re
 from typing import NamedTuple
 
 AGENT_LINE = re.compile(
-    r"^You are (?P<agent>.+?), the agent of stage '(?P<stage>[^'\n]*)' of chain '(?P<chain>[^'\n]*)'\.", re.MULTILINE
+    r"^You are (?P<agent>.+?), the agent of (?:stage '(?P<stage>[^'\n]*)' of )?chain '(?P<chain>[^'\n]*)'\.",
+    re.MULTILINE,
 )
 """Matched in the system instruction."""
 
@@ -64,6 +65,6 @@ def find(*, system: str, first_user: str) -> Key:
     investigation = INVESTIGATION_LINE.search(first_user)
     return Key(
         investigation=investigation["investigation"] if investigation else "",
-        stage=agent["stage"] if agent else "",
+        stage=(agent["stage"] or "") if agent else "",
         agent=agent["agent"] if agent else "",
     )

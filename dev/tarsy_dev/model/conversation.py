@@ -114,9 +114,9 @@ def _message(role: str, parts: list[_Part]) -> script.Message:
 
 
 def _output(response: dict[str, Any]) -> str:
-    """What a function response says: the value of its one key, if that is a text, else all of it."""
-    values = list(response.values())
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else json.dumps(response)
+    """What a function response says: the text of `output` or `error`, the keys that Google names, else all of it."""
+    said = response.get("output", response.get("error"))
+    return said if isinstance(said, str) else json.dumps(response)
 
 
 def _turns(contents: Iterable[Content]) -> Iterator[tuple[str, list[_Part]]]:

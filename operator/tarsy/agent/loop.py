@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from tarsy import failpoints
-from tarsy.agent import prompts, steps
+from tarsy.agent import steps, strategies, templates
 from tarsy.transcript import entries, messages, ports, record
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class Loop:
 
     execution: record.Execution
     """The one in the journal's record: every commit adds to its log."""
+    strategy: strategies.Strategy
     model: ports.Model
     toolbox: ports.Toolbox
     journal: ports.Journal
@@ -44,27 +45,28 @@ class Loop:
 
     async def run(self) -> None:
         """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
-        step = self._next_step()
+        step = self._next_step(self.execution.log)
         if isinstance(step, steps.Run):
             await self._settle_doubts(step.calls)
         while not self.execution.ended and not self.journal.suspended():
-            match self._next_step():
-                case steps.Ask(final):
-                    await self._ask(final=final)
+            match self._next_step(self.execution.log):
+                case steps.Ask() as ask:
+                    await self._ask(ask)
                 case steps.Run(calls):
                     await self._run(calls)
                 case steps.Done() | steps.GiveUp():  # an answer whose end an earlier version did not see in it
                     await self._commit()
 
-    def _next_step(self) -> steps.Step:
-        return steps.next_step(self.execution.log, limit=self._limit)
+    def _next_step(self, log: messages.Log) -> steps.Step:
+        return steps.next_step(log, self._rules)
 
     async def _commit(self, *said: entries.Answered | entries.Unanswered | entries.ToolsAnswered) -> None:
         """Commit what was said, and the ends that it brings."""
         log = [*self.execution.log, *(message for entry in said for message in record.said(entry))]
-        match steps.next_step(log, limit=self._limit):
+        match self._next_step(log):
             case steps.Done():
-                ended = entries.ExecutionEnded(execution=self._id, outcome="Completed")
+                ungrounded = self._rules.must_look and not record.results(log)
+                ended = entries.ExecutionEnded(execution=self._id, outcome="Completed", ungrounded=ungrounded)
             case steps.GiveUp(error):
                 ended = entries.ExecutionEnded(execution=self._id, outcome="Failed", error=error)
             case _:
@@ -72,12 +74,13 @@ class Loop:
                 return
         await self.journal.commit(*said, ended, *self.following(replace(self.execution, log=log, ended=ended)))
 
-    async def _ask(self, *, final: bool) -> None:
+    async def _ask(self, ask: steps.Ask) -> None:
         said = messages.conversation(self.execution.log)
-        added = (prompts.CONCLUDE,) if final and said[-1].role != "user" else ()
+        added = self._added(ask, said)
+        dialect = self.strategy.dialect
         request = ports.Request(
-            messages=(*said, *added),
-            tools=() if final else self.execution.started.tools,
+            messages=dialect.sent((*said, *added)),
+            tools=() if ask.final else dialect.offered(self.execution.started.tools),
         )
         failpoints.hit("model.ask.before")
         try:
@@ -85,18 +88,25 @@ class Loop:
         except ports.ModelError as error:
             await self._unanswered(error.failure, added, error.call)
         else:
-            await self._answered(answer, added, final=final)
+            await self._answered(answer, added, final=ask.final)
+
+    def _added(self, ask: steps.Ask, said: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
+        """What the model is told beside what was said. After a call that brought nothing it stands there already."""
+        if ask.prompt is None or said[-1].role == "user":
+            return ()
+        match ask.prompt:
+            case "conclude":
+                text = self.strategy.dialect.conclude
+            case "look":
+                text = templates.text("look")
+            case "format":
+                text = templates.filled("format-react", problem=ask.problem)
+        return (messages.Message(role="user", text=text),)
 
     async def _answered(self, answer: ports.Answer, added: tuple[messages.Message, ...], *, final: bool) -> None:
-        message = answer.message
-        if final and message.calls:
-            # Asked without tools, it called some. Its state goes with them: sent back, it would speak of calls that
-            # have no results.
-            message = replace(message, calls=(), provider_state=None)
-        if not message.calls and not message.text.strip():
-            asked_too_much = "tool calls instead of a conclusion" if answer.message.calls else "an empty answer"
-            failure = messages.Failure(kind="rejected", text=f"the model gave {asked_too_much}")
-            await self._unanswered(failure, added, answer.call)
+        message = self.strategy.dialect.read(answer.message, final=final)
+        if isinstance(message, messages.Failure):
+            await self._unanswered(message, added, answer.call)
             return
         calls = tuple(replace(call, id=f"{self._turn}.{index}") for index, call in enumerate(message.calls))
         said = (*added, replace(message, calls=calls))
@@ -125,11 +135,12 @@ class Loop:
         failpoints.hit("tool.call.before")
         started = time.monotonic()
         pinned = [spec.name for spec in self.execution.started.tools]
-        if call.name in pinned:
-            output = await self.toolbox.call(call, self._scope)
+        if call.name not in pinned:
+            output = ports.ToolOutput(text=_unknown(call.name, pinned), failed=True)
+        elif steps.is_repeated(self.execution.log, call):
+            output = ports.ToolOutput(text=templates.text("repeated"))
         else:
-            known = ", ".join(pinned) or "none"
-            output = ports.ToolOutput(text=f"There is no tool '{call.name}'. Available tools: {known}", failed=True)
+            output = await self.toolbox.call(call, self._scope)
         failpoints.hit("tool.call.after")
         result = messages.Message(
             role="tool", call_id=call.id, tool_name=call.name, text=output.text, failed=output.failed
@@ -153,10 +164,14 @@ class Loop:
         return len(messages.answers(self.execution.log))
 
     @property
-    def _limit(self) -> int:
-        agent = self.execution.started.agent
-        assert agent  # noqa: S101 - one that has none has ended with its start
-        return agent.max_iterations
+    def _rules(self) -> steps.Rules:
+        started = self.execution.started
+        assert started.agent  # noqa: S101 - one that has none has ended with its start
+        return steps.Rules(
+            limit=started.agent.max_iterations if self.strategy.tools else 0,
+            problem=self.strategy.dialect.problem,
+            must_look=started.kind == "agent" and bool(started.tools),
+        )
 
     @property
     def _scope(self) -> ports.Scope:
@@ -174,6 +189,19 @@ async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     if lost is not None:  # however many saw it
         raise lost
     return [task.result() for task in tasks]
+
+
+def _unknown(name: str, pinned: Sequence[str]) -> str:
+    """What a model is told that calls what there is not, with what there is."""
+    server, dot, tool = name.partition(".")
+    servers = dict.fromkeys(known.partition(".")[0] for known in pinned)
+    if not (server and dot and tool):
+        what = f"'{name}' is no tool's name: a name is server.tool"
+    elif server not in servers:
+        what = f"There is no MCP server '{server}'"
+    else:
+        what = f"There is no tool '{name}'"
+    return f"{what}. Available tools: {', '.join(pinned) or 'none'}"
 
 
 def _in_doubt(call: messages.ToolCall) -> messages.Message:

@@ -5,8 +5,10 @@ The same function decides for a new execution and for one that is taken over, so
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from tarsy.transcript import messages
 
@@ -14,7 +16,26 @@ BEYOND_LIMIT = 2
 """Calls that a model gets to conclude once its iterations are used up. One that never concludes would otherwise be
 asked for ever."""
 REJECTED_IN_A_ROW = 3
-"""Rejected answers in a row that end it: what is wrong is not one answer's bad luck any more."""
+"""Rejected answers in a row that end it: what is wrong is not one answer's bad luck any more. The same of answers that
+cannot be read."""
+IDENTICAL_IN_A_ROW = 3
+"""The last of so many identical calls in a row is not made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What an execution's strategy and settings say of its conversation."""
+
+    limit: int
+    """How often the model may be asked before it must conclude."""
+    problem: Callable[[messages.Message], str]
+    """Why an answer without calls cannot be read as a conclusion; "" where it can."""
+    must_look: bool = False
+    """Who concludes without having looked at anything is asked once to look."""
+
+
+Prompt = Literal["conclude", "look", "format"]
+"""What the model is to be told beside what was said: to conclude, to look before it does, or how answers look."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +43,9 @@ class Ask:
     """Ask the model; `final`: without tools, for its conclusion."""
 
     final: bool
+    prompt: Prompt | None = None
+    problem: str = ""
+    """With prompt format: what is wrong with the last answer."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +72,10 @@ class GiveUp:
 Step: TypeAlias = Ask | Run | Done | GiveUp
 
 
-def next_step(log: messages.Log, *, limit: int) -> Step:
-    """Decide by the log alone; `limit` is how often the model may be asked before it must conclude."""
+def next_step(log: messages.Log, rules: Rules) -> Step:
+    """Decide by the log alone."""
     turns = messages.answers(log)
+    asked = Ask(final=False)
     match turns[-2:]:
         case [*_, messages.Failure(kind="fatal", text=text)]:
             return GiveUp(text)
@@ -58,17 +83,68 @@ def next_step(log: messages.Log, *, limit: int) -> Step:
             return GiveUp(f"two timeouts in a row: {text}")
         case [*_, messages.Failure(kind="rejected", text=text)] if _rejected(turns[-REJECTED_IN_A_ROW:]):
             return GiveUp(f"{REJECTED_IN_A_ROW} rejected answers in a row: {text}")
-        case [*_, messages.Message() as answer]:
+        case [*_, messages.Message() as answer] if answer.calls:
             done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
             if pending := tuple(call for call in answer.calls if call.id not in done):
                 return Run(pending)
-            if not answer.calls:
+        case [*_, messages.Message() as answer]:
+            if len(turns) > rules.limit:  # asked to conclude, it did
                 return Done(answer.text)
-    if len(turns) >= limit + BEYOND_LIMIT:
+            problems = [_problem(turn, rules) for turn in turns[-REJECTED_IN_A_ROW:]]
+            if all(problems) and len(problems) == REJECTED_IN_A_ROW:
+                return GiveUp(f"{REJECTED_IN_A_ROW} answers in a row that cannot be read: {problems[-1]}")
+            if problems[-1]:
+                asked = Ask(final=False, prompt="format", problem=problems[-1])
+            elif rules.must_look and not _has_looked(log) and _conclusions(turns, rules) == 1:
+                asked = Ask(final=False, prompt="look")
+            else:
+                return Done(answer.text)
+    if len(turns) >= rules.limit + BEYOND_LIMIT:
         last = turns[-1]
         why = f": {last.text}" if isinstance(last, messages.Failure) else ""
         return GiveUp(f"no conclusion after {len(turns)} model calls{why}")
-    return Ask(final=len(turns) >= limit)
+    if len(turns) >= rules.limit:
+        if asked.prompt == "look":  # no turn is left to look
+            return Done(turns[-1].text)
+        return Ask(final=True, prompt="conclude")
+    return asked
+
+
+def is_repeated(log: messages.Log, call: messages.ToolCall) -> bool:
+    """Whether the calls before `call` in its conversation were the same, so that one more would show nothing new."""
+    made = list(_calls(log))
+    place = next(place for place, known in enumerate(made) if known.id == call.id)
+    before = made[max(0, place - IDENTICAL_IN_A_ROW + 1) : place]
+    return len(before) == IDENTICAL_IN_A_ROW - 1 and all(_is_same(known, call) for known in before)
+
+
+def _calls(log: messages.Log) -> Iterator[messages.ToolCall]:
+    for entry in log:
+        if isinstance(entry, messages.Message):
+            yield from entry.calls
+
+
+def _is_same(one: messages.ToolCall, other: messages.ToolCall) -> bool:
+    return one.name == other.name and _arguments(one) == _arguments(other)
+
+
+def _arguments(call: messages.ToolCall) -> str:
+    try:
+        return json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
+    except (ValueError, RecursionError):
+        return call.arguments
+
+
+def _has_looked(log: messages.Log) -> bool:
+    return any(isinstance(entry, messages.Message) and entry.role == "tool" for entry in log)
+
+
+def _conclusions(turns: list[messages.Message | messages.Failure], rules: Rules) -> int:
+    return sum(isinstance(turn, messages.Message) and not turn.calls and not rules.problem(turn) for turn in turns)
+
+
+def _problem(turn: messages.Message | messages.Failure, rules: Rules) -> str:
+    return rules.problem(turn) if isinstance(turn, messages.Message) and not turn.calls else ""
 
 
 def _rejected(last: list[messages.Message | messages.Failure]) -> bool:

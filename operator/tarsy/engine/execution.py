@@ -1,16 +1,15 @@
-"""One agent of one stage: fix what it runs with, or find it fixed, and let its loop run."""
+"""One execution: fix what it runs with, or find it fixed, and let its loop run."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tarsy.agent import loop, prompts
+from tarsy.agent import loop, strategies
 from tarsy.config import resolve
-from tarsy.engine import handover, timer
-from tarsy.resources import chain
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -21,26 +20,46 @@ Opening: TypeAlias = Callable[[], Sequence[entries.Entry]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Execution:
-    """One of the executions of a stage, as this process runs it."""
+class Task:
+    """What an execution is for."""
 
-    stage: chain.Stage
-    index: int
-    """Its place in the stage."""
+    kind: entries.ExecutionKind
+    run: int = entries.INVESTIGATION
+    stage: str = ""
+    """"" where it is of no stage."""
+    index: int = 0
+    """Its place among its siblings."""
+    name: str
+    """What it is called beside them."""
+    settings: Callable[[], resolve.ResolvedAgent]
+    """What it runs with as things are now; an UnresolvedError says what is missing."""
+    prompt: Callable[[resolve.ResolvedAgent, Sequence[messages.ToolSpec]], Sequence[messages.Message]]
+    """What its conversation begins with."""
+    admits: Callable[[str], bool] = lambda _: True
+    """Whether it gets the tool of this name, of those that its servers have."""
+
+
+def nothing() -> tuple[()]:
+    """No opening: all that it needs has begun."""
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """One execution, as this process runs it."""
+
+    task: Task
     runtime: ports.Runtime
     journal: ports.Journal
-    opening: Opening
+    opening: Opening = nothing
     following: loop.Following
 
     @property
     def id(self) -> str:
         """Its id, the same whichever process runs it."""
+        task = self.task
         return record.execution_id(
-            self.journal.record.snapshot.id,
-            run=entries.INVESTIGATION,
-            stage=self.stage.name,
-            kind="agent",
-            index=self.index,
+            self.journal.record.snapshot.id, run=task.run, stage=task.stage, kind=task.kind, index=task.index
         )
 
     @property
@@ -48,25 +67,26 @@ class Execution:
         """What the record holds of it; None before it has begun."""
         return self.journal.record.executions.get(self.id)
 
-    async def run(self, time: timer.Timer) -> None:
+    async def run(self, waiting: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         """Run it, or go on with it, until it has ended or the run is to stand still.
 
-        Its `time` stands still while it waits for a slot of its provider.
+        `waiting` is entered while it waits for a slot of its provider.
         """
         if self.journal.suspended() or (self.so_far and self.so_far.ended):
             return
-        with logs.fields(execution=self.id, agent=self.stage.shown_names[self.index]):
+        with logs.fields(execution=self.id, agent=self.task.name):
             log.info("agent %s", "goes on" if self.so_far else "started", extra={"action": "execution_started"})
-            await self._run(time)
+            await self._run(waiting)
             if self.so_far and (ended := self.so_far.ended):
                 told = {"action": "execution_ended", "outcome": ended.outcome}
                 log.info("agent ended: %s", ended.outcome, extra=told)
 
-    async def _run(self, time: timer.Timer) -> None:
+    async def _run(self, waiting: Callable[[], AbstractContextManager[object]]) -> None:
+        fixed = self.so_far.started.agent if self.so_far else None
         try:
-            agent = self._agent()
+            agent = fixed or self.task.settings()
         except resolve.UnresolvedError as error:
-            await self._fail(str(error))
+            await self.fail(str(error))
             return
         async with self.runtime.toolbox(agent.servers) as toolbox:
             if self.so_far is None:
@@ -74,11 +94,12 @@ class Execution:
             assert self.so_far  # noqa: S101 - the line above
             await loop.Loop(
                 execution=self.so_far,
+                strategy=strategies.STRATEGIES[agent.strategy],
                 model=self.runtime.model(agent.provider),
                 toolbox=toolbox,
                 journal=self.journal,
                 following=self.following,
-                waiting=time.stopped,
+                waiting=waiting,
             ).run()
 
     def start(
@@ -90,26 +111,15 @@ class Execution:
     ) -> entries.ExecutionStarted:
         """Its start, with all that it runs with; without an agent it can only end."""
         return entries.ExecutionStarted(
-            stage=self.stage.name,
+            run=self.task.run,
+            stage=self.task.stage,
             execution=self.id,
-            index=self.index,
-            name=self.stage.shown_names[self.index],
+            kind=self.task.kind,
+            index=self.task.index,
+            name=self.task.name,
             agent=agent,
             tools=tuple(tools),
             messages=tuple(prompt),
-        )
-
-    def _agent(self) -> resolve.ResolvedAgent:
-        """What it runs with: as it was fixed, or as it resolves now."""
-        if self.so_far and self.so_far.started.agent:
-            return self.so_far.started.agent
-        snapshot = self.journal.record.snapshot
-        return resolve.agent_for(
-            self.runtime.platform,
-            chain_name=snapshot.chain_name,
-            chain=snapshot.chain,
-            stage=self.stage,
-            member=self.stage.members[self.index],
         )
 
     def _started(self, resolved: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> entries.ExecutionStarted:
@@ -119,21 +129,18 @@ class Execution:
             server_instructions=tuple((name, messages.storable(text)) for name, text in resolved.server_instructions),
             problems=tuple(toolbox.problems),
         )
-        return self.start(
-            agent=agent,
-            tools=[spec for spec in toolbox.specs if self.stage.admits(self.index, spec.name)],
-            prompt=prompts.prompt_messages(
-                snapshot=self.journal.record.snapshot,
-                stage=self.stage.name,
-                name=self.stage.shown_names[self.index],
-                agent=agent,
-                earlier=handover.earlier_stages(self.journal.record.runs[entries.INVESTIGATION]),
-            ),
-        )
+        tools = [spec for spec in toolbox.specs if self.task.admits(spec.name)]
+        return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
 
-    async def _fail(self, error: str) -> None:
-        """End it before it could begin; its siblings go on."""
-        started = self.start(agent=None)
-        ended = entries.ExecutionEnded(execution=self.id, outcome="Failed", error=error)
-        after = record.Execution(started=started, ended=ended)
-        await self.journal.commit(*self.opening(), started, ended, *self.following(after))
+    async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:
+        """End it, before it could begin or where it stands; its siblings go on."""
+        ends, after = self.ends(error, outcome=outcome)
+        await self.journal.commit(*self.opening(), *ends, *self.following(after))
+
+    def ends(self, error: str, *, outcome: entries.Outcome) -> tuple[Sequence[entries.Entry], record.Execution]:
+        """What ends it so, and how it stands then."""
+        begun = self.so_far
+        started = begun.started if begun else self.start(agent=None)
+        ended = entries.ExecutionEnded(execution=self.id, outcome=outcome, error=error)
+        after = record.Execution(started=started, log=begun.log if begun else [], ended=ended)
+        return (ended,) if begun else (started, ended), after

@@ -1,12 +1,15 @@
-"""One investigation: the stages of its chain in order, and the sum of them."""
+"""One investigation: the stages of its chain in order, the sum of them, and a few lines that say it all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tarsy.engine import handover, stage
+from tarsy.engine import grounds, handover, stage, summary
 from tarsy.resources import chain
 from tarsy.transcript import entries, ports, record
+
+SHOWN_OF_A_RESULT = 200
+"""Characters of a stage's result in the account of the stages."""
 
 
 async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
@@ -17,10 +20,12 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
     """
     so_far = journal.record.runs[entries.INVESTIGATION]
     spec = journal.record.snapshot.chain
+    lines = summary.Summary(runtime=runtime, journal=journal, ending=lambda run: ending(spec, run))
 
     def following(ended: record.Stage) -> Sequence[entries.Entry]:
         assert ended.ended  # noqa: S101 - that is when it is asked for
-        return following_entries(spec, record.Run(stages=so_far.stages | {ended.ended.stage: ended}))
+        after = record.Run(stages=so_far.stages | {ended.ended.stage: ended})
+        return following_entries(spec, after, summary=lines)
 
     for step in spec.stages:
         if so_far.ended or journal.suspended():
@@ -29,45 +34,88 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
             await stage.Stage(spec=step, runtime=runtime, journal=journal, following=following).run()
         if not _has_ended(so_far, step.name):  # it rests
             return
+    if not so_far.ended:
+        await lines.run()
 
 
-def following_entries(spec: chain.Spec, run: record.Run) -> Sequence[entries.Entry]:
-    """What ends with the last stage of `run`: nothing where another one follows, else the run.
+def ends_of_stages(so_far: record.Record) -> Sequence[entries.Entry]:
+    """The entries that end an investigation as its stages ended, where all have and only their summary is missing.
+
+    That is what a deadline does which comes meanwhile: the work is done.
+    """
+    run = so_far.runs[entries.INVESTIGATION]
+    spec = so_far.snapshot.chain
+    if run.ended or not all(_has_ended(run, step.name) for step in spec.stages):
+        return ()
+    message = "the investigation's deadline came first"
+    return (*so_far.endings(entries.INVESTIGATION, "TimedOut", message=message), ending(spec, run))
+
+
+def following_entries(spec: chain.Spec, run: record.Run, *, summary: summary.Summary) -> Sequence[entries.Entry]:
+    """What ends with the last stage of `run`: nothing where another one follows, else the run, but for its summary.
 
     After a failure failurePolicy Stop skips the stages that are left.
     """
     left = [step.name for step in spec.stages if step.name not in run.stages]
     failed = [end for end in _ends(run) if _has_failed(end)]
     if not left:
-        return (ending(spec, run),)
+        return summary.opening(run)
     if not failed or spec.failure_policy != "Stop":
         return ()
     message = f"skipped by failurePolicy Stop: {_failure(failed[0])}"
     skipped = [entries.StageEnded(stage=name, outcome="Skipped", message=message) for name in left]
     stages = run.stages | {end.stage: record.Stage(started=None, ended=end) for end in skipped}
-    return (*skipped, ending(spec, record.Run(stages=stages)))
+    return (*skipped, *summary.opening(record.Run(stages=stages)))
 
 
 def ending(spec: chain.Spec, run: record.Run) -> entries.RunEnded:
     """The sum of the stages: none failed, some did, or all; with failurePolicy Stop, one that failed is as bad as all.
 
-    The last analysis that there is is the result, whatever the sum.
+    The last analysis that there is is the result, whatever the sum; after a failure an account of the stages comes
+    first.
     """
     ends = _ends(run)
     failed = [end for end in ends if _has_failed(end)]
-    completed = [end for end in ends if end.outcome == "Completed"]
-    problems = [_failure(end) for end in failed]
+    completed = [end for end in ends if _has_completed(end)]
+    problems = [_failure(end) for end in ends if _has_failed(end) or end.outcome == "CompletedWithErrors"]
     if len(failed) + len(completed) < len(ends):
         problems.append("the stages after it were skipped (failurePolicy Stop)")
     worst: entries.Ending = "CompletedWithErrors"
-    if not completed or spec.failure_policy == "Stop":
+    if not completed or (failed and spec.failure_policy == "Stop"):
         worst = "Failed"
+    analysis = handover.analysis(run.stages[completed[-1].stage]) if completed else ""
     return entries.RunEnded(
-        ending=worst if failed else "Completed",
-        reason="StagesFailed" if failed else "StagesCompleted",
+        ending=worst if problems else "Completed",
+        reason="StagesFailed" if problems else "StagesCompleted",
         message="; ".join(problems),
-        final_analysis=handover.analysis(run.stages[completed[-1].stage]) if completed else "",
+        final_analysis="\n\n".join(filter(None, [account(run) if failed else "", analysis])),
+        gaps=grounds.gaps(run),
+        grounds=grounds.of(run),
     )
+
+
+def account(run: record.Run) -> str:
+    """What became of each stage, in the words of the founding documents."""
+    ends = _ends(run)
+    lines = [
+        "Chain Execution Summary:",
+        f"- Total stages: {len(ends)}",
+        f"- Successful: {sum(map(_has_completed, ends))}",
+        f"- Failed: {sum(map(_has_failed, ends))}",
+        "",
+        "Stage Results:",
+    ]
+    return "\n".join([*lines, *(_line(run.stages[end.stage], end) for end in ends)])
+
+
+def _line(stage: record.Stage, end: entries.StageEnded) -> str:
+    if _has_failed(end):
+        return f"❌ {end.stage}: {end.message}"
+    if end.outcome == "Skipped":
+        return f"⏭️ {end.stage}: skipped"
+    found = " ".join(handover.analysis(stage).split())
+    shown = found if len(found) <= SHOWN_OF_A_RESULT else f"{found[:SHOWN_OF_A_RESULT]}..."
+    return f"✅ {end.stage}: {shown or 'Completed successfully'}"
 
 
 def _has_ended(run: record.Run, name: str) -> bool:
@@ -82,6 +130,16 @@ def _has_failed(end: entries.StageEnded) -> bool:
     return end.outcome in ("Failed", "TimedOut")
 
 
+def _has_completed(end: entries.StageEnded) -> bool:
+    return end.outcome in ("Completed", "CompletedWithErrors")
+
+
 def _failure(end: entries.StageEnded) -> str:
-    """How a stage failed, in words that name it."""
-    return end.message if end.outcome == "TimedOut" else f"stage {end.stage!r} failed: {end.message}"
+    """How a stage failed, or what failed in it, in words that name it."""
+    match end.outcome:
+        case "TimedOut":
+            return end.message
+        case "CompletedWithErrors":
+            return f"stage {end.stage!r} completed with errors: {end.message}"
+        case _:
+            return f"stage {end.stage!r} failed: {end.message}"

@@ -1,4 +1,4 @@
-"""One stage: its agents side by side, within its time, and what their ends make of it.
+"""One stage: its agents side by side, within its time, what joins their results, and what their ends make of it.
 
 Each agent goes on by itself, and none is stopped because another one has ended. The stage ends with the last of them:
 in that agent's own commit where the others had ended before, else in one of its own.
@@ -8,6 +8,9 @@ in that agent's own commit where the others had ended before, else in one of its
     all             all Completed                   Completed
     either          all TimedOut                    TimedOut
     either          anything else                   Failed
+
+Where it completed with more than one agent, their results are joined, by an execution of its own in what is left of the
+stage's time. Where that fails the stage is CompletedWithErrors, and the results go on as they are.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TypeAlias
 
-from tarsy.agent import loop
-from tarsy.engine import execution, timer
+from tarsy.agent import loop, prompts, strategies
+from tarsy.config import resolve
+from tarsy.engine import execution, handover, timer
 from tarsy.resources import chain
 from tarsy.telemetry import logs
-from tarsy.transcript import entries, ports, record
+from tarsy.transcript import entries, messages, ports, record
 
 log = logging.getLogger(__name__)
 
@@ -39,24 +44,17 @@ class Stage:
     following: Following
     _start: entries.StageStarted = field(init=False)
     _start_is_due: bool = field(init=False)
-    _executions: list[execution.Execution] = field(init=False)
+    _agents: list[execution.Execution] = field(init=False)
+    _synthesis: execution.Execution = field(init=False)
 
     def __post_init__(self) -> None:
         so_far = self._so_far
         self._start_is_due = so_far is None
         started = so_far and so_far.started
         self._start = started or entries.StageStarted(stage=self.spec.name, clock=self.journal.clock())
-        self._executions = [
-            execution.Execution(
-                stage=self.spec,
-                index=index,
-                runtime=self.runtime,
-                journal=self.journal,
-                opening=self._opening,
-                following=self._following,
-            )
-            for index in range(len(self.spec.members))
-        ]
+        tasks = [self._agents_task(index) for index in range(len(self.spec.members))]
+        self._agents = [self._execution(task) for task in tasks]
+        self._synthesis = self._execution(self._synthesis_task())
 
     async def run(self) -> None:
         """Run it, or go on with it, until it has ended or the run is to stand still."""
@@ -69,22 +67,37 @@ class Stage:
                 log.info("stage ended: %s after %.1f s", ended.outcome, seconds, extra=told)
 
     async def _run(self) -> None:
-        in_time = await self._run_in_time()
-        if not in_time:
-            await self.journal.settle()  # an end whose commit was cut off counts
-        if self._so_far and self._so_far.ended:  # with its last agent
-            return
-        if not in_time:
-            await self._time_out()
-        elif all(one.so_far and one.so_far.ended for one in self._executions):
+        await self._work(self._agents)
+        if self._synthesis_is_due(self._known):
+            await self._work([self._synthesis])
+        elif not self._has_ended and not self._open(self._agents):
             await self.journal.commit(*self._end({}))
+
+    async def _work(self, executions: Sequence[execution.Execution]) -> None:
+        """Run those that have not ended, and end them where their time is over."""
+        open_ones = self._open(executions)
+        if open_ones and not await self._run_in_time(open_ones):
+            await self.journal.settle()  # an end whose commit was cut off counts
+            if still_open := self._open(open_ones):
+                await self._time_out(still_open)
 
     @property
     def _so_far(self) -> record.Stage | None:
         return self.journal.record.stages.get(self.spec.name)
 
-    async def _run_in_time(self) -> bool:
-        """Run the agents, each while it has time; False where that was over for one of them.
+    @property
+    def _has_ended(self) -> bool:
+        return self._so_far is not None and self._so_far.ended is not None
+
+    def _open(self, executions: Sequence[execution.Execution]) -> Sequence[execution.Execution]:
+        return [one for one in executions if not (one.so_far and one.so_far.ended)]
+
+    @property
+    def _known(self) -> dict[str, record.Execution]:
+        return self._so_far.executions if self._so_far else {}
+
+    async def _run_in_time(self, executions: Sequence[execution.Execution]) -> bool:
+        """Run some, each while it has time; False where that was over for one of them.
 
         What an agent waits for its provider's slots is added to its own time, and to none of its siblings'.
         """
@@ -92,22 +105,21 @@ class Stage:
         left = None if seconds is None else seconds - (self.journal.clock() - self._start.clock)
         if left is not None and left <= 0:  # a takeover after its time: not even a first call may be sent
             return False
-        return all(await loop.side_by_side(timer.Timer(left).run(one.run) for one in self._executions))
+        running = [timer.Timer(left).run(lambda time, one=one: one.run(time.stopped)) for one in executions]
+        return all(await loop.side_by_side(running))
 
     def _opening(self) -> Sequence[entries.Entry]:
         """The stage's start, for whichever of its agents begins first: the two are committed together."""
         due, self._start_is_due = self._start_is_due, False
         return (self._start,) if due else ()
 
-    async def _time_out(self) -> None:
-        """End what has not ended: the agents, those too that never began, and the stage."""
+    async def _time_out(self, executions: Sequence[execution.Execution]) -> None:
+        """End what is open, those too that never began, and what ends with them."""
         error = f"Stage {self.spec.name} timed out after {self.spec.timeout_seconds} s"
         ended: dict[str, record.Execution] = {}
         added: list[entries.Entry] = [*self._opening()]
-        for one in self._executions:
+        for one in executions:
             so_far = one.so_far
-            if so_far and so_far.ended:
-                continue
             if so_far is None:
                 so_far = record.Execution(started=one.start(agent=None))
                 added.append(so_far.started)
@@ -122,36 +134,132 @@ class Stage:
 
     def _end(self, ended: dict[str, record.Execution]) -> Sequence[entries.Entry]:
         """The ends that follow once `ended` have ended too."""
-        executions = (self._so_far.executions if self._so_far else {}) | ended
-        if len(executions) < len(self._executions) or not all(one.ended for one in executions.values()):
+        executions = self._known | ended
+        agents = [one for one in executions.values() if one.started.kind == "agent"]
+        if len(agents) < len(self._agents) or not all(one.ended for one in executions.values()):
+            return ()
+        if self._synthesis_is_due(executions):
             return ()
         after = record.Stage(started=self._start, executions=executions)
-        after.ended = end_of(after, policy=self.spec.success_policy or "any")
+        after.ended = end_of(after, policy=self._policy)
         return (after.ended, *self.following(after))
+
+    def _synthesis_is_due(self, executions: dict[str, record.Execution]) -> bool:
+        """Whether the agents' results are to be joined, and have not been."""
+        after = record.Stage(started=self._start, executions=executions)
+        if len(after.agents) < max(2, len(self._agents)) or not all(one.ended for one in after.agents):
+            return False
+        joined = after.synthesis and after.synthesis.ended
+        return not joined and outcome_of(after.agents, policy=self._policy) == "Completed"
+
+    @property
+    def _policy(self) -> chain.SuccessPolicy:
+        return self.spec.success_policy or "any"
+
+    def _execution(self, task: execution.Task) -> execution.Execution:
+        return execution.Execution(
+            task=task,
+            runtime=self.runtime,
+            journal=self.journal,
+            opening=self._opening,
+            following=self._following,
+        )
+
+    def _agents_task(self, index: int) -> execution.Task:
+        snapshot = self.journal.record.snapshot
+        name = self.spec.shown_names[index]
+
+        def settings() -> resolve.ResolvedAgent:
+            return resolve.agent_for(
+                self.runtime.platform,
+                chain_name=snapshot.chain_name,
+                chain=snapshot.chain,
+                stage=self.spec,
+                member=self.spec.members[index],
+            )
+
+        def prompt(
+            agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]
+        ) -> Sequence[messages.Message]:
+            run = self.journal.record.runs[entries.INVESTIGATION]
+            known = handover.earlier_stages(run, reads=strategies.STRATEGIES[agent.strategy].reads)
+            task = f"Do the work of stage '{self.spec.name}'."
+            return prompts.of_agent(self._assignment(name, known=known, task=task), agent=agent, tools=tools)
+
+        return execution.Task(
+            kind="agent",
+            stage=self.spec.name,
+            index=index,
+            name=name,
+            settings=settings,
+            prompt=prompt,
+            admits=lambda tool: self.spec.admits(index, tool),
+        )
+
+    def _synthesis_task(self) -> execution.Task:
+        snapshot = self.journal.record.snapshot
+
+        def settings() -> resolve.ResolvedAgent:
+            return resolve.synthesis_for(
+                self.runtime.platform, chain_name=snapshot.chain_name, chain=snapshot.chain, stage=self.spec
+            )
+
+        def prompt(
+            agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]
+        ) -> Sequence[messages.Message]:
+            assert self._so_far  # noqa: S101 - its agents have worked
+            known = handover.agents_work(self._so_far)
+            task = f"Join the results of the agents of stage '{self.spec.name}'."
+            return prompts.of_agent(self._assignment(agent.name, known=known, task=task), agent=agent, tools=tools)
+
+        return execution.Task(
+            kind="synthesis", stage=self.spec.name, name=self._synthesis_name, settings=settings, prompt=prompt
+        )
+
+    @property
+    def _synthesis_name(self) -> str:
+        return (self.spec.synthesis and self.spec.synthesis.agent) or resolve.SYNTHESIS_AGENT
+
+    def _assignment(self, name: str, *, known: str, task: str) -> prompts.Assignment:
+        snapshot = self.journal.record.snapshot
+        return prompts.Assignment(
+            snapshot=snapshot,
+            place=f"stage '{self.spec.name}' of chain '{snapshot.chain_name}'",
+            name=name,
+            known=known,
+            task=task,
+            now=datetime.now(UTC),
+        )
+
+
+def outcome_of(agents: Sequence[record.Execution], *, policy: chain.SuccessPolicy) -> entries.StageOutcome:
+    """How a stage ends whose agents have all ended: a pure function of their ends (the table above)."""
+    outcomes = [one.ended.outcome for one in agents if one.ended]
+    completed = outcomes.count("Completed")
+    if completed == len(outcomes) or (completed and policy == "any"):
+        return "Completed"
+    return "TimedOut" if outcomes.count("TimedOut") == len(outcomes) else "Failed"
 
 
 def end_of(stage: record.Stage, *, policy: chain.SuccessPolicy) -> entries.StageEnded:
-    """How a stage ends whose executions have all ended: a pure function of their ends (the table above)."""
+    """The end of a stage whose executions have all ended."""
     assert stage.started  # noqa: S101 - one that never started was skipped
-    executions = stage.agents
-    outcomes = [one.ended.outcome for one in executions if one.ended]
-    completed = outcomes.count("Completed")
-    outcome: entries.StageOutcome
-    if completed == len(outcomes) or (completed and policy == "any"):
-        outcome = "Completed"
+    agents, synthesis = stage.agents, stage.synthesis
+    outcome = outcome_of(agents, policy=policy)
+    ends = [(one.started.name, one.ended.error) for one in agents if one.ended and one.ended.error]
+    if len(agents) > 1 and outcome != "TimedOut":
+        told = [f"{name}: {error}" for name, error in ends]
     else:
-        outcome = "TimedOut" if outcomes.count("TimedOut") == len(outcomes) else "Failed"
-    errors = [(one.started.name, one.ended.error) for one in executions if one.ended and one.ended.error]
-    if len(executions) > 1 and outcome != "TimedOut":
-        message = "; ".join(f"{name}: {error}" for name, error in errors)
-    else:
-        message = "; ".join(dict.fromkeys(error for _, error in errors))
+        told = list(dict.fromkeys(error for _, error in ends))
+    if synthesis and synthesis.ended and synthesis.ended.outcome != "Completed":
+        outcome = "CompletedWithErrors"
+        told.append(f"synthesis by {synthesis.started.name}: {synthesis.ended.error}")
     return entries.StageEnded(
         run=stage.started.run,
         stage=stage.started.stage,
         outcome=outcome,
-        message=message,
+        message="; ".join(told),
         lacks=tuple(
-            dict.fromkeys(problem for one in executions if one.started.agent for problem in one.started.agent.problems)
+            dict.fromkeys(problem for one in agents if one.started.agent for problem in one.started.agent.problems)
         ),
     )

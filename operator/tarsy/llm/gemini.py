@@ -260,7 +260,7 @@ def _wire(name: str) -> str:
 
 
 def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any]:
-    response = {"error" if message.failed else "output": message.text}
+    response = {"error" if message.failed else "output": message.text, "reference": f"[tool {message.call_id}]"}
     # An answer may leave its calls without ids; their results have none then.
     named = {key: call[key] for key in ("id", "name") if key in call}
     return {"functionResponse": {**named, "response": response}}

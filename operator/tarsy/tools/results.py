@@ -24,7 +24,7 @@ def bounded(text: str, *, limit: int, of: int | None = None) -> str:
     """
     length = len(text) if of is None else of
     if length > limit:
-        text = f"{text[:limit]}\n[cut: {limit} of {length} characters are shown; ask for less]"
+        text = f"{text[:limit]}\n{messages.CUT.format(limit=limit, length=length)}"
     return messages.storable(text)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tarsy.config import resolve
 from tarsy.resources import chain
-from tarsy.transcript import entries, messages
+from tarsy.transcript import entries, messages, react
 
 
 class OutOfOrderError(Exception):
@@ -56,7 +57,16 @@ class Execution:
         if self.ended is None or self.ended.outcome != "Completed":
             return ""
         said = messages.answers(self.log)
-        return said[-1].text if said else ""
+        return self.conclusion(said[-1].text) if said else ""
+
+    @property
+    def is_react(self) -> bool:
+        """Whether its answers are in the ReAct dialect."""
+        return is_react(self.started.agent)
+
+    def conclusion(self, answer: str) -> str:
+        """What an answer concludes, in whichever dialect; one that was forced may have no label."""
+        return (react.read(answer).answer or answer) if self.is_react else answer
 
 
 @dataclass(kw_only=True)
@@ -261,6 +271,18 @@ def fold(snapshot: Snapshot, log: Iterable[entries.Entry]) -> Record:
     for entry in log:
         record.apply(entry)
     return record
+
+
+def is_react(agent: resolve.ResolvedAgent | None) -> bool:
+    """Whether an execution with these settings speaks the ReAct dialect (`agent.strategies`)."""
+    return agent is not None and agent.strategy in ("react", "react-stage")
+
+
+def results(log: Iterable[messages.Message | messages.Failure]) -> list[messages.Message]:
+    """What tools have shown: their results, but for errors."""
+    return [
+        entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool" and not entry.failed
+    ]
 
 
 def said(

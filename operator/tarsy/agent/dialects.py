@@ -1,0 +1,147 @@
+"""The two dialects in which a model is asked and answers: with tools of the provider's protocol, or in text (ReAct).
+
+What is stored is the same for both: answers, the calls that they ask for, and results. So loop, record and takeover
+know no dialect; it says what a request carries of that, and how an answer is read.
+
+Source: Yao et al., "ReAct: Synergizing Reasoning and Acting in Language Models", 2022.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from tarsy.agent import templates
+from tarsy.transcript import messages, react
+
+
+class Dialect(Protocol):
+    """How a model is asked, and how its answers are read."""
+
+    conclude: str
+    """What is said to a model that is to conclude."""
+
+    def described(self, tools: Sequence[messages.ToolSpec]) -> str:
+        """What the prompt says of the tools: text of others, to stand between markers; "" where requests say it."""
+        ...
+
+    def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:
+        """What a request says of the tools."""
+        ...
+
+    def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
+        """The conversation as a request carries it."""
+        ...
+
+    def read(self, answer: messages.Message, *, final: bool) -> messages.Message | messages.Failure:
+        """An answer as it is kept, its calls without ids; a Failure where it is of no use.
+
+        `final`: it was asked for a conclusion, and may call nothing.
+        """
+        ...
+
+    def problem(self, answer: messages.Message) -> str:
+        """Why an answer that was kept is neither a call nor a conclusion; "" where it is one of them."""
+        ...
+
+
+class Native:
+    """Tools are declared in the request, and called by the provider's own means."""
+
+    conclude = templates.text("conclude-native")
+
+    def described(self, tools: Sequence[messages.ToolSpec]) -> str:  # noqa: ARG002 - requests say it
+        """Nothing."""
+        return ""
+
+    def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:
+        """All of them."""
+        return tuple(tools)
+
+    def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
+        """As it is."""
+        return tuple(conversation)
+
+    def read(self, answer: messages.Message, *, final: bool) -> messages.Message | messages.Failure:
+        """As it came; a conclusion without the calls beside it."""
+        if final and answer.calls:
+            # Asked without tools, it called some. Its state goes with them: sent back, it would speak of calls that
+            # have no results.
+            if not answer.text.strip():
+                return _rejected("tool calls instead of a conclusion")
+            return replace(answer, calls=(), provider_state=None)
+        if not answer.calls and not answer.text.strip():
+            return _rejected("an empty answer")
+        return answer
+
+    def problem(self, answer: messages.Message) -> str:  # noqa: ARG002 - any text is a conclusion
+        """Nothing: any text is a conclusion."""
+        return ""
+
+
+class React:
+    """Tools stand in the prompt; thoughts, actions and answers in text, results in what the user says next."""
+
+    conclude = templates.text("conclude-react")
+
+    def described(self, tools: Sequence[messages.ToolSpec]) -> str:
+        """A paragraph for each: its name, what it does, and the schema of its arguments."""
+        return "\n\n".join(
+            f"{tool.name}: {tool.description}\nArguments (JSON Schema): {json.dumps(tool.parameters)}" for tool in tools
+        )
+
+    def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:  # noqa: ARG002 - the prompt says it
+        """None: they stand in the prompt."""
+        return ()
+
+    def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
+        """Answers as far as they count, and results as observations; what the user says in a row is one message."""
+        sent: list[messages.Message] = []
+        for message in map(_in_text, conversation):
+            if sent and sent[-1].role == message.role == "user":
+                sent[-1] = replace(sent[-1], text=f"{sent[-1].text}\n\n{message.text}")
+            else:
+                sent.append(message)
+        return tuple(sent)
+
+    def read(self, answer: messages.Message, *, final: bool) -> messages.Message | messages.Failure:
+        """With the first action as its call, if there is one."""
+        if answer.calls:  # declared in no request
+            answer = replace(answer, calls=(), provider_state=None)
+        if not answer.text.strip():
+            return _rejected("an empty answer")
+        reading = react.read(answer.text)
+        if not reading.action:
+            return answer
+        if final:
+            return _rejected("another action instead of a conclusion")
+        call = messages.ToolCall(id="", name=reading.action, arguments=react.arguments(reading.input))
+        return replace(answer, calls=(call,))
+
+    def problem(self, answer: messages.Message) -> str:
+        """Why it is neither an action nor an answer."""
+        return "" if answer.calls else react.read(answer.text).problem
+
+
+NATIVE, REACT = Native(), React()
+
+
+def _in_text(message: messages.Message) -> messages.Message:
+    """A message of a conversation in the ReAct dialect."""
+    match message.role:
+        case "assistant":
+            used = react.read(message.text).used
+            # What a model made up behind its action is never sent back, in its own words (its state) neither.
+            state = message.provider_state if not message.text[used:].strip() else None
+            return messages.Message(role="assistant", text=message.text[:used], provider_state=state)
+        case "tool":
+            result = react.quoted(message.text)
+            return messages.Message(role="user", text=f"Observation: [tool {message.call_id}] {result}")
+        case _:
+            return message
+
+
+def _rejected(what: str) -> messages.Failure:
+    return messages.Failure(kind="rejected", text=f"the model gave {what}")

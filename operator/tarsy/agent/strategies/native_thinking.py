@@ -1,0 +1,10 @@
+"""`native-thinking`: the provider's own tool calls, until an answer has none."""
+
+from __future__ import annotations
+
+from tarsy.agent import dialects
+from tarsy.agent.strategies import row
+
+ROW = row.Strategy(
+    name="native-thinking", dialect=dialects.NATIVE, tools=True, reads="results", instructions="native"
+)

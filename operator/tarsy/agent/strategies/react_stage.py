@@ -1,0 +1,10 @@
+"""`react-stage`: collects what its stage needs and analyses that, without a final conclusion."""
+
+from __future__ import annotations
+
+from tarsy.agent import dialects
+from tarsy.agent.strategies import row
+
+ROW = row.Strategy(
+    name="react-stage", dialect=dialects.REACT, tools=True, reads="results", instructions="react-stage"
+)

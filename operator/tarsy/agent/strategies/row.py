@@ -1,0 +1,25 @@
+"""What tells one strategy from another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tarsy.agent import dialects
+from tarsy.resources import chain
+
+Reads = Literal["results", "data", "everything"]
+"""What a strategy is shown of others' work: what they concluded; their answers, calls and results too; thoughts too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """How a conversation opens, what a request carries, and how an answer is read."""
+
+    name: chain.IterationStrategy
+    dialect: dialects.Dialect
+    tools: bool
+    """Without, the first answer is the conclusion."""
+    reads: Reads
+    instructions: str
+    """The template that says how to work."""

@@ -1,0 +1,10 @@
+"""`synthesis-native-thinking`: as `synthesis`, by the founding documents' other name for it."""
+
+from __future__ import annotations
+
+from tarsy.agent import dialects
+from tarsy.agent.strategies import row
+
+ROW = row.Strategy(
+    name="synthesis-native-thinking", dialect=dialects.NATIVE, tools=False, reads="everything", instructions="synthesis"
+)

@@ -1,0 +1,70 @@
+"""One question about an investigation that has ended: a run of its own, with one execution of no stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from tarsy.agent import prompts
+from tarsy.config import resolve
+from tarsy.engine import execution, handover
+from tarsy.transcript import entries, messages, ports, record
+
+
+async def run(*, runtime: ports.Runtime, journal: ports.Journal, run: int) -> None:
+    """Run, or go on with, the question of that run until it has ended, or is to stand still."""
+
+    def following(ended: record.Execution) -> Sequence[entries.Entry]:
+        return (ending(run, ended),)
+
+    answering = execution.Execution(
+        task=_task(runtime, journal, run), runtime=runtime, journal=journal, following=following
+    )
+    await answering.run()
+
+
+def ending(run: int, ended: record.Execution) -> entries.RunEnded:
+    """How a question's run ends with its only execution."""
+    assert ended.ended  # noqa: S101 - that is when it is asked for
+    if ended.ended.outcome == "Completed":
+        return entries.RunEnded(run=run, ending="Completed", reason="Answered", final_analysis=ended.analysis)
+    return entries.RunEnded(run=run, ending="Failed", reason="NotAnswered", message=ended.ended.error)
+
+
+def _task(runtime: ports.Runtime, journal: ports.Journal, run: int) -> execution.Task:
+    snapshot = journal.record.snapshot
+    given = [one for stage in journal.record.stages.values() for one in stage.agents]
+    tools = {tool.name for one in given for tool in one.started.tools}
+
+    def settings() -> resolve.ResolvedAgent:
+        agent = resolve.chat_for(runtime.platform, chain_name=snapshot.chain_name, chain=snapshot.chain)
+        of_stages = [one.started.agent for one in given if one.started.agent]
+        return replace(
+            agent,
+            servers=tuple(dict.fromkeys(server for one in of_stages for server in one.servers)),
+            server_instructions=tuple(dict.fromkeys(told for one in of_stages for told in one.server_instructions)),
+        )
+
+    def prompt(agent: resolve.ResolvedAgent, specs: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
+        runs = journal.record.runs
+        earlier = [runs[number] for number in sorted(runs) if entries.INVESTIGATION < number < run]
+        assignment = prompts.Assignment(
+            snapshot=snapshot,
+            place=f"chain '{snapshot.chain_name}'",
+            name=agent.name,
+            known=handover.investigation(runs[entries.INVESTIGATION], earlier),
+            task=f"Answer this question:\n\n{prompts.escaped(runs[run].question)}",
+            now=datetime.now(UTC),
+        )
+        return prompts.of_agent(assignment, agent=agent, tools=specs, extra="chat")
+
+    chat = snapshot.chain.chat
+    return execution.Task(
+        kind="chat",
+        run=run,
+        name=(chat and chat.agent) or resolve.CHAT_AGENT,
+        settings=settings,
+        prompt=prompt,
+        admits=tools.__contains__,
+    )

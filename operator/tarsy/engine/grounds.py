@@ -1,0 +1,97 @@
+"""What a result stands on: what its agents inspected, what they could not, and whether they name calls that never were.
+
+Folded from the log, like everything that is told of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tarsy.transcript import entries, messages, record
+
+GAPS_MAX = 10
+REASON_MAX = 200
+"""Characters of a gap's reason, and of its tool's name."""
+_REFERENCE = re.compile(r"\[tools? (\d{1,6}\.\d{1,6}(?:\s*,\s*\d{1,6}\.\d{1,6})*)\]")
+"""How prompts ask for references: `[tool 2.1]`; several may stand together."""
+
+
+def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
+    """What could not be inspected, the first ten: tools that failed, were denied, missing or cut, and calls never made."""
+    found = dict.fromkeys((*_uninspected(run), *unknown_references(run)))
+    return tuple(found)[:GAPS_MAX]
+
+
+def of(run: record.Run) -> entries.Grounds | None:
+    """What the result of a run's stages stands on; None where there is none."""
+    if not any(one.analysis for one in _executions(run)):
+        return None
+    if not any(record.results(one.log) for one in _executions(run)):
+        return "NothingInspected"
+    if any(True for _ in unknown_references(run)):
+        return "UnknownReferences"
+    return "InspectedWithGaps" if gaps(run) else "Inspected"
+
+
+def unknown_references(run: record.Run) -> Iterator[entries.Gap]:
+    """The references in analyses to calls that their authors cannot have seen, because nobody made them."""
+    seen: set[str] = set()
+    for stage in run.stages.values():
+        own = {one.started.execution: _calls(one) for one in stage.agents}
+        for one in stage.agents:
+            yield from _unknown(one, seen | own[one.started.execution])
+        seen = seen.union(*own.values())
+        if stage.synthesis:
+            yield from _unknown(stage.synthesis, seen)
+
+
+def _unknown(execution: record.Execution, seen: set[str]) -> Iterator[entries.Gap]:
+    for found in _REFERENCE.finditer(execution.analysis):
+        for reference in re.split(r"\s*,\s*", found[1]):
+            if reference not in seen:
+                reason = f"there was no such call: it is named in the analysis of {execution.started.name}"
+                yield _gap(f"[tool {reference}]", reason)
+
+
+def _uninspected(run: record.Run) -> Iterator[entries.Gap]:
+    for execution in _executions(run):
+        agent = execution.started.agent
+        for problem in agent.problems if agent else ():
+            server, _, what = problem.partition("' ")
+            yield _gap(server.partition("'")[2] or "tools", what or problem)
+        yield from _failed(execution)
+        if execution.ended and execution.ended.ungrounded:
+            yield _gap("-", f"{execution.started.name} concluded without a result of its tools")
+
+
+def _failed(execution: record.Execution) -> Iterator[entries.Gap]:
+    """The calls that showed nothing, but for those that showed it when they were made once more; and what was cut."""
+    calls = {call.id: call for entry in execution.log if isinstance(entry, messages.Message) for call in entry.calls}
+    told = [entry for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"]
+    shown = {(calls[one.call_id].name, calls[one.call_id].arguments) for one in told if not one.failed}
+    for one in told:
+        call = calls[one.call_id]
+        if one.failed and (call.name, call.arguments) not in shown:
+            yield _gap(call.name, one.text)
+        elif not one.failed and messages.is_cut(one.text):
+            yield _gap(call.name, "its result was cut")
+
+
+def _gap(tool: str, reason: str) -> entries.Gap:
+    return entries.Gap(tool=_short(tool), reason=_short(reason))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text[: 4 * REASON_MAX].split())
+    return line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 1]}…"
+
+
+def _executions(run: record.Run) -> Iterator[record.Execution]:
+    for stage in run.stages.values():
+        yield from stage.agents
+
+
+def _calls(execution: record.Execution) -> set[str]:
+    """The ids of its calls that have results."""
+    return {entry.call_id for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"}

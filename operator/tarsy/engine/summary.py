@@ -1,0 +1,93 @@
+"""The executive summary: one to four lines for who is on call, once all stages have ended.
+
+It is of no stage, and fails open: without it the investigation ends as its stages ended, and an event says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from tarsy.agent import prompts
+from tarsy.config import resolve
+from tarsy.engine import execution, handover, timer
+from tarsy.transcript import entries, messages, ports, record
+
+SECONDS = 30.0
+"""Its own limit, without what it waits for a slot of its provider."""
+NAME = "ExecutiveSummary"
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """The summary of one investigation, as this process makes it."""
+
+    runtime: ports.Runtime
+    journal: ports.Journal
+    ending: Callable[[record.Run], entries.RunEnded]
+    """The end of a run whose stages have ended."""
+    _execution: execution.Execution = field(init=False)
+
+    def __post_init__(self) -> None:
+        task = execution.Task(kind="summary", name=NAME, settings=self._settings, prompt=self._prompt)
+        self._execution = execution.Execution(
+            task=task, runtime=self.runtime, journal=self.journal, following=self._following
+        )
+
+    def opening(self, run: record.Run) -> Sequence[entries.Entry]:
+        """What follows the end of the last stage of `run`: the start of its summary, or its end where there is none."""
+        ended = self.ending(run)
+        if not self._is_wanted(run):
+            return (ended,)
+        try:
+            agent = self._settings()
+        except resolve.UnresolvedError as error:
+            ends, _ = self._execution.ends(str(error), outcome="Failed")
+            return (*ends, ended)
+        return (self._execution.start(agent=agent, prompt=self._said_of(ended, run)),)
+
+    async def run(self) -> None:
+        """Make it, or go on with it, and end the run with it; or until the run is to stand still."""
+        in_time = await timer.Timer(SECONDS).run(lambda time: self._execution.run(time.stopped))
+        if in_time:
+            return
+        await self.journal.settle()  # an end whose commit was cut off counts
+        if self.journal.record.ended is None:
+            await self._execution.fail(f"there was no summary after {SECONDS:g} s", outcome="TimedOut")
+
+    def _is_wanted(self, run: record.Run) -> bool:
+        wanted = self.journal.record.snapshot.chain.executive_summary
+        found = any(handover.analysis(stage) for stage in run.stages.values())
+        return found and (wanted is None or wanted.enabled)
+
+    def _settings(self) -> resolve.ResolvedAgent:
+        snapshot = self.journal.record.snapshot
+        return resolve.summary_for(self.runtime.platform, chain_name=snapshot.chain_name, chain=snapshot.chain)
+
+    def _prompt(
+        self, _agent: resolve.ResolvedAgent, _tools: Sequence[messages.ToolSpec]
+    ) -> Sequence[messages.Message]:
+        run = self.journal.record.runs[entries.INVESTIGATION]
+        return self._said_of(self.ending(run), run)
+
+    def _said_of(self, ended: entries.RunEnded, run: record.Run) -> Sequence[messages.Message]:
+        snapshot = self.journal.record.snapshot
+        known = [handover.result(ended.final_analysis), handover.not_inspected(run)]
+        return prompts.of_summary(
+            prompts.Assignment(
+                snapshot=snapshot,
+                place=f"chain '{snapshot.chain_name}'",
+                name=NAME,
+                known="\n\n".join(filter(None, known)),
+                task="Sum up this investigation.",
+                now=datetime.now(UTC),
+            )
+        )
+
+    def _following(self, ended: record.Execution) -> Sequence[entries.Entry]:
+        """The end of the run, with the summary if there is one."""
+        run = self.journal.record.runs[entries.INVESTIGATION]
+        end = self.ending(run)
+        lines = [line.strip() for line in ended.analysis.splitlines() if line.strip()]
+        return (replace(end, summary="\n".join(lines)),)
