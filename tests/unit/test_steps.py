@@ -15,6 +15,8 @@ REJECTED = messages.Failure(kind="rejected", text="an empty answer")
 FLOODED = messages.Failure(kind="rejected", text="a flood")
 FATAL = messages.Failure(kind="fatal", text="the key is invalid")
 
+RULES = steps.Rules(limit=3, problem=lambda _: "")
+
 CASES: dict[str, tuple[messages.Log, steps.Step]] = {
     "nothing was said": ([], steps.Ask(final=False)),
     "no call has a result": ([ASKS], steps.Run((FIRST, SECOND))),
@@ -24,7 +26,7 @@ CASES: dict[str, tuple[messages.Log, steps.Step]] = {
     "it concluded": ([ASKS, *RESULTS, SAYS], steps.Done("It is out of memory.")),
     "it concluded past the limit": ([TIMEOUT, REJECTED, TIMEOUT, REJECTED, SAYS], steps.Done("It is out of memory.")),
     "one timeout": ([TIMEOUT], steps.Ask(final=False)),
-    "timeouts apart": ([TIMEOUT, ASKS, *RESULTS, TIMEOUT], steps.Ask(final=True)),
+    "timeouts apart": ([TIMEOUT, ASKS, *RESULTS, TIMEOUT], steps.Ask(final=True, prompt="conclude")),
     "two timeouts in a row": ([TIMEOUT, TIMEOUT], steps.GiveUp("two timeouts in a row: nothing within 5 s")),
     "a rejected answer": ([REJECTED], steps.Ask(final=False)),
     "a fatal error": ([TIMEOUT, FATAL], steps.GiveUp("the key is invalid")),
@@ -34,10 +36,10 @@ CASES: dict[str, tuple[messages.Log, steps.Step]] = {
         [REJECTED, TIMEOUT, REJECTED, REJECTED, FLOODED],
         steps.GiveUp("3 rejected answers in a row: a flood"),
     ),
-    "rejected answers apart": ([REJECTED, REJECTED, ASKS, *RESULTS, REJECTED], steps.Ask(final=True)),
-    "at the limit": ([REJECTED, REJECTED, TIMEOUT], steps.Ask(final=True)),
+    "rejected answers apart": ([REJECTED, REJECTED, ASKS, *RESULTS, REJECTED], steps.Ask(final=True, prompt="conclude")),
+    "at the limit": ([REJECTED, REJECTED, TIMEOUT], steps.Ask(final=True, prompt="conclude")),
     "calls at the limit are run first": ([REJECTED, REJECTED, ASKS], steps.Run((FIRST, SECOND))),
-    "one beyond the limit": ([REJECTED, TIMEOUT] * 2, steps.Ask(final=True)),
+    "one beyond the limit": ([REJECTED, TIMEOUT] * 2, steps.Ask(final=True, prompt="conclude")),
     "two beyond the limit": (
         [TIMEOUT, *[REJECTED, TIMEOUT] * 2],
         steps.GiveUp("no conclusion after 5 model calls: nothing within 5 s"),
@@ -47,4 +49,4 @@ CASES: dict[str, tuple[messages.Log, steps.Step]] = {
 
 @pytest.mark.parametrize(("log", "step"), CASES.values(), ids=CASES)
 def test_the_log_alone_decides_what_comes_next(log: messages.Log, step: steps.Step) -> None:
-    assert steps.next_step([OPENING, *log], limit=3) == step
+    assert steps.next_step([OPENING, *log], RULES) == step

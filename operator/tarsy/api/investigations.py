@@ -49,12 +49,14 @@ class Stage(_Part):
 
 
 class Execution(_Part):
-    """One agent's work in one stage: what it ran with, fixed at its start, and how it ended."""
+    """The work of one agent, a synthesis, a summary or an answer: what it ran with, and how it ended."""
 
     id: str
     run: int
     stage: str
+    """"" where it is of no stage."""
     kind: str
+    """agent, synthesis, summary or chat."""
     index: int
     """Its place in the stage, from 0."""
     name: str
@@ -67,6 +69,8 @@ class Execution(_Part):
     ended_at: datetime | None = None
     outcome: str | None = None
     error: str = ""
+    ungrounded: bool = False
+    """It concluded without having looked at anything, although it had tools."""
 
 
 class Message(_Part):
@@ -139,6 +143,13 @@ class Unreadable(_Part):
     problem: str
 
 
+class Gap(_Part):
+    """Something that could not be inspected."""
+
+    tool: str
+    reason: str
+
+
 class Summary(_Part):
     """One investigation in numbers: what it is, and how far it is."""
 
@@ -176,6 +187,11 @@ class Summary(_Part):
     reason: str
     message: str
     final_analysis: str
+    summary: str
+    """The final analysis in a few lines."""
+    gaps: list[Gap]
+    grounds: entries.Grounds | None
+    """What the result stands on; None where there is none."""
     input_tokens: int
     output_tokens: int
     thinking_tokens: int
@@ -250,7 +266,7 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
     if found is None:
         raise _unknown(identity)
     events, last = timeline.page(
-        timeline.fold(found.log, claims=found.claims), after=after, last=found.last, limit=limit
+        timeline.fold(found.log, claims=found.claims, executions=found.executions), after=after, last=found.last, limit=limit
     )
     shown = [Event.model_validate(event) for event in events]
     return Timeline(events=shown, last=last, more=found.more or last < found.last)
@@ -314,7 +330,12 @@ class _Log:
                 self.tool_calls += [_tool_call(logged, run) for run in entry.runs]
                 self._say(logged, [run.result for run in entry.runs])
             case entries.ExecutionEnded() as entry if logged.execution in self.executions:
-                ended = {"ended_at": logged.at, "outcome": entry.outcome, "error": entry.error}
+                ended = {
+                    "ended_at": logged.at,
+                    "outcome": entry.outcome,
+                    "error": entry.error,
+                    "ungrounded": entry.ungrounded,
+                }
                 self.executions[logged.execution] = self.executions[logged.execution].model_copy(update=ended)
             case entries.Unreadable() as entry:
                 self.unreadable.append(

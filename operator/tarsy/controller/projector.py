@@ -28,6 +28,7 @@ from tarsy.store import history, work
 POLL_SECONDS = 1.0
 BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
+SUMMARY_MAX = 1024
 WRITES_A_SECOND = 10
 """Of objects whose phase stays, as long as no turn gets longer than LONGEST_TURN for it."""
 SHORTEST_TURN, LONGEST_TURN = 1.0, 3.0
@@ -157,7 +158,12 @@ def _events_of_stage(stage: history.Stage) -> Iterator[objects.Event]:
     """What failed of a stage and what it lacked are two stories."""
     if stage.ended_at is None:
         return
-    failed = {"Failed": "StageFailed", "TimedOut": "StageFailed", "Completed": "AgentsFailed"}
+    failed = {
+        "Failed": "StageFailed",
+        "TimedOut": "StageFailed",
+        "Completed": "AgentsFailed",
+        "CompletedWithErrors": "SynthesisFailed",
+    }
     if stage.message and (reason := failed.get(stage.outcome or "")):
         yield objects.Event(
             reason=reason, message=f"stage {stage.name}: {stage.message}", at=stage.ended_at, warning=True
@@ -193,6 +199,8 @@ def status_of(found: history.Summary) -> investigation.Status:
             llm_calls=found.llm_calls,
             tool_calls=found.tool_calls,
         ),
+        summary=_cut(found.summary, SUMMARY_MAX) or None,
+        gaps=[investigation.Gap(**gap) for gap in found.gaps],
         final_analysis=analysis or None,
         final_analysis_truncated=analysis != found.final_analysis or None,
         message=_cut(found.waits_for or found.message, base.MESSAGE_MAX) or None,
@@ -233,9 +241,14 @@ def _conditions(found: history.Summary) -> list[base.Condition]:
         return [*conditions, condition("Reconciling", true=True, reason=found.phase, at=at, message=found.waits_for)]
     outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(found.ending or "", "Complete")
     ends = ["Finished", outcome, *(["Stalled"] if outcome == "Failed" else [])]
-    return conditions + [
+    conditions += [
         condition(kind, true=True, reason=found.reason, at=found.ended_at, message=found.message) for kind in ends
     ]
+    if found.grounds:
+        true = found.grounds in ("Inspected", "InspectedWithGaps")
+        gaps = "; ".join(f"{gap['tool']}: {gap['reason']}" for gap in found.gaps)
+        conditions.append(condition("Grounded", true=true, reason=found.grounds, at=found.ended_at, message=gaps))
+    return conditions
 
 
 def _chain(found: history.Summary) -> investigation.ChainReference | None:
@@ -254,7 +267,8 @@ def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:
     cut_off = (
         of.ended_at is not None and of.reason not in ("StagesCompleted", "StagesFailed") and stage.message == of.message
     )
-    return stage.outcome in ("Completed", "Failed", "TimedOut") and not cut_off
+    by_itself = ("Completed", "CompletedWithErrors", "Failed", "TimedOut")
+    return stage.outcome in by_itself and not cut_off
 
 
 def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.Summary) -> investigation.StageStatus:
@@ -264,6 +278,7 @@ def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.S
         )
     phases: dict[str | None, investigation.StagePhase] = {
         "Completed": "Completed",
+        "CompletedWithErrors": "CompletedWithErrors",
         "Failed": "Failed",
         "TimedOut": "TimedOut",
         "Cancelled": "Cancelled",

@@ -16,7 +16,6 @@ from tarsy.transcript import entries, messages, ports, record
 
 SECONDS = 30.0
 """Its own limit, without what it waits for a slot of its provider."""
-NAME = "ExecutiveSummary"
 
 
 @dataclass(kw_only=True)
@@ -30,7 +29,7 @@ class Summary:
     _execution: execution.Execution = field(init=False)
 
     def __post_init__(self) -> None:
-        task = execution.Task(kind="summary", name=NAME, settings=self._settings, prompt=self._prompt)
+        task = execution.Task(kind="summary", name=resolve.SUMMARY, settings=self._settings, prompt=self._prompt)
         self._execution = execution.Execution(
             task=task, runtime=self.runtime, journal=self.journal, following=self._following
         )
@@ -57,9 +56,8 @@ class Summary:
             await self._execution.fail(f"there was no summary after {SECONDS:g} s", outcome="TimedOut")
 
     def _is_wanted(self, run: record.Run) -> bool:
-        wanted = self.journal.record.snapshot.chain.executive_summary
         found = any(handover.analysis(stage) for stage in run.stages.values())
-        return found and (wanted is None or wanted.enabled)
+        return found and self.journal.record.snapshot.chain.is_summarised
 
     def _settings(self) -> resolve.ResolvedAgent:
         snapshot = self.journal.record.snapshot
@@ -78,7 +76,7 @@ class Summary:
             prompts.Assignment(
                 snapshot=snapshot,
                 place=f"chain '{snapshot.chain_name}'",
-                name=NAME,
+                name=resolve.SUMMARY,
                 known="\n\n".join(filter(None, known)),
                 task="Sum up this investigation.",
                 now=datetime.now(UTC),

@@ -40,7 +40,7 @@ UNFINISHED = ",".join(
     f"status.phase!={phase}" for phase in ("Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut")
 )
 """The field selector of objects whose status shows no end; those that have none yet are among them."""
-StagePhase = Literal["Pending", "Running", "Completed", "Failed", "TimedOut", "Cancelled", "Skipped"]
+StagePhase = Literal["Pending", "Running", "Completed", "CompletedWithErrors", "Failed", "TimedOut", "Cancelled", "Skipped"]
 
 Text = Annotated[str, Field(max_length=base.MESSAGE_MAX)]
 Duration = Annotated[str, Field(max_length=32)]
@@ -145,6 +145,13 @@ class StageStatus(base.Model):
     message: Text | None = None
 
 
+class Gap(base.Model):
+    """Something that the agents could not inspect."""
+
+    tool: Annotated[str, Field(max_length=253, description="The tool, or the server.")]
+    reason: Annotated[str, Field(max_length=253)]
+
+
 class ChainReference(base.Model):
     """Which chain, and which state of it, this investigation runs."""
 
@@ -171,6 +178,10 @@ class Status(base.Model):
         ),
     ] = []
     usage: Usage = Usage()
+    summary: Annotated[str | None, Field(max_length=1024, description="The final analysis in one to four lines.")] = (
+        None
+    )
+    gaps: Annotated[list[Gap], Field(max_length=10, description="What could not be inspected.")] = []
     final_analysis: Annotated[str | None, Field(max_length=8192)] = None
     final_analysis_truncated: bool | None = None
     message: Text | None = None

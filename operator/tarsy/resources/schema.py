@@ -159,6 +159,7 @@ def alert_investigation() -> JSON:
             _column("STAGE", ".status.currentStage", wide=True),
             _column("DURATION", ".status.duration", wide=True),
             _column("TOKENS", ".status.usage.totalTokens", kind="integer", wide=True),
+            _column("SUMMARY", ".status.summary", wide=True),
             _column("AGE", ".metadata.creationTimestamp", kind="date"),
         ],
         selectable=[".spec.alertType", ".spec.fingerprint", ".status.phase"],

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
-from tarsy.transcript import entries, messages
+from tarsy.transcript import entries, messages, timeline
 
 PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of entries that are read at once for one page, beyond its first entry."""
@@ -36,7 +36,7 @@ class Stage:
     """None: it was skipped."""
     ended_at: datetime | None
     completed: int
-    """Executions that completed."""
+    """Agents that completed."""
     iterations: int
     tool_calls: int
     tokens: int
@@ -74,6 +74,11 @@ class Summary:
     reason: str
     message: str
     final_analysis: str
+    summary: str
+    """The final analysis in a few lines."""
+    gaps: list[dict[str, str]]
+    """What its agents could not inspect: tool and reason."""
+    grounds: entries.Grounds | None
     input_tokens: int
     output_tokens: int
     thinking_tokens: int
@@ -113,11 +118,13 @@ _SUMMARY = text("""
     known.admitted_at, known.duplicates, known.alert_status,
     runs.started_at, runs.ended_at, runs.ending, coalesce(runs.reason, '') AS reason,
     coalesce(runs.message, '') AS message, coalesce(runs.final_analysis, '') AS final_analysis,
+    coalesce(runs.summary, '') AS summary, CAST(runs.gaps AS text) AS gaps, runs.grounds,
     used.*,
     ARRAY(
       SELECT CAST(json_build_object('name', stages.name, 'outcome', stages.outcome, 'message', stages.message,
         'lacks', stages.lacks, 'started_at', stages.started_at, 'ended_at', stages.ended_at,
-        'completed', count(executions.id) FILTER (WHERE executions.outcome = 'Completed'),
+        'completed', count(executions.id)
+          FILTER (WHERE executions.kind = 'agent' AND executions.outcome = 'Completed'),
         'iterations', coalesce(sum(iterations), 0), 'tool_calls', coalesce(sum(tool_calls), 0),
         'tokens', coalesce(sum(total_tokens), 0)) AS text)
       FROM stages
@@ -152,7 +159,8 @@ def _summary(facts: Mapping[str, Any]) -> Summary:
     stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
     return Summary(
-        **{key: value for key, value in facts.items() if key not in ("stage_names", "stage_agents", "stages")},
+        **{key: value for key, value in facts.items() if key not in ("stage_names", "stage_agents", "stages", "gaps")},
+        gaps=json.loads(facts["gaps"]),
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),
         stages=tuple(stages[name] for name in names if name in stages),
@@ -252,6 +260,8 @@ class LogPage:
     """The number of the page's last entry; where it is empty, `after`."""
     claims: Mapping[int, int]
     """Which claim wrote the entry before the page, by its number, if there is one."""
+    executions: Mapping[str, timeline.Kind]
+    """What the executions are that its entries are of."""
     more: bool
     """Whether entries follow."""
 
@@ -283,6 +293,10 @@ _AROUND = text(f"""
   ORDER BY seq
 """)  # noqa: S608 - our own text
 
+_KINDS = text("""
+  SELECT id, kind, strategy FROM executions WHERE investigation = :id AND id = ANY(CAST(:executions AS text[]))
+""")
+
 _CLAIM_BEFORE = text("""
   SELECT seq, claim FROM entries WHERE investigation = :id AND seq = :after
 """)
@@ -309,5 +323,9 @@ async def log_page(database: databases.Database, investigation: UUID, *, after: 
             log=sorted(whole, key=lambda row: row.seq),
             last=last,
             claims={row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, known)},
+            executions={
+                row.id: timeline.Kind(kind=row.kind, strategy=row.strategy)
+                for row in await connection.execute(_KINDS, {**known, "executions": concerned})
+            },
             more=last < last_entry,
         )

@@ -81,13 +81,14 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
             "parent": "text",
             "name": "text",
             "provider": "text",
+            "strategy": "text",
             **_STANDING,
         },
         """
     INSERT INTO executions
-      (investigation, id, run, stage, kind, index, parent, name, provider, started_at, ended_at, outcome, error,
-      iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens)
-    SELECT investigation, id, run, stage, kind, index, parent, name, provider, clock_timestamp(),
+      (investigation, id, run, stage, kind, index, parent, name, provider, strategy, started_at, ended_at, outcome,
+      error, iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens)
+    SELECT investigation, id, run, stage, kind, index, parent, name, provider, strategy, clock_timestamp(),
       CASE WHEN outcome IS NOT NULL THEN clock_timestamp() END, outcome, error,
       iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens
     FROM fenced, {rows}""",
@@ -310,5 +311,6 @@ def _execution_row(entry: entries.ExecutionStarted) -> Row:
         "parent": entry.parent,
         "name": entry.name,
         "provider": entry.agent.provider if entry.agent else "",
+        "strategy": entry.agent.strategy if entry.agent else "",
         **_NOTHING_YET,
     }

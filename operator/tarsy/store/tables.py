@@ -180,6 +180,7 @@ executions = Table(
     _text("parent"),
     _text("name"),
     _text("provider"),
+    _text("strategy", default=""),
     _moment("started_at", default=True),
     _moment("ended_at"),
     _text("outcome", nullable=True),

@@ -67,8 +67,10 @@ class ScriptedModel:
     """A model with a script: failures are raised once each, answers belong to their turn of the conversation.
 
     To the turn and not to the call, so that a conversation that is taken over gets the answer it was owed. Past the
-    script's end it answers `done`.
+    script's end it says again what it concluded, or `done`.
     """
+
+    _DONE = messages.Message(role="assistant", text="done")
 
     def __init__(self, *script: messages.Message | messages.Failure) -> None:
         self.requests: list[ports.Request] = []
@@ -94,8 +96,10 @@ class ScriptedModel:
         if failures := self._failures.get(turn):
             failure = failures.pop(0)
             raise ports.ModelError(failure.text, kind=failure.kind, call=self.call)
-        done = messages.Message(role="assistant", text="done")
-        return ports.Answer(message=self._answers[turn] if turn < len(self._answers) else done, call=self.call)
+        if turn < len(self._answers):
+            return ports.Answer(message=self._answers[turn], call=self.call)
+        concluded = [answer for answer in self._answers if not answer.calls] or [self._DONE]
+        return ports.Answer(message=concluded[-1], call=self.call)
 
 
 class DictToolbox:

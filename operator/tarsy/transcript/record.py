@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tarsy.config import resolve
 from tarsy.resources import chain
 from tarsy.transcript import entries, messages, react
 
@@ -62,7 +61,7 @@ class Execution:
     @property
     def is_react(self) -> bool:
         """Whether its answers are in the ReAct dialect."""
-        return is_react(self.started.agent)
+        return self.started.agent is not None and is_react(self.started.agent.strategy)
 
     def conclusion(self, answer: str) -> str:
         """What an answer concludes, in whichever dialect; one that was forced may have no label."""
@@ -273,9 +272,9 @@ def fold(snapshot: Snapshot, log: Iterable[entries.Entry]) -> Record:
     return record
 
 
-def is_react(agent: resolve.ResolvedAgent | None) -> bool:
-    """Whether an execution with these settings speaks the ReAct dialect (`agent.strategies`)."""
-    return agent is not None and agent.strategy in ("react", "react-stage")
+def is_react(strategy: str) -> bool:
+    """Whether answers of this strategy are in the ReAct dialect (`agent.strategies`)."""
+    return strategy in ("react", "react-stage")
 
 
 def results(log: Iterable[messages.Message | messages.Failure]) -> list[messages.Message]:

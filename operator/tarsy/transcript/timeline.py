@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from tarsy.transcript import entries, messages
+from tarsy.transcript import entries, messages, react, record
 
 Type = Literal[
     "llm_thinking",
@@ -23,6 +23,8 @@ Type = Literal[
     "mcp_tool_call",
     "tool_result",
     "final_analysis",
+    "executive_summary",
+    "user_question",
     "error",
     "resumed",
 ]
@@ -52,23 +54,47 @@ class Event:
     updated_at: datetime
 
 
-def fold(log: Sequence[entries.Logged], *, claims: Mapping[int, int] | None = None) -> list[Event]:
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What an execution is, as its start says."""
+
+    kind: str
+    strategy: str
+
+
+def fold(
+    log: Sequence[entries.Logged],
+    *,
+    claims: Mapping[int, int] | None = None,
+    executions: Mapping[str, Kind] | None = None,
+) -> list[Event]:
     """The events of these entries in their newest form, by `seq` and in an entry by their places.
 
-    An entry that is about calls needs the answer with these; `claims` are those of entries that are not in `log`, by
-    their numbers: a takeover shows between neighbours.
+    An entry that is about calls needs the answer with these, and one that brings an answer the one before it; `claims`
+    are those of entries that are not in `log`, by their numbers: a takeover shows between neighbours. `executions` are
+    those whose starts are not in `log`.
     """
+    kinds = dict(executions or {}) | {
+        logged.execution: Kind(kind=logged.entry.kind, strategy=logged.entry.agent.strategy)
+        for logged in log
+        if isinstance(logged.entry, entries.ExecutionStarted) and logged.entry.agent
+    }
     known = {**(claims or {}), **{logged.seq: logged.claim for logged in log}}
     events: dict[str, Event] = {}
     streaming: dict[str, list[str]] = {}
+    texts: dict[str, str] = {}
     for logged in log:
         if logged.claim > known.get(logged.seq - 1, logged.claim):
             events |= _by_id([_resumed(logged)])
-        changed = _by_id(_events(logged))
+        changed = _by_id(_events(logged, kinds.get(logged.execution, _AGENT)))
         if outcome := _closes(logged.entry):
             still = (events[identity] for identity in streaming.pop(logged.execution, ()))
             changed |= _by_id(_closed(event, outcome, logged) for event in still)
+        if (last := texts.get(logged.execution)) and (kind := _turned_out(events[last], logged.entry)):
+            changed = {last: replace(events[last], type=kind, seq=logged.seq, updated_at=logged.at)} | changed
         for event in changed.values():
+            if event.type in _TEXTS:
+                texts[event.execution] = event.id
             before = events.pop(event.id, None)  # popped, so that what changed last stands last
             events[event.id] = replace(event, created_at=before.created_at) if before else event
             if event.status == "streaming":
@@ -103,12 +129,35 @@ def _by_id(events: Iterable[Event]) -> dict[str, Event]:
     return {event.id: event for event in events}
 
 
-def _events(logged: entries.Logged) -> Iterator[Event]:
-    """What an entry tells by itself."""
+_AGENT = Kind(kind="agent", strategy="native-thinking")
+
+
+_TEXTS = ("llm_response", "final_analysis")
+
+
+def _turned_out(last: Event, entry: entries.Entry | entries.Unreadable) -> Type | None:
+    """What the last text of an execution turns out to be with `entry`, if it was told as something else.
+
+    Who is asked again, or fails, had not concluded; who completes has, in whatever form.
+    """
+    match entry:
+        case entries.ExecutionEnded(outcome="Completed"):
+            kind: Type = "final_analysis"
+        case entries.Answered() | entries.Unanswered() | entries.ExecutionEnded():
+            kind = "llm_response"
+        case _:
+            return None
+    return kind if kind != last.type else None
+
+
+def _events(logged: entries.Logged, kind: Kind) -> Iterator[Event]:
+    """What an entry tells by itself, of an execution of that kind."""
     new = _maker(logged)
     match logged.entry:
+        case entries.RunStarted() as entry:
+            yield new("question", "user_question", "completed", entry.question, {"run": entry.run})
         case entries.Answered() as entry:
-            yield from _answered(entry, new)
+            yield from _answered(entry, new, kind)
         case entries.Unanswered() as entry:
             failure, call = entry.failure, entry.call
             metadata = {"kind": failure.kind, "provider": call.provider, "model": call.model}
@@ -148,19 +197,35 @@ def _maker(logged: entries.Logged) -> _New:
     return new
 
 
-def _answered(entry: entries.Answered, new: _New) -> Iterator[Event]:
+def _answered(entry: entries.Answered, new: _New, kind: Kind) -> Iterator[Event]:
     answer = entry.messages[-1]
     metadata = {"provider": entry.call.provider, "model": entry.call.model}
     if answer.thinking:
         yield new(
             f"{entry.turn}.thinking", "llm_thinking", "completed", answer.thinking, {"source": "native"} | metadata
         )
-    if answer.text:
-        kind: Type = "llm_response" if answer.calls else "final_analysis"
-        yield new(f"{entry.turn}.text", kind, "completed", answer.text, metadata)
+    text, is_conclusion = answer.text, not answer.calls
+    if record.is_react(kind.strategy):
+        reading = react.read(answer.text)
+        if reading.thought:
+            yield new(
+                f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, {"source": "react"} | metadata
+            )
+        if reading.problem:  # what it wrote is told as it stands
+            is_conclusion = False
+        else:
+            text = reading.answer if is_conclusion else ""
+    if text:
+        yield new(f"{entry.turn}.text", _type_of(kind, is_conclusion=is_conclusion), "completed", text, metadata)
     for call in answer.calls:
         yield new(f"{call.id}.asked", "llm_tool_call", "completed", "", _of_call(call))
         yield new(f"{call.id}.call", "mcp_tool_call", "streaming", "", _of_call(call))
+
+
+def _type_of(kind: Kind, *, is_conclusion: bool) -> Type:
+    if not is_conclusion:
+        return "llm_response"
+    return "executive_summary" if kind.kind == "summary" else "final_analysis"
 
 
 def _ran(run: entries.ToolRun, new: _New) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""Agents: a run's summary, gaps and grounds, runs that answer a question, and what version 2 of a start is shown as."""
+"""Agents: a run's summary, gaps and grounds, executions' strategies, runs that answer a question, and what version 2 of a start is shown as."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ down_revision = "receipt_digests"
 
 TABLES = """
 ALTER TABLE runs ADD COLUMN summary text, ADD COLUMN gaps json NOT NULL DEFAULT '[]', ADD COLUMN grounds text;
+ALTER TABLE executions ADD COLUMN strategy text NOT NULL DEFAULT '';
+UPDATE executions SET strategy = 'native-thinking' WHERE provider <> '';
 ALTER TABLE runs DROP CONSTRAINT runs_kind_check;
 ALTER TABLE runs ADD CONSTRAINT runs_kind_check CHECK (kind IN ('investigation', 'chat'));
 """
