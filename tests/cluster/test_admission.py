@@ -25,7 +25,7 @@ from tarsy_dev.controlplane import ControlPlane
 def reconciler(
     cluster: client.Cluster, database: databases.Database, *, mask: Callable[[str], str] = str
 ) -> investigations.Reconciler:
-    agents = {"KubernetesAgent": platform.Agent(), "AnotherAgent": platform.Agent()}
+    agents = dict.fromkeys(("KubernetesAgent", "AnotherAgent", "SynthesisAgent", "ChatAgent"), platform.Agent())
     provider = platform.GoogleProvider(type="google", model="gemini-2.5-flash")
     index = functools.partial(
         check.ChainIndex,

@@ -25,7 +25,7 @@ def reconciler(
     known = platform.Platform(
         defaults=platform.Defaults(llm_provider="only"),
         llm_providers=PROVIDERS,
-        agents={name: platform.Agent() for name in agents},
+        agents={name: platform.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
     )
     index = functools.partial(check.ChainIndex, platform=known, unusable_providers={})
     return chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=owner))
@@ -55,3 +55,28 @@ async def test_two_replicas_that_see_it_differently_do_not_correct_each_other(
         await connection.execute(sqlalchemy.text("UPDATE leaders SET until = clock_timestamp()"))
     await second.reconcile(cluster.namespace)
     assert ready()[0] == "False", "whoever leads now says what it sees"
+
+
+async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_object(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    made = manifests.chain(
+        name="pod-crash",
+        stages=[manifests.stage("analysis", agent="Only", replicas=2, synthesis={"agent": "Nobody"})],
+        executiveSummary={"llmProvider": "none"},
+        chat={"enabled": False, "agent": "Nobody"},
+    )
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
+    shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace))
+    (found,) = [one for one in shown["status"]["conditions"] if one["type"] == "ResolvedRefs"]
+    assert (found["status"], found["reason"]) == ("False", "ReferenceNotFound")
+    agents = "references unknown agent 'Nobody'. Available agents: ChatAgent, Only, SynthesisAgent"
+    assert found["message"].split("; ") == [
+        f"Chain 'pod-crash' stage 'analysis' synthesis {agents}",
+        "Chain 'pod-crash' executiveSummary references unknown LLM provider 'none'. Available LLM providers: only",
+        f"Chain 'pod-crash' chat {agents}",
+    ]
+    assert shown["spec"]["executiveSummary"] == {"enabled": True, "llmProvider": "none"}, (
+        "the cluster shows the default"
+    )

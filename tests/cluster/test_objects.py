@@ -6,12 +6,12 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from support import manifests
 from tarsy.kube import client, objects
-from tarsy.resources import base, investigation
+from tarsy.resources import base, chain, investigation
 from tarsy_dev import children, proxy
 from tarsy_dev.controlplane import ControlPlane, KubectlError
 
@@ -162,8 +162,15 @@ async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: clien
     assert found.metadata.creation_timestamp
 
 
+def misspelt(place: str) -> str:
+    """How the API server refuses the strategy `rect` at a place of the stage."""
+    choices = ", ".join(f'"{one}"' for one in get_args(chain.IterationStrategy))
+    return rf'spec.stages\[0\].{place}: Unsupported value: "rect": supported values: {choices}'
+
+
 EITHER = "give either agent"
 REPLICAS = "replicas goes with agent"
+SYNTHESIS = "synthesis goes with several agents"
 
 
 @pytest.mark.parametrize(
@@ -177,6 +184,20 @@ REPLICAS = "replicas goes with agent"
         pytest.param({"agent": "A", "replicas": 11}, "replicas", id="eleven replicas"),
         pytest.param({"agent": "A", "replicas": 0}, "replicas", id="no replica"),
         pytest.param({"agent": "A", "successPolicy": "most"}, "successPolicy", id="an unknown policy"),
+        pytest.param({"agent": "A", "synthesis": {}}, SYNTHESIS, id="synthesis of one"),
+        pytest.param({"agent": "A", "replicas": 1, "synthesis": {}}, SYNTHESIS, id="synthesis of one replica"),
+        pytest.param({"agents": [{"name": "A"}], "synthesis": {}}, SYNTHESIS, id="synthesis of a list of one"),
+        pytest.param({"agent": "A", "iterationStrategy": "rect"}, misspelt("iterationStrategy"), id="a strategy"),
+        pytest.param(
+            {"agents": [{"name": "A"}, {"name": "A", "iterationStrategy": "rect"}]},
+            misspelt(r"agents\[1\].iterationStrategy"),
+            id="a strategy of one of several",
+        ),
+        pytest.param(
+            {"agent": "A", "replicas": 2, "synthesis": {"iterationStrategy": "rect"}},
+            r'stages\[0\].synthesis.iterationStrategy: Unsupported value: "rect": supported values: "synthesis", ',
+            id="a strategy of a synthesis",
+        ),
     ],
 )
 async def test_a_stage_has_one_agent_or_several_and_never_two_ways_of_saying_so(
@@ -190,7 +211,11 @@ async def test_a_stage_has_one_agent_or_several_and_never_two_ways_of_saying_so(
 async def test_the_largest_chain_is_within_the_api_servers_budget(plane: ControlPlane, cluster: client.Cluster) -> None:
     """Rules are priced by the largest object that they may meet."""
     stages = [
-        {"name": f"stage-{number}", "agents": [{"name": f"Agent{n}", "mcpServers": ["s"] * 20} for n in range(10)]}
+        {
+            "name": f"stage-{number}",
+            "agents": [{"name": f"Agent{n}", "mcpServers": ["s"] * 20} for n in range(10)],
+            "synthesis": {"agent": "A" * 253},
+        }
         for number in range(20)
     ]
     chain = manifests.chain(stages=stages)

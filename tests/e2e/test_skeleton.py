@@ -176,7 +176,10 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
             }
             if ready == wanted:
                 break
-    message = "Chain 'broken' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent"
+    message = (
+        "Chain 'broken' stage 'look' references unknown agent 'Nobody'. "
+        "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent"
+    )
     assert message in await operator.kubectl("describe", "chain", "broken")
     await operator.apply(manifests.investigation(alertType="broken"))
     ((_, found),) = (await operator.finished()).items()

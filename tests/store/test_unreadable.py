@@ -15,7 +15,7 @@ from tarsy.config import platform
 from tarsy.resources import investigation
 from tarsy.store import database as databases
 from tarsy.store import history, journal, retention, work
-from tarsy.transcript import entries, memory, ports
+from tarsy.transcript import entries, memory, ports, record
 from tarsy.worker import claimer, lease, run
 
 NEWER = "a program that can read it"
@@ -101,8 +101,8 @@ SPOILT: dict[str, tuple[str, str]] = {
     ),
     "a run that there is not": ("UPDATE entries SET run = 7 WHERE seq = 1", r"entry 1 cannot follow those before it"),
     "a newer snapshot": (
-        "UPDATE investigations SET chain_version = 2",
-        r"the snapshot of the chain is of version 2, which is unknown here",
+        "UPDATE investigations SET chain_version = chain_version + 1",
+        rf"the snapshot of the chain is of version {record.CHAIN_VERSION + 1}, which is unknown here",
     ),
     "no snapshot": ("UPDATE investigations SET chain = NULL", r"the snapshot of the chain cannot be read"),
     "a snapshot of another shape": (

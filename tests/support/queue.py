@@ -30,7 +30,7 @@ BUILD = record.build()
 PLATFORM = platform.Platform(
     defaults=platform.Defaults(llm_provider="only"),
     llm_providers={"only": platform.GoogleProvider(type="google", model="gemini-2.5-flash")},
-    agents={"KubernetesAgent": platform.Agent()},
+    agents=dict.fromkeys(("KubernetesAgent", "SynthesisAgent", "ChatAgent"), platform.Agent()),
 )
 
 

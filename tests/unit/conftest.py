@@ -86,14 +86,18 @@ def snapshot() -> record.Snapshot:
 
 @pytest.fixture
 def platform() -> platforms.Platform:
-    """Two providers, one MCP server and one agent."""
+    """Two providers, one MCP server, one agent, and what follows on its work."""
     google = {"type": "google", "model": "gemini-2.5-flash"}
     return platforms.Platform.model_validate(
         {
             "defaults": {"llm_provider": "first"},
             "llm_providers": {"first": google, "second": google},
             "mcp_servers": {"k8s": {"transport": {"type": "stdio", "command": "kubernetes-mcp-server"}}},
-            "agents": {"KubernetesAgent": {"mcp_servers": ["k8s"], "custom_instructions": "Be brief."}},
+            "agents": {
+                "KubernetesAgent": {"mcp_servers": ["k8s"], "custom_instructions": "Be brief."},
+                "SynthesisAgent": {"iteration_strategy": "synthesis", "custom_instructions": "Weigh it."},
+                "ChatAgent": {},
+            },
         }
     )
 

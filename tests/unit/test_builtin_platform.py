@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tarsy.config import check, load, platform
+from tarsy.config import check, load, platform, resolve
 from tarsy.resources import chain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,9 +19,14 @@ def laid(tmp_path: Path, text: str) -> platform.Platform:
     return load.platform_file(file)
 
 
-def test_without_a_file_there_is_one_agent_with_one_server_and_one_provider() -> None:
+def test_without_a_file_one_agent_has_the_one_server_and_two_follow_on_its_work() -> None:
     found = load.platform_file(None)
-    assert found.agents == {"KubernetesAgent": platform.Agent(mcp_servers=["kubernetes-server"])}
+    assert found.agents.keys() == {"KubernetesAgent", resolve.SYNTHESIS_AGENT, resolve.CHAT_AGENT}
+    assert found.agents["KubernetesAgent"] == platform.Agent(mcp_servers=["kubernetes-server"])
+    assert found.agents["ChatAgent"] == platform.Agent()
+    synthesis = found.agents["SynthesisAgent"]
+    assert (synthesis.iteration_strategy, synthesis.mcp_servers) == ("synthesis", [])
+    assert synthesis.custom_instructions
     assert found.defaults == platform.Defaults(llm_provider="google-default")
     assert found.llm_providers["google-default"].api_key_env == "GOOGLE_API_KEY"
     transport = found.mcp_servers["kubernetes-server"].transport
@@ -70,21 +75,30 @@ def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, sec
 
 
 @pytest.mark.parametrize(
-    ("name", "types", "stages"),
+    ("name", "description", "types", "stages"),
     [
-        ("kubernetes-agent-chain", ["kubernetes", "NamespaceTerminating"], ["analysis"]),
+        (
+            "kubernetes-agent-chain",
+            "Single-stage Kubernetes analysis",
+            ["kubernetes", "NamespaceTerminating"],
+            ["analysis"],
+        ),
         (
             "kubernetes-troubleshooting-chain",
+            "Multi-stage Kubernetes troubleshooting workflow",
             ["KubernetesIssue", "PodFailure"],
             ["data-collection", "root-cause-analysis"],
         ),
     ],
 )
-def test_the_built_in_chains_are_ready_side_by_side(name: str, types: list[str], stages: list[str]) -> None:
+def test_the_built_in_chains_are_ready_side_by_side(
+    name: str, description: str, types: list[str], stages: list[str]
+) -> None:
     found = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
     chains = [chain.AgentChain(metadata=one["metadata"], spec=one["spec"]) for one in found]
     index = check.ChainIndex(chains, platform=load.platform_file(None), unusable_providers={})
     for alert_type in types:
         taker = index.taking(alert_type)
-        assert (taker.metadata.name, taker.spec.alert_types) == (name, types)
+        assert (taker.metadata.name, taker.spec.description, taker.spec.alert_types) == (name, description, types)
+        assert [stage.agent for stage in taker.spec.stages] == ["KubernetesAgent"] * len(stages)
         assert [stage.name for stage in taker.spec.stages] == stages

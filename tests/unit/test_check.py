@@ -12,6 +12,8 @@ from tarsy.config import platform as platforms
 from tarsy.resources import chain
 
 WHY = "environment variable GOOGLE_API_KEY is not set"
+AGENTS = "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent"
+PROVIDERS = "Available LLM providers: first, second"
 
 
 def make_chain(
@@ -153,7 +155,7 @@ def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
         (
             {"agent": "Nobody"},
             "ReferenceNotFound",
-            "Chain 'mine' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent",
+            f"Chain 'mine' stage 'look' references unknown agent 'Nobody'. {AGENTS}",
         ),
         (
             {"llmProvider": "third"},
@@ -223,7 +225,7 @@ def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index
     assert index([mine]).statuses["mine"].references == check.Problem(
         reason="ProviderUnusable",
         message=f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}; "
-        "Chain 'mine' stage 'end' references unknown agent 'Nobody'. Available agents: KubernetesAgent",
+        f"Chain 'mine' stage 'end' references unknown agent 'Nobody'. {AGENTS}",
     )
 
 
@@ -232,7 +234,7 @@ def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_th
     mine = make_chain("mine", "A", agent=None, agents=agents)
     assert index([mine]).statuses["mine"].references == check.Problem(
         reason="ReferenceNotFound",
-        message="Chain 'mine' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent; "
+        message=f"Chain 'mine' stage 'look' references unknown agent 'Nobody'. {AGENTS}; "
         f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}",
     )
 
@@ -241,5 +243,115 @@ def test_what_is_wrong_with_replicas_is_told_once(index: check.Indexer) -> None:
     mine = make_chain("mine", "A", agent="Nobody", replicas=3)
     assert index([mine]).statuses["mine"].references == check.Problem(
         reason="ReferenceNotFound",
-        message="Chain 'mine' stage 'look' references unknown agent 'Nobody'. Available agents: KubernetesAgent",
+        message=f"Chain 'mine' stage 'look' references unknown agent 'Nobody'. {AGENTS}",
     )
+
+
+def with_spec(made: chain.AgentChain, **spec: Any) -> chain.AgentChain:
+    """The chain with these fields, as they stand in a manifest."""
+    written = made.model_dump(by_alias=True, exclude_none=True)
+    return chain.AgentChain.model_validate({**written, "spec": {**written["spec"], **spec}})
+
+
+SEVERAL = {"agent": None, "agents": [{"name": "KubernetesAgent"}] * 2}
+SYNTHESIS = "Chain 'mine' stage 'look' synthesis"
+FOLLOWING = pytest.mark.parametrize(
+    ("stage", "spec", "message"),
+    [
+        ({**SEVERAL, "synthesis": {"agent": "X"}}, {}, f"{SYNTHESIS} references unknown agent 'X'. {AGENTS}"),
+        (
+            {"replicas": 2, "synthesis": {"llmProvider": "X"}},
+            {},
+            f"{SYNTHESIS} references unknown LLM provider 'X'. {PROVIDERS}",
+        ),
+        ({"synthesis": {"agent": "X"}}, {}, f"{SYNTHESIS} references unknown agent 'X'. {AGENTS}"),
+        (
+            {"synthesis": {"llmProvider": "X"}},
+            {},
+            f"{SYNTHESIS} references unknown LLM provider 'X'. {PROVIDERS}",
+        ),
+        *(
+            ({}, {kind: {**fields, **switch}}, f"Chain 'mine' {kind} references unknown {missing}")
+            for switch in ({}, {"enabled": True}, {"enabled": False})
+            for kind, fields, missing in (
+                ("chat", {"agent": "X"}, f"agent 'X'. {AGENTS}"),
+                ("chat", {"llmProvider": "X"}, f"LLM provider 'X'. {PROVIDERS}"),
+                ("executiveSummary", {"llmProvider": "X"}, f"LLM provider 'X'. {PROVIDERS}"),
+            )
+        ),
+    ],
+)
+
+
+@FOLLOWING
+def test_a_name_that_is_not_there_is_told_at_its_block_even_where_the_block_has_no_effect(
+    index: check.Indexer, stage: dict[str, Any], spec: dict[str, Any], message: str
+) -> None:
+    mine = with_spec(make_chain("mine", "A", **stage), **spec)
+    assert index([mine]).statuses["mine"] == check.ChainStatus(
+        acceptance=None, references=check.Problem(reason="ReferenceNotFound", message=message)
+    )
+
+
+@pytest.mark.parametrize(
+    ("stage", "spec", "places"),
+    [
+        ({**SEVERAL, "synthesis": {"llmProvider": "second"}}, {}, [SYNTHESIS]),
+        ({"synthesis": {"llmProvider": "second"}}, {}, []),
+        ({}, {"chat": {"llmProvider": "second"}}, ["Chain 'mine' chat"]),
+        ({}, {"chat": {"enabled": False, "llmProvider": "second"}}, []),
+        ({}, {"executiveSummary": {"llmProvider": "second"}}, ["Chain 'mine' executiveSummary"]),
+        ({}, {"executiveSummary": {"enabled": False, "llmProvider": "second"}}, []),
+        ({}, {"agents": [{"name": "Own", "llmProvider": "second"}], "chat": {"agent": "Own"}}, ["Chain 'mine' chat"]),
+        (
+            {},
+            {"executiveSummary": {"llmProvider": "second"}, "chat": {"llmProvider": "second"}},
+            ["Chain 'mine' executiveSummary"],
+        ),
+        ({"llmProvider": "second"}, {"chat": {"llmProvider": "second"}}, ["Chain 'mine' stage 'look'"]),
+    ],
+    ids=[
+        "synthesis",
+        "synthesis of one agent",
+        "chat",
+        "no chat",
+        "summary",
+        "no summary",
+        "chat, by its agent",
+        "told once of both",
+        "told where the stages miss it",
+    ],
+)
+def test_a_provider_that_cannot_be_used_is_told_where_it_would_be(
+    index: check.Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
+) -> None:
+    mine = with_spec(make_chain("mine", "A", **stage), **spec)
+    told = "; ".join(f"{place}: LLM provider 'second' cannot be used: {WHY}" for place in places)
+    assert index([mine]).statuses["mine"].references == (
+        check.Problem(reason="ProviderUnusable", message=told) if told else None
+    )
+
+
+OFF = {"executiveSummary": {"enabled": False}, "chat": {"enabled": False}}
+
+
+@pytest.mark.parametrize(
+    ("stage", "spec", "places"),
+    [
+        ({}, {}, ["Chain 'mine' executiveSummary"]),
+        ({}, OFF, []),
+        (SEVERAL, OFF, [SYNTHESIS]),
+        ({"replicas": 2}, OFF, [SYNTHESIS]),
+        ({**SEVERAL, "synthesis": {"llmProvider": "second"}}, OFF, []),
+        ({}, {"executiveSummary": {"llmProvider": "second"}, "chat": {"enabled": False}}, []),
+        ({}, {"executiveSummary": {"llmProvider": "second"}}, ["Chain 'mine' chat"]),
+    ],
+)
+def test_without_a_block_it_is_the_platforms_provider_that_must_be_usable(
+    platform: platforms.Platform, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
+) -> None:
+    """The chain's provider is for its stages: what follows them does not borrow it."""
+    mine = with_spec(make_chain("mine", "A", **stage), llmProvider="second", **spec)
+    found = check.ChainIndex([mine], platform=platform, unusable_providers={"first": WHY}).statuses["mine"]
+    told = "; ".join(f"{place}: LLM provider 'first' cannot be used: {WHY}" for place in places)
+    assert found.references == (check.Problem(reason="ProviderUnusable", message=told) if told else None)

@@ -318,7 +318,7 @@ async def test_an_unknown_agent_fails_its_stage_with_the_agents_that_there_are(
         stage="data-collection",
         outcome="Failed",
         message="Chain 'pod-crash' stage 'data-collection' references unknown agent 'Nobody'. "
-        "Available agents: KubernetesAgent",
+        "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent",
     )
     assert journal.record.ended is not None
     assert journal.record.ended.ending == "CompletedWithErrors"

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from tarsy.config import load, platform
+from tarsy.resources import chain
 
 DESIGN = """
 defaults: {llm_provider: google-default, iteration_strategy: native-thinking, max_iterations: 20}
@@ -19,6 +21,10 @@ agents:
 queue: {slots: 50, lease: 20s, heartbeat: 5s}
 ingest: {alert_type_label: alert_type, default_alert_type: null}
 """
+
+STRATEGIES = (
+    "'react', 'react-stage', 'react-final-analysis', 'native-thinking', 'synthesis' or 'synthesis-native-thinking'"
+)
 
 
 @pytest.fixture
@@ -60,7 +66,8 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "llm_providers.g.api_key_env: not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here",  # noqa: E501
         ),
         ("agents: {A: {max_iterations: 0}}", "agents.A.max_iterations: Input should be greater than or equal to 1"),
-        ("defaults: {iteration_strategy: rect}", "defaults.iteration_strategy: Input should be 'native-thinking'"),
+        ("defaults: {iteration_strategy: rect}", f"defaults.iteration_strategy: Input should be {STRATEGIES}"),
+        ("agents: {A: {iteration_strategy: rect}}", f"agents.A.iteration_strategy: Input should be {STRATEGIES}"),
         ("llm_providers: {g: {type: google}}", "llm_providers.g.model: Field required"),
         ("llm_providers: {g: {type: x, model: m}}", "llm_providers.g.type: Input should be 'google'"),
         (
@@ -79,6 +86,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("queue: {heartbeat: 1ms}", "queue.heartbeat: must be from 100ms to 30m"),
         ("limits: {iteration: 0s}", "limits.iteration: must be from 1ms to 1d"),
         ("limits: {tool_call: 25h}", "limits.tool_call: must be from 1ms to 1d"),
+        ("limits: {chat: 2d}", "limits.chat: must be from 1ms to 1d"),
         ("ingest: {dedup_window: 0s}", "ingest.dedup_window: must be from 1s to 365d"),
         ("ingest: {cooldown: 366d}", "ingest.cooldown: must be from 0s to 365d"),
         ('ingest: {alert_type_label: ""}', "ingest.alert_type_label: String should have at least 1 character"),
@@ -118,6 +126,21 @@ def test_what_is_no_url_is_refused_with_an_example(file: Path, url: str) -> None
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/mcp", "https://host", "http://[::1]:1"])
 def test_a_url_is_kept_as_it_is_written(url: str) -> None:
     assert platform.HTTPTransport(type="http", url=url).url == url
+
+
+@pytest.mark.parametrize("strategy", get_args(chain.IterationStrategy))
+def test_every_strategy_may_stand_in_the_file(file: Path, strategy: str) -> None:
+    file.write_text(f"defaults: {{iteration_strategy: {strategy}}}\nagents: {{A: {{iteration_strategy: {strategy}}}}}")
+    loaded = load.platform_file(file)
+    assert loaded.defaults.iteration_strategy == loaded.agents["A"].iteration_strategy == strategy
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("", timedelta(minutes=5)), ("limits: {chat: 90s}", timedelta(seconds=90))]
+)
+def test_a_question_has_five_minutes_where_nothing_is_said(file: Path, text: str, meant: timedelta) -> None:
+    file.write_text(text)
+    assert load.platform_file(file).limits.chat == meant
 
 
 def test_no_cooldown_is_one(file: Path) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, get_args
 
 import pytest
 from tarsy.config import platform as platforms
 from tarsy.config import resolve
-from tarsy.resources import chain
+from tarsy.resources import base, chain
 
 
 def settle(
@@ -158,3 +161,271 @@ def test_each_of_several_agents_is_settled_by_its_own_word(platform: platforms.P
         ("Other", "first", 5),
         ("Local", "second", 9),
     ]
+
+
+# Every level for every setting: each level of `LEVELS` says something else, and every choice of them is tried.
+
+LEVELS = ("defaults", "agent", "chain", "stage", "stage agent")
+SERVERS = ("k8s", "one", "two", "three")
+SAID: dict[str, dict[str, Any]] = {
+    "llm_provider": dict(zip(LEVELS, ("first", "second", "third", "fourth", "fifth"), strict=True)),
+    "iteration_strategy": dict(
+        zip(LEVELS, ("react-stage", "native-thinking", "react", "synthesis", "react-final-analysis"), strict=True)
+    ),
+    "max_iterations": dict(zip(LEVELS, (1, 2, 3, 4, 5), strict=True)),
+    "mcp_servers": {"agent": ["k8s", "one"], "chain": ["two"], "stage": [], "stage agent": ["three", "k8s"]},
+    "tools": {"stage": {"allow": ["k8s.get"]}, "stage agent": {"deny": ["k8s.get"]}},
+}
+"""By setting, what each level says of it; a level that is missing cannot say anything."""
+UNSAID: dict[str, Any] = {
+    "llm_provider": None,
+    "iteration_strategy": "native-thinking",
+    "max_iterations": 20,
+    "mcp_servers": [],
+    "tools": {},
+}
+
+
+def subsets(levels: Iterable[str]) -> list[tuple[str, ...]]:
+    """Every choice of these levels, each in their order."""
+    given = tuple(levels)
+    return [chosen for size in range(len(given) + 1) for chosen in itertools.combinations(given, size)]
+
+
+def wire(fields: dict[str, Any]) -> dict[str, Any]:
+    return {base.camel(name): value for name, value in fields.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A platform and a chain of one stage with one agent, where some levels say something."""
+
+    platform: platforms.Platform
+    spec: chain.Spec
+
+    @classmethod
+    def of(cls, said: dict[str, dict[str, Any]], *, own: bool, **blocks: Any) -> Case:
+        """`said` by level; `own` makes the agent one of the chain's; `blocks` are added to chain and stage."""
+        google = {"type": "google", "model": "gemini-2.5-flash"}
+        server = {"transport": {"type": "stdio", "command": "server"}}
+        agent = said.get("agent", {})
+        platform = platforms.Platform.model_validate(
+            {
+                "llm_providers": dict.fromkeys((*SAID["llm_provider"].values(), "sixth"), google),
+                "defaults": said.get("defaults", {}),
+                "mcp_servers": dict.fromkeys(SERVERS, server),
+                "agents": {} if own else {"Agent": agent},
+            }
+        )
+        members = [{"name": "Agent", **wire(said.get("stage agent", {}))}]
+        stage = {"name": "look", "agents": members, **wire(said.get("stage", {}))}
+        spec = {"alertTypes": ["A"], **wire(said.get("chain", {}))}
+        if own:
+            spec["agents"] = [{"name": "Agent", **wire(agent)}]
+        synthesis = {"synthesis": blocks.pop("synthesis")} if "synthesis" in blocks else {}
+        parsed = chain.Spec.model_validate({**spec, "stages": [{**stage, **synthesis}], **blocks})
+        return cls(platform=platform, spec=parsed)
+
+    @property
+    def stage(self) -> chain.Stage:
+        return self.spec.stages[0]
+
+    def settled(self) -> resolve.ResolvedAgent:
+        (member,) = self.stage.members
+        return resolve.agent_for(self.platform, chain_name="c", chain=self.spec, stage=self.stage, member=member)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
+@pytest.mark.parametrize("setting", SAID)
+def test_of_any_levels_that_say_something_the_last_one_wins(setting: str, own: bool) -> None:
+    told = SAID[setting]
+    for levels in subsets(told):
+        if setting == "llm_provider" and not levels:
+            continue  # nothing can be settled then
+        said = {level: {setting: told[level]} for level in levels}
+        if setting != "llm_provider":
+            said["defaults"] = {"llm_provider": "first", **said.get("defaults", {})}
+        case = Case.of(said, own=own)
+        wanted = told[levels[-1]] if levels else UNSAID[setting]
+        found = case.settled()
+        match setting:
+            case "llm_provider":
+                assert found.provider == wanted, levels
+            case "iteration_strategy":
+                assert found.strategy == wanted, levels
+            case "max_iterations":
+                assert found.max_iterations == wanted, levels
+            case "mcp_servers":
+                assert found.servers == tuple(wanted), levels
+            case "tools":
+                choice = chain.Tools.model_validate(wanted)
+                for tool in ("k8s.get", "k8s.list"):
+                    assert case.stage.admits(0, tool) == choice.admits(tool), levels
+
+
+ELSEWHERE = {
+    level: {setting: SAID[setting][level] for setting in SAID if level in SAID[setting]}
+    for level in ("chain", "stage", "stage agent")
+}
+"""A chain, a stage and a stage agent that say something of everything: nothing of it is for what follows."""
+
+
+def follow(kind: str, case: Case) -> resolve.ResolvedAgent:
+    match kind:
+        case "synthesis":
+            return resolve.synthesis_for(case.platform, chain_name="c", chain=case.spec, stage=case.stage)
+        case "chat":
+            return resolve.chat_for(case.platform, chain_name="c", chain=case.spec)
+        case _:
+            return resolve.summary_for(case.platform, chain_name="c", chain=case.spec)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
+@pytest.mark.parametrize(
+    ("kind", "setting", "said", "unsaid"),
+    [
+        ("synthesis", "llm_provider", {"defaults": "first", "agent": "second", "block": "sixth"}, None),
+        (
+            "synthesis",
+            "iteration_strategy",
+            {"defaults": "synthesis", "agent": "synthesis-native-thinking", "block": "synthesis"},
+            "synthesis-native-thinking",
+        ),
+        ("chat", "llm_provider", {"defaults": "first", "agent": "second", "block": "sixth"}, None),
+        ("chat", "iteration_strategy", {"defaults": "react", "agent": "react-stage"}, "native-thinking"),
+        ("chat", "max_iterations", {"defaults": 7, "agent": 8, "block": 9}, 20),
+        ("executiveSummary", "llm_provider", {"defaults": "first", "block": "sixth"}, None),
+    ],
+)
+def test_what_follows_the_agents_takes_nothing_of_chain_and_stage(
+    kind: str, setting: str, said: dict[str, Any], unsaid: object, own: bool
+) -> None:
+    for levels in subsets(said):
+        if setting == "llm_provider" and not levels:
+            continue
+        platform = {level: {setting: said[level]} for level in levels if level != "block"}
+        if setting != "llm_provider":
+            platform["defaults"] = {"llm_provider": "first", **platform.get("defaults", {})}
+        block = {setting: said["block"]} if "block" in levels else {}
+        named = {} if kind == "executiveSummary" else {"agent": "Agent"}
+        case = Case.of({**ELSEWHERE, **platform}, own=own, **{kind: {**named, **wire(block)}})
+        found = follow(kind, case)
+        attribute = {"llm_provider": "provider", "iteration_strategy": "strategy"}.get(setting, setting)
+        assert getattr(found, attribute) == (said[levels[-1]] if levels else unsaid), levels
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
+def test_a_synthesis_and_a_summary_are_one_call_and_none_of_the_three_brings_servers(own: bool) -> None:
+    agent = {"max_iterations": 8, "mcp_servers": ["k8s"], "custom_instructions": "Be brief."}
+    defaults = {"llm_provider": "first", "max_iterations": 7, "iteration_strategy": "native-thinking"}
+    blocks = {"synthesis": {"agent": "Agent"}, "chat": {"agent": "Agent"}}
+    case = Case.of({**ELSEWHERE, "agent": agent, "defaults": defaults}, own=own, **blocks)
+    found = {kind: follow(kind, case) for kind in ("synthesis", "chat", "executiveSummary")}
+    assert {kind: (one.max_iterations, one.custom_instructions) for kind, one in found.items()} == {
+        "synthesis": (1, "Be brief."),
+        "chat": (8, "Be brief."),
+        "executiveSummary": (1, ""),
+    }
+    assert found["executiveSummary"].strategy == "synthesis"
+    assert {(one.servers, one.server_instructions) for one in found.values()} == {((), ())}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "synthesis"),
+    [
+        ("native-thinking", "synthesis-native-thinking"),
+        ("synthesis-native-thinking", "synthesis-native-thinking"),
+        ("synthesis", "synthesis"),
+        ("react", "synthesis"),
+        ("react-stage", "synthesis"),
+        ("react-final-analysis", "synthesis"),
+    ],
+)
+def test_a_strategy_that_brings_nothing_together_gives_way_to_its_dialects_own(strategy: str, synthesis: str) -> None:
+    for said in ({"agent": {"iteration_strategy": strategy}}, {"defaults": {"iteration_strategy": strategy}}):
+        defaults = {"llm_provider": "first", **said.get("defaults", {})}
+        case = Case.of({**said, "defaults": defaults}, own=False, synthesis={"agent": "Agent"})
+        assert follow("synthesis", case).strategy == synthesis
+
+
+def test_every_strategy_has_one_that_brings_together() -> None:
+    for strategy in get_args(chain.IterationStrategy):
+        case = Case.of({"defaults": {"llm_provider": "first", "iteration_strategy": strategy}}, own=True)
+        named = case.stage.model_copy(update={"synthesis": chain.Synthesis(agent="Agent")})
+        found = resolve.synthesis_for(case.platform, chain_name="c", chain=case.spec, stage=named)
+        assert found.strategy in get_args(chain.SynthesisStrategy)
+
+
+def spec_of(**fields: Any) -> chain.Spec:
+    stage = {"name": "look", "agents": [{"name": "KubernetesAgent"}] * 2}
+    return chain.Spec.model_validate({"alertTypes": ["A"], "stages": [stage], **fields})
+
+
+def test_without_blocks_the_built_in_agents_follow(platform: platforms.Platform) -> None:
+    spec = spec_of()
+    found = [
+        resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0]),
+        resolve.chat_for(platform, chain_name="c", chain=spec),
+        resolve.summary_for(platform, chain_name="c", chain=spec),
+    ]
+    assert [(one.name, one.strategy, one.max_iterations, one.custom_instructions) for one in found] == [
+        ("SynthesisAgent", "synthesis", 1, "Weigh it."),
+        ("ChatAgent", "native-thinking", 20, ""),
+        ("ExecutiveSummary", "synthesis", 1, ""),
+    ]
+    assert {one.provider for one in found} == {"first"}
+
+
+def test_a_chains_own_agent_of_a_built_in_ones_name_takes_its_place(platform: platforms.Platform) -> None:
+    spec = spec_of(agents=[{"name": "SynthesisAgent", "customInstructions": "Vote."}, {"name": "ChatAgent"}])
+    found = resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0])
+    assert (found.custom_instructions, found.strategy) == ("Vote.", "synthesis-native-thinking")
+
+
+AGENTS = "Available agents: ChatAgent, KubernetesAgent, Local, SynthesisAgent"
+PROVIDERS = "Available LLM providers: first, second"
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "problem"),
+    [
+        ("synthesis", {"agent": "X"}, f"Chain 'c' stage 'look' synthesis references unknown agent 'X'. {AGENTS}"),
+        (
+            "synthesis",
+            {"agent": "Local", "llmProvider": "X"},
+            f"Chain 'c' stage 'look' synthesis references unknown LLM provider 'X'. {PROVIDERS}",
+        ),
+        ("chat", {"agent": "X"}, f"Chain 'c' chat references unknown agent 'X'. {AGENTS}"),
+        ("chat", {"llmProvider": "X"}, f"Chain 'c' chat references unknown LLM provider 'X'. {PROVIDERS}"),
+        (
+            "executiveSummary",
+            {"llmProvider": "X"},
+            f"Chain 'c' executiveSummary references unknown LLM provider 'X'. {PROVIDERS}",
+        ),
+    ],
+)
+def test_what_a_block_names_and_is_not_there_is_told_with_its_place(
+    platform: platforms.Platform, kind: str, block: dict[str, Any], problem: str
+) -> None:
+    spec = spec_of(agents=[OWN], **({} if kind == "synthesis" else {kind: block}))
+    if kind == "synthesis":
+        stage = spec.stages[0].model_copy(update={"synthesis": chain.Synthesis.model_validate(block)})
+        spec = spec.model_copy(update={"stages": [stage]})
+    with pytest.raises(resolve.UnresolvedError) as error:
+        follow(kind, Case(platform=platform, spec=spec))
+    assert str(error.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("synthesis", "Chain 'c' stage 'look' synthesis"),
+        ("chat", "Chain 'c' chat"),
+        ("executiveSummary", "Chain 'c' executiveSummary"),
+    ],
+)
+def test_the_chains_provider_is_none_for_what_follows(platform: platforms.Platform, kind: str, where: str) -> None:
+    bare = platform.model_copy(update={"defaults": platforms.Defaults()})
+    with pytest.raises(resolve.UnresolvedError) as error:
+        follow(kind, Case(platform=bare, spec=spec_of(llmProvider="first")))
+    assert str(error.value) == f"{where} has no LLM provider: set llmProvider there or defaults.llm_provider"

@@ -108,16 +108,20 @@ maxIterations: 10
 activeDeadlineSeconds: 600
 description: Looks at crashes.
 failurePolicy: Stop
+iterationStrategy: react
+executiveSummary: {enabled: false, llmProvider: other}
+chat: {enabled: true, agent: DiskAgent, llmProvider: other, maxIterations: 5}
 agents:
 - {name: DiskAgent, mcpServers: [k8s], customInstructions: Look at disks., llmProvider: other, maxIterations: 3,
    iterationStrategy: native-thinking}
 stages:
 - {name: data-collection, agent: KubernetesAgent, mcpServers: [], timeoutSeconds: 60,
    tools: {allow: ["k8s.*"], deny: ["*.delete"]}}
-- {name: analysis, agent: KubernetesAgent, replicas: 3, successPolicy: all, iterationStrategy: native-thinking}
+- {name: analysis, agent: KubernetesAgent, replicas: 3, successPolicy: all, iterationStrategy: react-stage,
+   synthesis: {agent: DiskAgent, llmProvider: other, iterationStrategy: synthesis-native-thinking}}
 - {name: opinions, successPolicy: any, llmProvider: other,
    agents: [{name: DiskAgent}, {name: DiskAgent, llmProvider: google-default, maxIterations: 7, mcpServers: [],
-   tools: {allow: []}}]}
+   tools: {allow: []}, iterationStrategy: react-final-analysis}]}
 """
 INVESTIGATION = """
 alertType: KubePodCrashLooping
@@ -173,12 +177,63 @@ def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text
         ({"stages": [{"name": "a", "agent": "A", "timeoutSeconds": 86401}]}, "stages.0.timeoutSeconds"),
         ({"stages": [{"name": "a", "agent": "A", "tools": {"deny": [""]}}]}, "stages.0.tools.deny.0"),
         ({"stages": [{"name": "a", "agent": "A", "tools": {"deny": ["pods_log"]}}]}, "stages.0.tools.deny.0"),
+        ({"iterationStrategy": "rect"}, "iterationStrategy"),
+        ({"agents": [{"name": "a", "iterationStrategy": "rect"}]}, "agents.0.iterationStrategy"),
+        ({"stages": [{"name": "a", "agent": "A", "iterationStrategy": "rect"}]}, "stages.0.iterationStrategy"),
+        (
+            {"stages": [{"name": "a", "agents": [{"name": "A", "iterationStrategy": "rect"}]}]},
+            "stages.0.agents.0.iterationStrategy",
+        ),
+        (
+            {"stages": [{"name": "a", "agent": "A", "synthesis": {"iterationStrategy": "react"}}]},
+            "stages.0.synthesis.iterationStrategy",
+        ),
+        ({"stages": [{"name": "a", "agent": "A", "synthesis": {"agent": ""}}]}, "stages.0.synthesis.agent"),
+        ({"stages": [{"name": "a", "agent": "A", "synthesis": {"enabled": True}}]}, "stages.0.synthesis.enabled"),
+        ({"executiveSummary": {"llmProvider": "x" * 254}}, "executiveSummary.llmProvider"),
+        ({"executiveSummary": {"agent": "A"}}, "executiveSummary.agent"),
+        ({"chat": {"maxIterations": 0}}, "chat.maxIterations"),
+        ({"chat": {"iterationStrategy": "react"}}, "chat.iterationStrategy"),
     ],
 )
 def test_a_chain_that_the_schema_would_refuse_is_refused_here_too(change: dict[str, Any], place: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         chain.Spec.model_validate({**yaml.safe_load(CHAIN), **change})
     assert [".".join(map(str, problem["loc"])) for problem in error.value.errors()] == [place]
+
+
+def strategies(node: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    return ((at, found["enum"]) for at, found in nodes(node, "spec") if at.endswith(".iterationStrategy"))
+
+
+def test_the_api_server_is_told_the_strategies_of_every_level() -> None:
+    """So that it names the place of one that is misspelt, and the choices."""
+    synthesis = list(get_args(chain.SynthesisStrategy))
+    every = ["react", "react-stage", "react-final-analysis", "native-thinking", *synthesis]
+    assert list(get_args(chain.IterationStrategy)) == every
+    assert dict(strategies(root(schema.agent_chain())["properties"]["spec"])) == {
+        "spec.iterationStrategy": every,
+        "spec.agents[].iterationStrategy": every,
+        "spec.stages[].iterationStrategy": every,
+        "spec.stages[].agents[].iterationStrategy": every,
+        "spec.stages[].synthesis.iterationStrategy": synthesis,
+    }
+
+
+@pytest.mark.parametrize(
+    ("block", "summarised", "questions"),
+    [
+        ({}, True, True),
+        ({"executiveSummary": {}, "chat": {}}, True, True),
+        ({"executiveSummary": {"enabled": False}}, False, True),
+        ({"chat": {"enabled": False}}, True, False),
+    ],
+)
+def test_summary_and_chat_are_there_unless_they_are_switched_off(
+    block: dict[str, Any], summarised: bool, questions: bool
+) -> None:
+    spec = chain.Spec.model_validate({"alertTypes": ["A"], "stages": [{"name": "a", "agent": "A"}], **block})
+    assert (spec.is_summarised, spec.takes_questions) == (summarised, questions)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +294,7 @@ def test_an_agents_own_choice_of_tools_replaces_the_stages() -> None:
     assert opinions("A").admits(0, "anything.at.all")
 
 
-@pytest.mark.parametrize("field", ["agents", "failurePolicy"])
+@pytest.mark.parametrize("field", ["agents", "failurePolicy", "executiveSummary", "chat", "iterationStrategy"])
 def test_the_digest_changes_with_every_field_of_the_spec(field: str) -> None:
     written = yaml.safe_load(CHAIN)
     digests = {

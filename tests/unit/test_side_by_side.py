@@ -21,7 +21,10 @@ FIRST, SECOND, THIRD = NAMES
 STAGE = "data-collection"
 TIMED_OUT = f"Stage {STAGE} timed out after 60 s"
 CRASHED = pytest.RaisesGroup(failpoints.TriggeredError, allow_unwrapped=True, flatten_subgroups=True)
-UNKNOWN = f"Chain 'pod-crash' stage '{STAGE}' references unknown agent 'Nobody'. Available agents: KubernetesAgent"
+UNKNOWN = (
+    f"Chain 'pod-crash' stage '{STAGE}' references unknown agent 'Nobody'. "
+    "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent"
+)
 
 Said = messages.Message | messages.Failure
 Meanwhile = Callable[[str, int], Awaitable[object]]

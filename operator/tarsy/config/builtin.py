@@ -1,4 +1,6 @@
-"""What is there without a platform file: one agent, one MCP server, one provider. The file is laid over them.
+"""What is there without a platform file: three agents, one MCP server, one provider. The file is laid over them.
+
+One agent looks at the cluster, one brings together what several have found, one answers questions afterwards.
 
 The built-in chains are manifests (`manifests/chains/`), because chains are objects of the cluster.
 """
@@ -22,5 +24,15 @@ PLATFORM: dict[str, dict[str, Any]] = {
             ),
         }
     },
-    "agents": {"KubernetesAgent": {"mcp_servers": ["kubernetes-server"]}},
+    "agents": {
+        "KubernetesAgent": {"mcp_servers": ["kubernetes-server"]},
+        "SynthesisAgent": {
+            "iteration_strategy": "synthesis",
+            "custom_instructions": (
+                "Weigh what the agents found by the evidence they give for it, not by how many say it. Name what they "
+                "contradict each other in, and what none of them looked at."
+            ),
+        },
+        "ChatAgent": {},
+    },
 }

@@ -5,7 +5,8 @@ Pure, so that the conditions on a chain, the refusal of an investigation and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -93,33 +94,74 @@ class ChainIndex:
         return chain
 
     def _references(self, chain: chains.AgentChain) -> Problem | None:
-        problems = []
-        for own in chain.spec.agents or ():
+        problems: list[Problem] = []
+        unusable: set[str] = set()
+        for use in _uses(chain, self._platform):
             try:
-                resolve.check_agent(own, self._platform, chain_name=chain.metadata.name)
+                agent = use.settle()
             except resolve.UnresolvedError as error:
                 problems.append(Problem(reason="ReferenceNotFound", message=str(error)))
-        for stage in chain.spec.stages:
-            found = (self._problem_of(chain, stage, member) for member in stage.members)
-            problems += [problem for problem in found if problem]
+                continue
+            why = self._unusable_providers.get(agent.provider) if agent else None
+            # A key that is missing is told where the stages miss it: who else would miss it is of no help then.
+            if agent and why is not None and not (use.follows and agent.provider in unusable):
+                unusable.add(agent.provider)
+                message = f"{use.where}: LLM provider '{agent.provider}' cannot be used: {why}"
+                problems.append(Problem(reason="ProviderUnusable", message=message))
         if not problems:
             return None
         messages = dict.fromkeys(problem.message for problem in problems)
         return Problem(reason=problems[0].reason, message="; ".join(messages))
 
-    def _problem_of(self, chain: chains.AgentChain, stage: chains.Stage, member: chains.StageAgent) -> Problem | None:
-        try:
-            agent = resolve.agent_for(
-                self._platform, chain_name=chain.metadata.name, chain=chain.spec, stage=stage, member=member
-            )
-        except resolve.UnresolvedError as error:
-            return Problem(reason="ReferenceNotFound", message=str(error))
-        why = self._unusable_providers.get(agent.provider)
-        if why is None:
-            return None
-        where = f"Chain '{chain.metadata.name}' stage '{stage.name}'"
-        message = f"{where}: LLM provider '{agent.provider}' cannot be used: {why}"
-        return Problem(reason="ProviderUnusable", message=message)
+
+@dataclass(frozen=True, kw_only=True)
+class _Use:
+    """A place of a chain that names what must be there."""
+
+    where: str
+    settle: Callable[[], resolve.ResolvedAgent | None]
+    """What would run; None is nothing. Raises an UnresolvedError for a name that nothing answers to."""
+    follows: bool = False
+    """Whether it works on what agents of stages have found: synthesis, summary, chat."""
+
+
+def _uses(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[_Use]:
+    """All places, those of the stages' agents in front."""
+    name, spec = chain.metadata.name, chain.spec
+    for own in spec.agents or ():
+        check = functools.partial(resolve.check_agent, own, platform, chain_name=name)
+        yield _Use(where=resolve.place(name), settle=check)
+    agent_for = functools.partial(resolve.agent_for, platform, chain_name=name, chain=spec)
+    for stage in spec.stages:
+        for member in stage.members:
+            settle = functools.partial(agent_for, stage=stage, member=member)
+            yield _Use(where=resolve.place(name, stage=stage.name), settle=settle)
+    yield from _following(chain, platform)
+
+
+def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[_Use]:
+    name, spec = chain.metadata.name, chain.spec
+    places = [
+        (
+            resolve.place(name, stage=stage.name, block="synthesis"),
+            stage.synthesis,
+            functools.partial(resolve.synthesis_for, stage=stage) if len(stage.members) > 1 else None,
+        )
+        for stage in spec.stages
+    ]
+    summary = resolve.summary_for if spec.is_summarised else None
+    chat = resolve.chat_for if spec.takes_questions else None
+    for where, block, used in (
+        *places,
+        (resolve.place(name, block="executiveSummary"), spec.executive_summary, summary),
+        (resolve.place(name, block="chat"), spec.chat, chat),
+    ):
+        settle: Callable[[], resolve.ResolvedAgent | None]
+        if used is None:
+            settle = functools.partial(resolve.check_unused, block, platform, chain=spec, where=where)
+        else:
+            settle = functools.partial(used, platform, chain_name=name, chain=spec)
+        yield _Use(where=where, settle=settle, follows=True)
 
 
 Indexer: TypeAlias = Callable[[Iterable[chains.AgentChain]], ChainIndex]

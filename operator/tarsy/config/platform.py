@@ -185,6 +185,8 @@ class Limits(Part):
     """Silence within an answer."""
     tool_call: Duration = Field(default="60s", validate_default=True)
     """One tool call."""
+    chat: Duration = Field(default="5m", validate_default=True)
+    """One question's run."""
     tool_output: Annotated[int, Field(ge=1024)] = 64 * 1024
     """Characters of a tool's result that are kept; the rest is cut and the cut is told."""
     answer: Annotated[int, Field(ge=1024)] = 1024 * 1024

@@ -14,7 +14,8 @@ from tarsy.resources import base
 KIND = "AgentChain"
 PLURAL = "agentchains"
 
-IterationStrategy = Literal["native-thinking"]
+SynthesisStrategy = Literal["synthesis", "synthesis-native-thinking"]
+IterationStrategy = Literal["react", "react-stage", "react-final-analysis", "native-thinking", SynthesisStrategy]
 Iterations = Annotated[int, Field(ge=1, le=100)]
 Servers = Annotated[list[base.Reference], Field(max_length=20)]
 FailurePolicy = Literal["Continue", "Stop"]
@@ -65,9 +66,42 @@ class StageAgent(base.Model):
 
     name: Annotated[base.Reference, Field(description="An agent of the chain's own, or of the platform configuration.")]
     llm_provider: Annotated[base.Reference | None, Field(description="Replaces the stage's provider.")] = None
+    iteration_strategy: Annotated[IterationStrategy | None, Field(description="Replaces the stage's strategy.")] = None
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must conclude.")] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the stage's servers; [] means none.")] = None
     tools: Annotated[Tools | None, Field(description="Replaces the stage's choice of tools.")] = None
+
+
+class Synthesis(base.Model):
+    """How the analyses of a stage's agents become one; the settings of chain and stage do not reach it."""
+
+    agent: Annotated[
+        base.Reference | None,
+        Field(description="An agent of the chain's own, or of the platform configuration; SynthesisAgent if missing."),
+    ] = None
+    llm_provider: Annotated[base.Reference | None, Field(description="Replaces the agent's provider.")] = None
+    iteration_strategy: Annotated[SynthesisStrategy | None, Field(description="Replaces the agent's strategy.")] = None
+
+
+class ExecutiveSummary(base.Model):
+    """The short summary of an investigation for people; the chain's settings do not reach it."""
+
+    enabled: Annotated[bool, Field(description="Whether there is one.")] = True
+    llm_provider: Annotated[base.Reference | None, Field(description="Replaces the platform's default provider.")] = (
+        None
+    )
+
+
+class Chat(base.Model):
+    """Who answers questions about an investigation that has ended; the chain's settings do not reach it."""
+
+    enabled: Annotated[bool, Field(description="Whether questions are taken.")] = True
+    agent: Annotated[
+        base.Reference | None,
+        Field(description="An agent of the chain's own, or of the platform configuration; ChatAgent if missing."),
+    ] = None
+    llm_provider: Annotated[base.Reference | None, Field(description="Replaces the agent's provider.")] = None
+    max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must answer.")] = None
 
 
 class Stage(base.Model):
@@ -84,6 +118,12 @@ class Stage(base.Model):
                     "rule": "!has(self.replicas) || has(self.agent)",
                     "message": "replicas goes with agent: list agents as often as they are wanted",
                     "fieldPath": ".replicas",
+                },
+                {
+                    "rule": "!has(self.synthesis) || (has(self.agents) && self.agents.size() > 1)"
+                    " || (has(self.replicas) && self.replicas > 1)",
+                    "message": "synthesis goes with several agents: of one alone there is nothing to bring together",
+                    "fieldPath": ".synthesis",
                 },
             ]
         }
@@ -112,6 +152,10 @@ class Stage(base.Model):
     timeout_seconds: Annotated[
         int | None,
         Field(ge=1, le=24 * 3600, description="Seconds from the stage's start, after which it ends as TimedOut."),
+    ] = None
+    synthesis: Annotated[
+        Synthesis | None,
+        Field(description="How the analyses of several agents become one, which happens wherever there are several."),
     ] = None
 
     @property
@@ -191,6 +235,22 @@ class Spec(base.Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ]
+    executive_summary: Annotated[
+        ExecutiveSummary | None, Field(description="The short summary for people; made where nothing is said.")
+    ] = None
+    chat: Annotated[
+        Chat | None, Field(description="Questions after the end; they are taken where nothing is said.")
+    ] = None
+
+    @property
+    def is_summarised(self) -> bool:
+        """Whether its investigations get an executive summary."""
+        return self.executive_summary is None or self.executive_summary.enabled
+
+    @property
+    def takes_questions(self) -> bool:
+        """Whether people may ask about its investigations."""
+        return self.chat is None or self.chat.enabled
 
 
 class Status(base.Model):

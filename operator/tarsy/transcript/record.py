@@ -15,10 +15,13 @@ class OutOfOrderError(Exception):
     """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
 
 
-CHAIN_VERSION = 1
+CHAIN_VERSION = 2
 """Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it."""
-CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = {CHAIN_VERSION: chain.Spec.model_validate}
-"""A decoder for each version that was ever stored; what it raises is a ValueError."""
+CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = {1: chain.Spec.model_validate, 2: chain.Spec.model_validate}
+"""A decoder for each version that was ever stored; what it raises is a ValueError.
+
+Version 2 has more fields and more strategies, none of them required, so what version 1 wrote is one of version 2.
+"""
 
 
 def build() -> str:

@@ -1,0 +1,70 @@
+"""Chains as they lie in databases: what each version wrote is read for ever, and means what it meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarsy.resources import base, chain
+from tarsy.transcript import record
+
+RECORDED = Path(__file__).parent / "recorded"
+ROWS: list[tuple[int, str, dict[str, str]]] = [
+    (version, name, row)
+    for version in record.CHAIN_DECODERS
+    for name, row in json.loads((RECORDED / f"chains-v{version}.json").read_text(encoding="utf-8")).items()
+]
+EACH = pytest.mark.parametrize(("version", "row"), [pytest.param(v, row, id=f"{v}: {name}") for v, name, row in ROWS])
+
+
+def bare(value: Any) -> Any:
+    """A dump without what nobody has set."""
+    if isinstance(value, dict):
+        return {name: bare(inner) for name, inner in value.items() if inner is not None}
+    return [bare(inner) for inner in value] if isinstance(value, list) else value
+
+
+@EACH
+def test_a_recorded_chain_of_any_version_is_read_without_loss(version: int, row: dict[str, str]) -> None:
+    found = record.CHAIN_DECODERS[version](json.loads(row["chain"]))
+    assert bare(found.model_dump(mode="json", by_alias=True)) == json.loads(row["chain"])
+
+
+@EACH
+def test_what_a_chain_does_not_use_changes_neither_its_snapshot_nor_its_hash(version: int, row: dict[str, str]) -> None:
+    """Version 2 has fields that version 1 had not: chains without them are stored as they were, byte for byte."""
+    spec = chain.Spec.model_validate_json(row["chain"])
+    assert json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_none=True)) == row["chain"], version
+    assert chain.AgentChain(metadata=base.ObjectMeta(), spec=spec).digest() == row["hash"]
+
+
+def test_a_chain_of_version_1_has_nothing_of_what_version_2_brought() -> None:
+    for version, _, row in ROWS:
+        found = record.CHAIN_DECODERS[version](json.loads(row["chain"]))
+        if version == 1:
+            assert (found.executive_summary, found.chat) == (None, None)
+            assert {stage.synthesis for stage in found.stages} == {None}
+
+
+def test_every_field_of_the_kind_is_in_what_is_recorded_of_the_newest_version() -> None:
+    def fields(value: Any) -> set[str]:
+        if isinstance(value, list):
+            return set().union(*map(fields, value))
+        return set(value).union(*map(fields, value.values())) if isinstance(value, dict) else set()
+
+    newest = (row["chain"] for version, _, row in ROWS if version == record.CHAIN_VERSION)
+    models = (
+        chain.Spec,
+        chain.Agent,
+        chain.Stage,
+        chain.StageAgent,
+        chain.Tools,
+        chain.Synthesis,
+        chain.ExecutiveSummary,
+        chain.Chat,
+    )
+    assert fields([json.loads(text) for text in newest]) == {
+        base.camel(name) for model in models for name in model.model_fields
+    }
