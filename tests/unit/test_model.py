@@ -217,6 +217,34 @@ async def test_a_flood_is_cut_off(piece: provider.StreamEvent) -> None:
     assert (error.failure.kind, error.failure.text) == ("rejected", "first: the answer is longer than 1024 characters")
 
 
+@pytest.mark.parametrize(("kind", "of"), [(provider.Text, "answer"), (provider.Thinking, "thoughts")])
+async def test_a_model_that_goes_round_in_circles_is_cut_off(
+    kind: type[provider.Text | provider.Thinking], of: str
+) -> None:
+    begun = (provider.Usage(HALF), provider.Text("It is memory. "), provider.Thinking("hm "))
+    again = (kind("I look at the pod again, and then I look at its log.\n"),) * 120
+    error = await failure(Provider((*begun, *again, HANG)))
+    text = f"the last 6000 characters of its {of} are one passage of 53 over and over"
+    assert error.failure == messages.Failure(kind="rejected", text=f"first: the model repeated itself: {text}")
+    assert error.call.usage == HALF
+
+
+async def test_text_and_thoughts_are_watched_each_by_itself() -> None:
+    """Half of the answer is quoted in the thoughts: neither is long enough to be one passage over and over."""
+    line = "I look at the pod again, and then I look at its log.\n"
+    pieces = (provider.Text(line), provider.Thinking(line)) * 110
+    answer = await limited(Provider((*pieces, provider.Finish(None)))).ask(REQUEST, SCOPE)
+    assert answer.message.text == answer.message.thinking == line * 110
+
+
+async def test_a_broken_attempt_counts_for_nothing_in_the_next_ones_circles() -> None:
+    half = (provider.Text("I look at the pod again, and again. " * 100),)
+    answer = await limited(Provider((*half, provider.RetryableError("503")), (*half, provider.Finish(None)))).ask(
+        REQUEST, SCOPE
+    )
+    assert len(answer.call.attempts) == 1
+
+
 async def test_too_many_calls_in_one_answer_are_refused() -> None:
     call = provider.Call("k8s.get", "{}")
     error = await failure(Provider((call, call, call, HANG)), answer_calls=2)

@@ -242,9 +242,9 @@ def _response(
 
 
 def flood(*, turn: script.Turn, megabytes: float | None) -> Iterator[bytes]:
-    """The body of an answer of very much text; see `wire.Wire`."""
+    """The body of an answer of very much text, which does not repeat itself soon; see `wire.Wire`."""
     identity = secrets.token_hex(8)
-    parts = [{"text": "all work and no play " * (_FLOOD // 21)}]
+    parts = [{"text": "".join(f"all work and no play {day:010}\n" for day in range(_FLOOD // 32))}]
     usage = script.Usage(input=1, output=0)
     if turn.streaming:
         before = b""

@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from tarsy.config import platform
-from tarsy.llm import provider
+from tarsy.llm import provider, repetition
 from tarsy.transcript import entries, messages, ports
 
 ATTEMPTS = 8
@@ -33,15 +33,20 @@ class _Answer:
     usage: messages.Usage = field(default_factory=messages.Usage)
     finish: provider.Finish | None = None
     size: int = 0
+    text_watch: repetition.Watch = field(default_factory=repetition.Watch)
+    thinking_watch: repetition.Watch = field(default_factory=repetition.Watch)
 
     def add(self, event: provider.StreamEvent) -> None:
+        """Take what came next; a RejectedError where it shows that the model goes round in circles."""
         match event:
             case provider.Text(text):
                 self.text.append(text)
                 self.size += len(text)
+                _refuse_circles(self.text_watch.add(text), of="answer")
             case provider.Thinking(text):
                 self.thinking.append(text)
                 self.size += len(text)
+                _refuse_circles(self.thinking_watch.add(text), of="thoughts")
             case provider.Call(name, arguments):
                 name, arguments = messages.storable(name), messages.storable(arguments)
                 self.calls.append(messages.ToolCall(id="", name=name, arguments=arguments))
@@ -175,6 +180,13 @@ async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -
             return await anext(events, None)
     except TimeoutError as error:
         raise provider.RetryableError(f"the provider was silent for {within:g} s") from error
+
+
+def _refuse_circles(length: int, *, of: str) -> None:
+    """Refuse a stream that has come to repeat a passage of that `length`; 0 is none. The passage is not quoted."""
+    if length:
+        what = f"the last {repetition.TAIL} characters of its {of} are one passage of {length} over and over"
+        raise provider.RejectedError(f"the model repeated itself: {what}")
 
 
 def _message(error: provider.ProviderError) -> str:

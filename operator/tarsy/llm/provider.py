@@ -2,7 +2,7 @@
 
     ProviderError
     ├── RetryableError     the same request may work later (429, 5xx, a cut connection)
-    ├── RejectedError      this answer is none; another may be (malformed call, cut by a filter, flooded)
+    ├── RejectedError      this answer is none; another may be (malformed call, cut by a filter, flooded, in circles)
     └── FatalError         asking again cannot help (key, model, request, blocked prompt)
 
 SDK retries are off, everywhere: there is one retry policy, `llm.model`'s, and the transcript shows it.

@@ -1,0 +1,119 @@
+"""When a stream is one passage over and over, and when it only looks like it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from support import pace
+from tarsy.llm import repetition
+
+PASSAGES = strategies.text(strategies.characters(), min_size=30, max_size=500)
+FEW_LETTERS = strategies.text("ab \n", min_size=30, max_size=500)
+"""Passages that are nearly repetitions themselves."""
+
+
+def found_at(text: str, *, cuts: list[int] | None = None) -> int | None:
+    """Behind how many characters `text`, cut into pieces there, is found to repeat itself."""
+    watch = repetition.Watch()
+    pieces: Iterable[int] = range(0, len(text), 5) if cuts is None else cuts
+    places = {0, len(text), *pieces}
+    for start, end in itertools.pairwise(sorted(places)):
+        if watch.add(text[start:end]):
+            return end
+    return None
+
+
+def repeated(passage: str, size: int) -> str:
+    return (passage * (size // len(passage) + 1))[:size]
+
+
+def lines(line: str) -> str:
+    return "".join(line.format(number=number) for number in range(200))
+
+
+LOG = "ERROR cannot reach db-0.shop.svc:5432, connection refused\n"
+HONEST = {
+    "nothing": "",
+    "an answer": "The pod web-0 is out of memory: its limit is 128Mi, and it asks for 512Mi.\n",
+    "log lines with a timestamp": lines("2026-10-01T12:00:00.{number:03d}Z " + LOG),
+    "log lines with a number that is told once in ten": lines(LOG * 10 + "attempt {number} failed\n"),
+    "a few log lines that are the same": "They all say:\n" + LOG * 100 + "So the database is gone.\n",
+    "a long passage, some times": "".join(chr(0x4E00 + at) for at in range(501)) * 20,
+}
+CIRCLES = {
+    "log lines that are the same": LOG * 200,
+    "a passage that is one character": "." * 6500,
+    "a table without an end": "| a | b |\n" + "| --- " * 1500,
+    "after an honest beginning": HONEST["log lines with a timestamp"] + LOG * 200,
+}
+
+
+@pytest.mark.parametrize("text", HONEST.values(), ids=HONEST)
+def test_an_honest_text_is_left_alone(text: str) -> None:
+    assert found_at(text) is None
+
+
+@pytest.mark.parametrize("text", CIRCLES.values(), ids=CIRCLES)
+def test_a_text_in_circles_is_found(text: str) -> None:
+    assert found_at(text) is not None
+
+
+@hypothesis.given(passage=PASSAGES | FEW_LETTERS, before=strategies.text(max_size=1000))
+def test_any_passage_is_found_soon_after_it_fills_the_tail(passage: str, before: str) -> None:
+    at = found_at(before + repeated(passage, 7000))
+    assert at is not None
+    assert at <= len(before) + repetition.TAIL + 500
+
+
+@hypothesis.given(
+    passage=PASSAGES | FEW_LETTERS,
+    size=strategies.integers(repetition.TAIL, repetition.TAIL + 500),
+    at=strategies.integers(500, repetition.TAIL - 1),
+)
+def test_one_character_that_differs_is_enough(passage: str, size: int, at: int) -> None:
+    hypothesis.assume("\x01" not in passage)
+    text = repeated(passage, size)
+    assert found_at(text[:at] + "\x01" + text[at + 1 :]) is None
+
+
+@pytest.mark.parametrize("length", [1, 30, 499, 500])
+def test_wherever_it_differs(length: int) -> None:
+    tail = repeated("".join(chr(0x4E00 + letter) for letter in range(length)), repetition.TAIL)
+    assert repetition.passage(tail) == length
+    assert not any(repetition.passage(f"{tail[:at]}x{tail[at + 1 :]}") for at in range(repetition.TAIL))
+
+
+@hypothesis.given(text=strategies.text("ab", min_size=1, max_size=1100).map(lambda text: repeated(text, 6000)))
+def test_it_is_the_shortest_passage_up_to_the_longest_and_no_other(text: str) -> None:
+    lengths = [length for length in range(1, repetition.LONGEST + 1) if text[length:] == text[:-length]]
+    assert repetition.passage(text) == min(lengths, default=0)
+
+
+@hypothesis.given(
+    passage=FEW_LETTERS,
+    before=strategies.integers(0, 3000),
+    cuts=strategies.lists(strategies.integers(0, 10_000), max_size=20),
+)
+def test_how_a_stream_is_cut_into_pieces_changes_nothing(passage: str, before: int, cuts: list[int]) -> None:
+    text = "".join(map(str, range(before))) + repeated(passage, 6300) + HONEST["an answer"]
+    assert (found_at(text, cuts=[cut for cut in cuts if cut < len(text)]) is None) == (found_at(text) is None)
+
+
+def hostile(size: int) -> str:
+    """Each look finds a passage that the tail's beginning repeats, and its end does not."""
+    return repeated(repeated("a" * 499 + "b", 5999) + "c", size)
+
+
+@pytest.mark.parametrize("text", [hostile(1_000_000), "".join(map(str, range(180_000)))], ids=["hostile", "numbers"])
+def test_a_megabyte_in_small_pieces_costs_little(text: str) -> None:
+    for _ in range(5):
+        start = time.thread_time()
+        assert found_at(text) is None
+        if time.thread_time() - start < 0.3 * max(1.0, pace.slowness()):
+            return
+    pytest.fail("it takes longer")
