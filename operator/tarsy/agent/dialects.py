@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tarsy.agent import templates
+from tarsy.agent import quoting, templates
 from tarsy.transcript import messages, react
 
 
@@ -137,7 +137,7 @@ def _in_text(message: messages.Message) -> messages.Message:
             state = message.provider_state if not message.text[used:].strip() else None
             return messages.Message(role="assistant", text=message.text[:used], provider_state=state)
         case "tool":
-            result = react.quoted(message.text)
+            result = quoting.quoted(message.text)
             return messages.Message(role="user", text=f"Observation: [tool {message.call_id}] {result}")
         case _:
             return message

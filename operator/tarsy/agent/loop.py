@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from tarsy import failpoints
 from tarsy.agent import steps, strategies, templates
+from tarsy.config import resolve
 from tarsy.transcript import entries, messages, ports, record
 
 T = TypeVar("T")
@@ -35,7 +36,6 @@ class Loop:
 
     execution: record.Execution
     """The one in the journal's record: every commit adds to its log."""
-    strategy: strategies.Strategy
     model: ports.Model
     toolbox: ports.Toolbox
     journal: ports.Journal
@@ -77,7 +77,7 @@ class Loop:
     async def _ask(self, ask: steps.Ask) -> None:
         said = messages.conversation(self.execution.log)
         added = self._added(ask, said)
-        dialect = self.strategy.dialect
+        dialect = self._strategy.dialect
         request = ports.Request(
             messages=dialect.sent((*said, *added)),
             tools=() if ask.final else dialect.offered(self.execution.started.tools),
@@ -96,7 +96,7 @@ class Loop:
             return ()
         match ask.prompt:
             case "conclude":
-                text = self.strategy.dialect.conclude
+                text = self._strategy.dialect.conclude
             case "look":
                 text = templates.text("look")
             case "format":
@@ -104,7 +104,7 @@ class Loop:
         return (messages.Message(role="user", text=text),)
 
     async def _answered(self, answer: ports.Answer, added: tuple[messages.Message, ...], *, final: bool) -> None:
-        message = self.strategy.dialect.read(answer.message, final=final)
+        message = self._strategy.dialect.read(answer.message, final=final)
         if isinstance(message, messages.Failure):
             await self._unanswered(message, added, answer.call)
             return
@@ -164,12 +164,21 @@ class Loop:
         return len(messages.answers(self.execution.log))
 
     @property
+    def _settings(self) -> resolve.ResolvedAgent:
+        agent = self.execution.started.agent
+        assert agent  # noqa: S101 - one that has none has ended with its start
+        return agent
+
+    @property
+    def _strategy(self) -> strategies.Strategy:
+        return strategies.STRATEGIES[self._settings.strategy]
+
+    @property
     def _rules(self) -> steps.Rules:
         started = self.execution.started
-        assert started.agent  # noqa: S101 - one that has none has ended with its start
         return steps.Rules(
-            limit=started.agent.max_iterations if self.strategy.tools else 0,
-            problem=self.strategy.dialect.problem,
+            limit=self._settings.max_iterations if self._strategy.tools else 0,
+            problem=self._strategy.dialect.problem,
             must_look=started.kind == "agent" and bool(started.tools),
         )
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tarsy.agent import strategies, templates
+from tarsy.agent import quoting, strategies, templates
 from tarsy.config import resolve
 from tarsy.transcript import messages, record
 
@@ -56,7 +56,7 @@ def of_agent(
     if extra:
         system.append(templates.text(extra))
     if described := strategy.dialect.described(tools):
-        system.append(f"## Tools\n\n{markers.around(escaped(described))}")
+        system.append(f"## Tools\n\n{markers.around(quoting.escaped(described))}")
     system += [f"## Instructions for {server}\n\n{text}" for server, text in agent.server_instructions]
     if agent.custom_instructions:
         system.append(f"## Your instructions\n\n{agent.custom_instructions}")
@@ -84,11 +84,11 @@ def _conversation(system: Sequence[str], task: Iterator[str]) -> tuple[messages.
 def _task(assignment: Assignment, markers: _Markers) -> Iterator[str]:
     snapshot = assignment.snapshot
     alert = [
-        f"Alert type: {escaped(snapshot.alert_type)}",
-        *([f"Severity: {escaped(snapshot.severity)}"] if snapshot.severity else []),
-        *([f"Runbook: {escaped(runbook)}"] if _is_url(runbook := snapshot.runbook_url or "") else []),
+        f"Alert type: {quoting.escaped(snapshot.alert_type)}",
+        *([f"Severity: {quoting.escaped(snapshot.severity)}"] if snapshot.severity else []),
+        *([f"Runbook: {quoting.escaped(runbook)}"] if _is_url(runbook := snapshot.runbook_url or "") else []),
         "",
-        escaped(snapshot.alert_data),
+        quoting.escaped(snapshot.alert_data),
     ]
     yield f"Investigation: {snapshot.namespace}/{snapshot.name}"
     yield markers.around("\n".join(alert))
@@ -112,14 +112,6 @@ class _Markers:
 def new_word() -> str:
     """A random word, for the markers of one prompt."""
     return secrets.token_hex(4)
-
-
-def escaped(text: str) -> str:
-    """`text` without comments: what would begin or end one is written as HTML writes it in text.
-
-    Source: the founding documents, which escape what stands between their markers in this way.
-    """
-    return text.replace("<!--", "&lt;!--").replace("-->", "--&gt;")
 
 
 def _told(now: datetime) -> str:

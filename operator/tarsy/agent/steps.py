@@ -75,7 +75,7 @@ Step: TypeAlias = Ask | Run | Done | GiveUp
 def next_step(log: messages.Log, rules: Rules) -> Step:
     """Decide by the log alone."""
     turns = messages.answers(log)
-    asked = Ask(final=False)
+    step: Step = Ask(final=False)
     match turns[-2:]:
         case [*_, messages.Failure(kind="fatal", text=text)]:
             return GiveUp(text)
@@ -88,26 +88,31 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
             if pending := tuple(call for call in answer.calls if call.id not in done):
                 return Run(pending)
         case [*_, messages.Message() as answer]:
-            if len(turns) > rules.limit:  # asked to conclude, it did
-                return Done(answer.text)
-            problems = [_problem(turn, rules) for turn in turns[-REJECTED_IN_A_ROW:]]
-            if all(problems) and len(problems) == REJECTED_IN_A_ROW:
-                return GiveUp(f"{REJECTED_IN_A_ROW} answers in a row that cannot be read: {problems[-1]}")
-            if problems[-1]:
-                asked = Ask(final=False, prompt="format", problem=problems[-1])
-            elif rules.must_look and not _has_looked(log) and _conclusions(turns, rules) == 1:
-                asked = Ask(final=False, prompt="look")
-            else:
-                return Done(answer.text)
+            step = _after_words(answer, turns, rules, has_looked=_has_looked(log))
+    if not isinstance(step, Ask):
+        return step
     if len(turns) >= rules.limit + BEYOND_LIMIT:
         last = turns[-1]
         why = f": {last.text}" if isinstance(last, messages.Failure) else ""
         return GiveUp(f"no conclusion after {len(turns)} model calls{why}")
-    if len(turns) >= rules.limit:
-        if asked.prompt == "look":  # no turn is left to look
-            return Done(turns[-1].text)
-        return Ask(final=True, prompt="conclude")
-    return asked
+    return Ask(final=True, prompt="conclude") if len(turns) >= rules.limit else step
+
+
+def _after_words(
+    answer: messages.Message, turns: list[messages.Message | messages.Failure], rules: Rules, *, has_looked: bool
+) -> Step:
+    """What comes after an answer without calls: mostly nothing, for that is the conclusion."""
+    if len(turns) > rules.limit:  # asked to conclude, it did, in whatever form
+        return Done(answer.text)
+    problems = [_problem(turn, rules) for turn in turns[-REJECTED_IN_A_ROW:]]
+    if all(problems) and len(problems) == REJECTED_IN_A_ROW:
+        return GiveUp(f"{REJECTED_IN_A_ROW} answers in a row that cannot be read: {problems[-1]}")
+    if problems[-1]:
+        return Ask(final=False, prompt="format", problem=problems[-1])
+    is_first = sum(_is_conclusion(turn, rules) for turn in turns) == 1
+    if rules.must_look and not has_looked and is_first and len(turns) < rules.limit:
+        return Ask(final=False, prompt="look")
+    return Done(answer.text)
 
 
 def is_repeated(log: messages.Log, call: messages.ToolCall) -> bool:
@@ -139,8 +144,8 @@ def _has_looked(log: messages.Log) -> bool:
     return any(isinstance(entry, messages.Message) and entry.role == "tool" for entry in log)
 
 
-def _conclusions(turns: list[messages.Message | messages.Failure], rules: Rules) -> int:
-    return sum(isinstance(turn, messages.Message) and not turn.calls and not rules.problem(turn) for turn in turns)
+def _is_conclusion(turn: messages.Message | messages.Failure, rules: Rules) -> bool:
+    return isinstance(turn, messages.Message) and not turn.calls and not rules.problem(turn)
 
 
 def _problem(turn: messages.Message | messages.Failure, rules: Rules) -> str:

@@ -266,7 +266,10 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
     if found is None:
         raise _unknown(identity)
     events, last = timeline.page(
-        timeline.fold(found.log, claims=found.claims, executions=found.executions), after=after, last=found.last, limit=limit
+        timeline.fold(found.log, claims=found.claims, executions=found.executions),
+        after=after,
+        last=found.last,
+        limit=limit,
     )
     shown = [Event.model_validate(event) for event in events]
     return Timeline(events=shown, last=last, more=found.more or last < found.last)

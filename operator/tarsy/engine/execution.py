@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tarsy.agent import loop, strategies
+from tarsy.agent import loop
 from tarsy.config import resolve
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -94,7 +94,6 @@ class Execution:
             assert self.so_far  # noqa: S101 - the line above
             await loop.Loop(
                 execution=self.so_far,
-                strategy=strategies.STRATEGIES[agent.strategy],
                 model=self.runtime.model(agent.provider),
                 toolbox=toolbox,
                 journal=self.journal,

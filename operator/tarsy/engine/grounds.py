@@ -18,7 +18,7 @@ _REFERENCE = re.compile(r"\[tools? (\d{1,6}\.\d{1,6}(?:\s*,\s*\d{1,6}\.\d{1,6})*
 
 
 def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
-    """What could not be inspected, the first ten: tools that failed, were denied, missing or cut, and calls never made."""
+    """What could not be inspected, the first ten: what failed, was denied, is missing or cut, and calls never made."""
     found = dict.fromkeys((*_uninspected(run), *unknown_references(run)))
     return tuple(found)[:GAPS_MAX]
 

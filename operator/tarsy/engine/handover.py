@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tarsy.agent import prompts, strategies
+from tarsy.agent import quoting, strategies
 from tarsy.engine import grounds
 from tarsy.transcript import entries, messages, react, record
 
@@ -38,7 +38,7 @@ def earlier_stages(run: record.Run, *, reads: strategies.Reads) -> str:
 def agents_work(stage: record.Stage) -> str:
     """The whole investigations of a stage's agents, for whoever joins their results."""
     parts = [
-        f"{_name(number, one)}\n{_settings(one)}\n**Status**: {_status(one)}\n\n{_marked(_work(one, reads='everything'))}"
+        f"{_name(number, one)}\n{_settings(one)}\n{_result(one, reads='everything')}"
         for number, one in enumerate(stage.agents, 1)
     ]
     return "\n\n".join(["# The agents of this stage", *parts])
@@ -50,12 +50,12 @@ def investigation(run: record.Run, earlier: Sequence[record.Run]) -> str:
     told = [earlier_stages(run, reads="data")]
     if run.ended:
         ended = f"The investigation ended as {run.ended.ending}: {run.ended.message or run.ended.reason}"
-        told.append(prompts.escaped(ended))
+        told.append(quoting.escaped(ended))
     return "\n\n".join(filter(None, [*told, *(["# Earlier questions", *asked] if asked else [])]))
 
 
 def analysis(stage: record.Stage) -> str:
-    """The stage's result: the synthesis, or its agent's analysis; of several agents all, in order, under their names."""
+    """The stage's result: its synthesis, or its agent's analysis; of several agents all, under their names."""
     if stage.synthesis and stage.synthesis.analysis:
         return stage.synthesis.analysis
     if len(stage.agents) == 1:
@@ -138,20 +138,20 @@ def _work(execution: record.Execution, *, reads: strategies.Reads) -> str:
 
 
 def _steps(execution: record.Execution, *, thoughts: bool) -> Iterator[str]:
-    """Its answers, calls and results in order, with its thoughts if they are wanted; its conclusion stands elsewhere."""
+    """Its answers, calls and results in order, with its thoughts if they are wanted, but without its conclusion."""
     said = [entry for entry in execution.log if isinstance(entry, messages.Message)]
     last = said[-1] if execution.analysis else None
     for message in said:
         if message.role == "tool":
-            yield f"Observation: {message.tool_name}: {react.quoted(message.text)}"
+            yield f"Observation: {message.tool_name}: {quoting.quoted(message.text)}"
         elif message.role == "assistant":
             thought, text = _taken_apart(execution, message)
             if thoughts and thought:
-                yield f"Thinking: {react.quoted(thought)}"
+                yield f"Thinking: {quoting.quoted(thought)}"
             if text and message is not last:
-                yield react.quoted(text)
+                yield quoting.quoted(text)
             for call in message.calls:
-                yield f"Tool call: {call.name} {react.quoted(call.arguments)}"
+                yield f"Tool call: {call.name} {quoting.quoted(call.arguments)}"
 
 
 def _taken_apart(execution: record.Execution, message: messages.Message) -> tuple[str, str]:
@@ -171,4 +171,4 @@ def _partial_findings(execution: record.Execution) -> Iterator[str]:
 
 
 def _marked(text: str) -> str:
-    return f"{START}\n{prompts.escaped(text)}\n{END}"
+    return f"{START}\n{quoting.escaped(text)}\n{END}"

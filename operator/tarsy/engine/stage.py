@@ -105,8 +105,11 @@ class Stage:
         left = None if seconds is None else seconds - (self.journal.clock() - self._start.clock)
         if left is not None and left <= 0:  # a takeover after its time: not even a first call may be sent
             return False
-        running = [timer.Timer(left).run(lambda time, one=one: one.run(time.stopped)) for one in executions]
-        return all(await loop.side_by_side(running))
+
+        async def run(one: execution.Execution) -> bool:
+            return await timer.Timer(left).run(lambda time: one.run(time.stopped))
+
+        return all(await loop.side_by_side(map(run, executions)))
 
     def _opening(self) -> Sequence[entries.Entry]:
         """The stage's start, for whichever of its agents begins first: the two are committed together."""
@@ -178,9 +181,7 @@ class Stage:
                 member=self.spec.members[index],
             )
 
-        def prompt(
-            agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]
-        ) -> Sequence[messages.Message]:
+        def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
             run = self.journal.record.runs[entries.INVESTIGATION]
             known = handover.earlier_stages(run, reads=strategies.STRATEGIES[agent.strategy].reads)
             task = f"Do the work of stage '{self.spec.name}'."
@@ -204,9 +205,7 @@ class Stage:
                 self.runtime.platform, chain_name=snapshot.chain_name, chain=snapshot.chain, stage=self.spec
             )
 
-        def prompt(
-            agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]
-        ) -> Sequence[messages.Message]:
+        def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
             assert self._so_far  # noqa: S101 - its agents have worked
             known = handover.agents_work(self._so_far)
             task = f"Join the results of the agents of stage '{self.spec.name}'."

@@ -63,9 +63,7 @@ class Summary:
         snapshot = self.journal.record.snapshot
         return resolve.summary_for(self.runtime.platform, chain_name=snapshot.chain_name, chain=snapshot.chain)
 
-    def _prompt(
-        self, _agent: resolve.ResolvedAgent, _tools: Sequence[messages.ToolSpec]
-    ) -> Sequence[messages.Message]:
+    def _prompt(self, _agent: resolve.ResolvedAgent, _tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
         run = self.journal.record.runs[entries.INVESTIGATION]
         return self._said_of(self.ending(run), run)
 

@@ -40,7 +40,9 @@ UNFINISHED = ",".join(
     f"status.phase!={phase}" for phase in ("Completed", "CompletedWithErrors", "Failed", "Cancelled", "TimedOut")
 )
 """The field selector of objects whose status shows no end; those that have none yet are among them."""
-StagePhase = Literal["Pending", "Running", "Completed", "CompletedWithErrors", "Failed", "TimedOut", "Cancelled", "Skipped"]
+StagePhase = Literal[
+    "Pending", "Running", "Completed", "CompletedWithErrors", "Failed", "TimedOut", "Cancelled", "Skipped"
+]
 
 Text = Annotated[str, Field(max_length=base.MESSAGE_MAX)]
 Duration = Annotated[str, Field(max_length=32)]

@@ -151,8 +151,9 @@ runs = Table(
     _text("grounds", nullable=True),
     CheckConstraint("kind IN ('investigation', 'chat')", name="runs_kind_check"),
 )
-"""The runs of an investigation; run 0 is the investigation itself, the later ones are questions. `started_at` is the first claim; `suspended_at` is
-since when it stands still, and `suspended_for` how long it did before. The final analysis is stored here alone."""
+"""The runs of an investigation; run 0 is the investigation itself, later ones are questions about it. `started_at` is
+the first claim; `suspended_at` is since when it stands still, and `suspended_for` how long it did before. The final
+analysis is stored here alone."""
 
 stages = Table(
     "stages",

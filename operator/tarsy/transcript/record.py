@@ -165,11 +165,7 @@ class _Scopes:
 
 
 def _run(
-    entry: entries.RunStarted
-    | entries.StageStarted
-    | entries.ExecutionStarted
-    | entries.StageEnded
-    | entries.RunEnded,
+    entry: entries.RunStarted | entries.StageStarted | entries.ExecutionStarted | entries.StageEnded | entries.RunEnded,
 ) -> Scope:
     return ("run", str(entry.run))
 
@@ -282,9 +278,7 @@ def is_react(strategy: str) -> bool:
 
 def results(log: Iterable[messages.Message | messages.Failure]) -> list[messages.Message]:
     """What tools have shown: their results, but for errors."""
-    return [
-        entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool" and not entry.failed
-    ]
+    return [entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool" and not entry.failed]
 
 
 def said(

@@ -1,4 +1,7 @@
-"""The iteration strategies: six rows of data over one loop and two dialects. A strategy is a module, and a line here."""
+"""The iteration strategies: six rows of data over one loop and two dialects.
+
+A strategy is a module, and a line here.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,4 @@ from __future__ import annotations
 from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
-ROW = row.Strategy(
-    name="native-thinking", dialect=dialects.NATIVE, tools=True, reads="results", instructions="native"
-)
+ROW = row.Strategy(name="native-thinking", dialect=dialects.NATIVE, tools=True, reads="results", instructions="native")

@@ -5,6 +5,4 @@ from __future__ import annotations
 from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
-ROW = row.Strategy(
-    name="react", dialect=dialects.REACT, tools=True, reads="results", instructions="react"
-)
+ROW = row.Strategy(name="react", dialect=dialects.REACT, tools=True, reads="results", instructions="react")

@@ -5,6 +5,4 @@ from __future__ import annotations
 from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
-ROW = row.Strategy(
-    name="synthesis", dialect=dialects.NATIVE, tools=False, reads="everything", instructions="synthesis"
-)
+ROW = row.Strategy(name="synthesis", dialect=dialects.NATIVE, tools=False, reads="everything", instructions="synthesis")

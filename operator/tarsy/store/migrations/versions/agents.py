@@ -1,4 +1,4 @@
-"""Agents: a run's summary, gaps and grounds, executions' strategies, runs that answer a question, and what version 2 of a start is shown as."""
+"""Agents: strategies of executions; summary, gaps and grounds of runs; runs that are questions; starts in version 2."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ CROSS JOIN LATERAL (
 ) AS listed
 CROSS JOIN LATERAL json_to_record(message) AS said
   (role text, text text, thinking text, calls json, call_id text, tool_name text, failed boolean, in_doubt boolean)
-WHERE kind IN ('ExecutionStarted', 'Answered', 'Unanswered', 'ToolsAnswered') AND (version = 1 OR (kind, version) = ('ExecutionStarted', 2))
+WHERE kind IN ('ExecutionStarted', 'Answered', 'Unanswered', 'ToolsAnswered')
+  AND (version = 1 OR entries.kind = 'ExecutionStarted' AND version = 2)
   AND json_typeof(body) = 'object';
 
 CREATE OR REPLACE VIEW llm_interactions AS
@@ -57,7 +58,8 @@ FROM (
     (input_tokens bigint, output_tokens bigint, thinking_tokens bigint, total_tokens bigint) ON true
   LEFT JOIN LATERAL json_to_record(CASE json_typeof(held.failure) WHEN 'object' THEN held.failure END) AS failure
     (kind text, text text) ON true
-  WHERE entries.kind IN ('ExecutionStarted', 'Answered', 'Unanswered', 'ToolsAnswered') AND (version = 1 OR (kind, version) = ('ExecutionStarted', 2))
+  WHERE entries.kind IN ('ExecutionStarted', 'Answered', 'Unanswered', 'ToolsAnswered')
+  AND (version = 1 OR entries.kind = 'ExecutionStarted' AND version = 2)
     AND json_typeof(body) = 'object'
 ) AS said
 WHERE kind IN ('Answered', 'Unanswered');
