@@ -160,6 +160,10 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "JSON below the action": (f"Action: k8s.get\n{POD}\nMore.", acts(given=POD, rest="\nMore.")),
     "a fence below the action": (f"Action: k8s.get\n```json\n{POD}\n```", acts(given=POD)),
     "YAML in a fence below the action": ("Action: k8s.get\n```yaml\na: b\n```", acts(given="a: b")),
+    "a fence below the action that quotes labels": (
+        f"Action: k8s.apply\n{MANIFEST.replace('all', '')}\nMore.",
+        acts(action="k8s.apply", given="Action: Allow\nAction Input: \nObservation: none", rest="\nMore."),
+    ),
     "prose below the action": ("Action: k8s.get\nI look at it.", acts()),
     "a call": (f"Action: k8s.get({POD})", acts(given=POD)),
     "a call over many lines": ('Action: k8s.get(\n  {"a": 1}\n)\nMore.', acts(given='{"a": 1}', rest="\n)\nMore.")),
@@ -198,6 +202,11 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "none, then an action": ("Action: None\n" + CALL, acts(given=POD)),
     "an input without an action": (f"{LOOK}Action Input: {POD}", wrong(react.NO_ACTION, "I look.")),
     "an empty answer": ("Final Answer:  \n", wrong(react.NO_TEXT)),
+    "an empty answer in a fence": ("```\nFinal Answer:\n```", wrong(react.NO_TEXT)),
+    "an empty answer, then an action and a label that is none": (
+        "Final Answer:\nAction: k8s.get\n```\na: b\n```\nAction Input:\nObservation: x",
+        acts(given="a: b", rest="Observation: x"),
+    ),
     "an empty answer, then an action": ("Final Answer:\n" + CALL, acts(given=POD)),
     "only a thought": (LOOK, wrong(react.NEITHER, "I look.")),
     "only text": ("It is memory.", wrong(react.NEITHER, "It is memory.")),
@@ -389,7 +398,12 @@ PIECES = [
         "!!set ",
     ),
 ]
-TEXTS = strategies.lists(strategies.sampled_from(PIECES), max_size=40).map("".join) | strategies.text()
+STARTS = [
+    f"\n{label}" for label in ("Thought: ", "Action: k8s.get", "Action Input:", "Final Answer: ", "Observation:", "```")
+]
+TEXTS = (
+    strategies.lists(strategies.sampled_from([*PIECES, *STARTS, *STARTS]), max_size=40).map("".join) | strategies.text()
+)
 
 
 @hypothesis.settings(max_examples=500)
@@ -428,6 +442,7 @@ HOSTILE = [
     *("Final Answer:\nAction: None\nAction Input:\n", "Final Answer:\n```\n", "Final Answer: a\nAction: b\n", "```x\n"),
     *(
         "Final Answer:\n```x\n",
+        "Thought: ```\nFinal Answer:\n```\n? ",
         "````\n```\n",
         "Action:\n```\n",
         "Thought: ```\n",
@@ -479,15 +494,13 @@ def grows_linearly(work: Callable[[str], object], head: str, piece: str, *, shor
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-@pytest.mark.parametrize(
-    "head", ["", "Action: k8s.get\nAction Input:", "```\nFinal Answer: a", "Action: k8s.get(", "a="]
-)
+@pytest.mark.parametrize("head", ["", "Action: k8s.get\nAction Input:", "```\nFinal Answer: a"])
 def test_reading_takes_time_in_proportion(head: str, piece: str) -> None:
     assert grows_linearly(react.read, head, piece, short=8_000)
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-@pytest.mark.parametrize("head", ["", "{", "a: ", "a=", 'a="'])
+@pytest.mark.parametrize("head", ["", "a: ", "a="])
 def test_arguments_take_time_in_proportion(head: str, piece: str) -> None:
     assert grows_linearly(react.arguments, head, piece, short=4_000)
 

@@ -125,6 +125,7 @@ class _Reply:
         thoughts = [self._thought(0, self._next_label(-1))]
         problem = ""
         opened: _Fence | None = None
+        least = 0
         for place, mark in enumerate(marks):
             match mark:
                 case _Fence():
@@ -132,20 +133,21 @@ class _Reply:
                 case _Label(kind="thought"):
                     thoughts.append(self._thought(mark.end, self._next_label(place)))
                 case _Label(kind="observation"):
-                    return self._neither(thoughts, problem, used=mark.start)
+                    return self._neither(thoughts, problem, used=max(mark.start, least))
                 case _Label(kind="input"):
                     problem = problem or NO_ACTION
                 case _Label(kind="action"):
                     name, behind = _name(text, mark.end, self._next_label(place))
                     if name:
                         given, used = self._given(place, behind, is_wrapped=opened is not None)
-                        return Reading(thought=_joined(thoughts), action=name, input=given, used=self._whole(used))
+                        used = self._whole(max(used, least))
+                        return Reading(thought=_joined(thoughts), action=name, input=given, used=used)
                     problem = NO_TOOL
                 case _Label(kind="answer"):
                     answer, used = self._answer(place, is_wrapped=opened is not None)
                     if answer:
                         return Reading(thought=_joined(thoughts), answer=answer, used=self._whole(used))
-                    problem = NO_TEXT
+                    problem, least = NO_TEXT, used
         return self._neither(thoughts, problem, used=len(text))
 
     def _neither(self, thoughts: list[str], problem: str, *, used: int) -> Reading:
@@ -183,7 +185,8 @@ class _Reply:
         an observation is one of the answer's own.
         """
         begin = self._marks[place].end
-        end = used = len(self._text)
+        text = self._text
+        end = used = len(text)
         thought: _Label | None = None
         called: int | None = None
         closing: list[_Fence] = []
@@ -196,14 +199,15 @@ class _Reply:
                     end = used = mark.start
                     break
                 case _Label(kind="input") if called is not None:
-                    end = used = called
+                    end = called
+                    used = end if _says(text[begin:end]) else mark.end  # that it says nothing is known from here on
                     break
             called = (thought or mark).start if mark.kind == "action" else None
             thought = mark if mark.kind == "thought" else None
         closing = [fence for fence in closing if fence.start < end]
-        if is_wrapped and len(closing) % 2:
+        if is_wrapped and len(closing) % 2 and _says(text[begin : closing[-1].start]):
             end, used = closing[-1].start, closing[-1].end
-        return _unix(self._text[begin:end]), used
+        return _unix(text[begin:end]) if _says(text[begin:end]) else "", used
 
     def _unquoted(self, place: int, *, is_wrapped: bool) -> Iterator[_Mark]:
         """The marks behind `place` but for blocks of code: labels, and the bare fences that may end a wrapped reply.
@@ -226,7 +230,10 @@ class _Reply:
         if following is None or not self._is_label(following, kind="input"):
             return self._beside(place, behind, is_wrapped=is_wrapped)
         given, used = self._input(following, self._marks[following].end, is_wrapped=is_wrapped)
-        return given or self._beside(place, behind, is_wrapped=is_wrapped)[0], used
+        if given:
+            return given, used
+        given, until = self._beside(place, behind, is_wrapped=is_wrapped)
+        return given, max(used, until)  # a block may hold the label, and end behind it
 
     def _is_label(self, place: int, *, kind: _Kind | None = None) -> bool:
         mark = self._marks[place]
@@ -240,6 +247,8 @@ class _Reply:
         if rest.startswith("(") and not text[behind].isspace():
             return self._called(behind + 1, line_end, limit)
         if (brace := text.find("{", behind, line_end)) >= 0:
+            if end := _json_end(text, brace):
+                return text[brace:end], _line_end(text, end)
             return self._input(place, brace, is_wrapped=is_wrapped)
         if _PAIR_HEAD.match(rest):
             return _given(rest), limit
@@ -349,6 +358,11 @@ def _json_end(text: str, start: int) -> int:
 def _line_end(text: str, start: int) -> int:
     end = text.find("\n", start)
     return len(text) if end < 0 else end
+
+
+def _says(text: str) -> bool:
+    """Whether there is anything but fences."""
+    return not _ONLY_FENCES.match(text)
 
 
 def _joined(thoughts: list[str]) -> str:
