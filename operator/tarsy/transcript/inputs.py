@@ -1,0 +1,157 @@
+"""What a model in the ReAct dialect gives a tool, as arguments: JSON mostly, and else what comes natural to it.
+
+A text that nobody can read becomes the argument `input`: the tool's own answer then says what it wants.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import yaml
+
+from tarsy.transcript import messages
+
+_NOTHING = frozenset({"", "none", "null", "n/a", "-"})
+"""What says that there are no arguments."""
+_DEEPEST = 100
+_LONGEST_YAML = 32 * 1024
+"""Characters; to read as many takes some hundredths of a second."""
+_UNREADABLE = (*(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),)
+"""What the parsers raise; PyYAML's constructors stumble over a tag on what it does not fit."""
+
+_WORDS = {"true": True, "false": False, "null": None, "none": None}
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15}+)(?:\.[0-9]{1,15}+)?")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_KEY = r"[\"'`]?(?P<%s>[A-Za-z_][\w.-]*+)[\"'`]?\s*+(?:=(?!=)|:(?=[\s\"']|\Z))"
+"""A name and what stands before a value; the colon of an address is none."""
+_PAIR = re.compile(
+    rf"""
+    [\s,;]*+{_KEY % "key"}[ \t]*+
+    (?:
+        "(?P<double>(?:[^"\\]|\\.)*+)"(?=[\s,;]|\Z)
+        | '(?P<single>[^']*+)'(?=[\s,;]|\Z)
+        | (?P<bare>(?:"[^"\n]*+"|\{{[^{{}}\n]*+\}}|\([^()\n]*+\)|\[[^\[\]\n]*+\]|(?![\s,;]{_KEY % "next"})[^\n])*+)
+    )
+    [\s,;]*+
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+"""A pair. Its value goes on to the next pair or the line's end, and over what is in quotes or brackets."""
+
+
+def as_json(raw: str) -> str:
+    """The JSON text of an object; this never fails, and takes time in proportion to the text.
+
+    What is no JSON object is read as YAML, then as pairs; what is nothing of all that is the argument `input`.
+    """
+    text = raw.strip()
+    if text.lower() in _NOTHING:
+        return "{}"
+    for attempt in (_from_json, _from_yaml, _from_pairs):
+        try:
+            if (given := attempt(text)) is not None:
+                return _written(given)
+        except _UNREADABLE:
+            continue
+    return _written({"input": text})
+
+
+def _written(given: dict[str, Any]) -> str:
+    return messages.storable(json.dumps(_plain(given), ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any, *, deepest: int = _DEEPEST) -> Any:
+    """`value` as JSON can hold it; a ValueError if it is nested too deep for all who have to read it."""
+    match value:
+        case dict() | list() | tuple() if deepest == 0:
+            raise ValueError("nested too deep")
+        case dict():
+            return {str(key): _plain(item, deepest=deepest - 1) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item, deepest=deepest - 1) for item in value]
+        case set():
+            return ", ".join(sorted(map(str, value)))
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)
+
+
+def _number(text: str) -> float | str:
+    """A number; one that is too large for us stays text."""
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_JSON = json.JSONDecoder(strict=False, parse_float=_number, parse_constant=_refuse)
+"""Python's, with line breaks inside strings, and without NaN and Infinity."""
+
+
+def _from_json(text: str) -> dict[str, Any] | None:
+    loaded = _JSON.decode(text) if text.startswith("{") else None
+    return loaded if isinstance(loaded, dict) else None
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # in C where PyYAML has that
+    """PyYAML's safe loader, but what looks like a date, a time of day or `0755` stays what it looks like."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, kind) for tag, kind in resolvers if tag.rpartition(":")[2] not in {"timestamp", "int", "float"}]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"None\Z"), ["N"])  # as in Python
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"-?(?:0|[1-9][0-9]*+)\Z"), list("-0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"-?(?:0|[1-9][0-9]*+)\.[0-9]++(?:[eE][-+]?[0-9]++)?\Z"), list("-0123456789")
+)
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _number(loader.construct_scalar(node)))
+
+
+def _from_yaml(text: str) -> dict[str, Any] | None:
+    """A mapping in YAML: some pages of it, since reading it is slow, and without references, which multiply."""
+    if len(text) > _LONGEST_YAML:
+        return None
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
+            return None
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            return None
+    loaded = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+    is_mapping = isinstance(loaded, dict) and all(isinstance(key, str) for key in loaded)
+    return loaded if is_mapping else None
+
+
+def _from_pairs(text: str) -> dict[str, Any] | None:
+    """`a=b, c=d` and `a: b, c: d`, with commas, semicolons, blanks or line breaks between them."""
+    if text.startswith(("{", "[")):  # it is meant to be what it could not be read as
+        return None
+    given: dict[str, Any] = {}
+    at = 0
+    while at < len(text):
+        pair = _PAIR.match(text, at)
+        if pair is None:
+            return None
+        given[pair["key"]] = _value(pair)
+        at = pair.end()
+    return given
+
+
+def _value(pair: re.Match[str]) -> Any:
+    """A pair's value: without its quotes, or the number or word of JSON's that it is."""
+    if pair["bare"] is None:
+        return _ESCAPE.sub(r"\1", pair["double"]) if pair["single"] is None else pair["single"]
+    bare = pair["bare"].strip(" \t\r,;")
+    if bare.lower() in _WORDS:
+        return _WORDS[bare.lower()]
+    return _JSON.decode(bare) if _NUMBER.fullmatch(bare) else bare

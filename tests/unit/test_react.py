@@ -1,0 +1,515 @@
+"""Answers in the ReAct dialect, as models really write them, and as nobody should."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from collections.abc import Callable
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from support import pace
+from tarsy.transcript import react
+
+LOOK = "Thought: I look.\n"
+POD = '{"name": "web-0"}'
+CALL = f"Action: k8s.get\nAction Input: {POD}"
+MANIFEST = "```yaml\nAction: Allow\nAction Input: all\nObservation: none\n```"
+
+
+def acts(thought: str = "", action: str = "k8s.get", given: str = "", *, rest: str = "") -> tuple[dict[str, str], str]:
+    """A reading with an action; `rest` is what does not count."""
+    return {"thought": thought, "action": action, "input": given}, rest
+
+
+def says(answer: str, thought: str = "", *, rest: str = "") -> tuple[dict[str, str], str]:
+    return {"thought": thought, "answer": answer}, rest
+
+
+def wrong(problem: str, thought: str = "", *, rest: str = "") -> tuple[dict[str, str], str]:
+    return {"thought": thought, "problem": problem}, rest
+
+
+CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
+    # as asked for
+    "a thought and an action": (LOOK + CALL, acts("I look.", given=POD)),
+    "a thought and an answer": (LOOK + "Final Answer: It is memory.", says("It is memory.", "I look.")),
+    "an answer of many lines": ("Final Answer:\n# Cause\n\nMemory.\n", says("# Cause\n\nMemory.")),
+    "a thought of many lines": (
+        "Thought: I look.\nAt the pod.\n\nThen at its log.\n" + CALL,
+        acts("I look.\nAt the pod.\n\nThen at its log.", given=POD),
+    ),
+    "text before the first label": ("Let me see.\n" + LOOK + CALL, acts("Let me see.\nI look.", given=POD)),
+    "several thoughts": (LOOK + "Thought: And again.\n" + CALL, acts("I look.\nAnd again.", given=POD)),
+    "no thought": (CALL, acts(given=POD)),
+    "Windows line ends": (
+        "Thought: a\r\nb\r\nAction: k8s.get\r\nAction Input: a: 1\r\nb: 2\r\nObservation: x",
+        acts("a\nb", given="a: 1\nb: 2", rest="Observation: x"),
+    ),
+    # labels in other dress
+    "bold labels": (
+        f"**Thought:** I look.\n**Action**: k8s.get\n**Action Input:** {POD}",
+        acts("I look.", given=POD),
+    ),
+    "headings": ("### Thought:\nI look.\n### Final Answer:\nMemory.", says("Memory.", "I look.")),
+    "a list": (f"- Thought: I look.\n- Action: k8s.get\n- Action Input: {POD}", acts("I look.", given=POD)),
+    "a bold list": (f"* **Action:** k8s.get\n* **Action Input:** {POD}", acts(given=POD)),
+    "labels in code": (f"`Action`: k8s.get\n`Action Input`: {POD}", acts(given=POD)),
+    "capital labels": (f"THOUGHT: I look.\nACTION: k8s.get\nACTION INPUT: {POD}", acts("I look.", given=POD)),
+    "small labels": (f"thought: I look.\naction: k8s.get\naction input: {POD}", acts("I look.", given=POD)),
+    "small labels end an input": (
+        "action: k8s.get\naction input: a: 1\nobservation: x",
+        acts(given="a: 1", rest="observation: x"),
+    ),
+    "indented labels": (f"  Action: k8s.get\n\tAction Input: {POD}", acts(given=POD)),
+    "a blank before the colon": (f"Action : k8s.get\nAction Input : {POD}", acts(given=POD)),
+    "wide colons": (f"Action\uff1ak8s.get\nAction Input\uff1a{POD}", acts(given=POD)),
+    "an answer that begins in bold": ("Final Answer: **Memory**, it is.", says("**Memory**, it is.")),
+    "an answer in bold right behind its colon": ("Final Answer:**Memory**", says("**Memory**")),
+    "a label in the middle of a line": ("the Action: was taken", wrong(react.NEITHER, "the Action: was taken")),
+    "a label without a colon": ("Final Answer\nMemory.", wrong(react.NEITHER, "Final Answer\nMemory.")),
+    "a longer word": ("Actions: k8s.get", wrong(react.NEITHER, "Actions: k8s.get")),
+    # what the model makes up or says too much
+    "a made-up observation": (
+        CALL + "\nObservation: all is well\nFinal Answer: nothing",
+        acts(given=POD, rest="\nObservation: all is well\nFinal Answer: nothing"),
+    ),
+    "a made-up observation in bold": (
+        "Action: k8s.get\n**Observation:** well",
+        acts(rest="**Observation:** well"),
+    ),
+    "an observation before anything counts": (
+        "Thought: a\nObservation: b\nFinal Answer: c",
+        wrong(react.NEITHER, "a", rest="Observation: b\nFinal Answer: c"),
+    ),
+    "nothing but an observation": ("Observation: b\n" + CALL, wrong(react.EMPTY, rest="Observation: b\n" + CALL)),
+    "several actions": (
+        CALL + "\nAction: k8s.list\nAction Input: {}",
+        acts(given=POD, rest="\nAction: k8s.list\nAction Input: {}"),
+    ),
+    "several actions in YAML": (
+        "Action: k8s.get\nAction Input:\nname: web-0\nThought: b\nAction: k8s.list",
+        acts(given="name: web-0", rest="Thought: b\nAction: k8s.list"),
+    ),
+    "an action, then an answer": (
+        "Action: k8s.get\nFinal Answer: Memory.",
+        acts(rest="Final Answer: Memory."),
+    ),
+    "an answer, then an action": (
+        "Final Answer: Memory.\n" + CALL,
+        says("Memory.", rest=CALL),
+    ),
+    "an answer, then a thought and an action": (
+        "Final Answer: Memory.\n" + LOOK + CALL,
+        says("Memory.", rest=LOOK + CALL),
+    ),
+    "an answer that recommends an action": (
+        "Final Answer: Memory.\nAction: restart the pod\nThen wait.",
+        says("Memory.\nAction: restart the pod\nThen wait."),
+    ),
+    "an answer, then an observation": (
+        "Final Answer: Memory.\nObservation: x",
+        says("Memory.", rest="Observation: x"),
+    ),
+    "an answer with a list of observations": (
+        "Final Answer: Memory.\n- Observation: 128Mi\n- Action: raise it",
+        says("Memory.\n- Observation: 128Mi\n- Action: raise it"),
+    ),
+    "an answer twice": (
+        "Final Answer: Memory.\nFinal Answer: Memory.",
+        says("Memory.\nFinal Answer: Memory."),
+    ),
+    "text behind JSON": (CALL + "\nI wait for it.", acts(given=POD, rest="\nI wait for it.")),
+    # the input
+    "an action without an input": ("Action: k8s.list", acts(action="k8s.list")),
+    "an empty input": ("Action: k8s.list\nAction Input:\n", acts(action="k8s.list")),
+    "JSON on the next line": (f"Action: k8s.get\nAction Input:\n{POD}", acts(given=POD)),
+    "JSON of many lines": (
+        'Action: k8s.get\nAction Input: {\n  "a": "x\nThought: y"\n}\nThought: z',
+        acts(given='{\n  "a": "x\nThought: y"\n}', rest="\nThought: z"),
+    ),
+    "JSON in a fence": (f"Action: k8s.get\nAction Input:\n```json\n{POD}\n```\n", acts(given=POD)),
+    "a fence that opens on the label's line": (
+        f"Action: k8s.get\nAction Input: ```json\n{POD}\n```\nMore.",
+        acts(given=POD, rest="\nMore."),
+    ),
+    "a fence that never closes": (
+        f"Action: k8s.get\nAction Input:\n```json\n{POD}\nObservation: x",
+        acts(given=POD, rest="\nObservation: x"),
+    ),
+    "JSON in code": (f"Action: k8s.get\nAction Input: `{POD}`", acts(given=POD, rest="")),
+    "words in code": ("Action: k8s.get\nAction Input: `web-0`", acts(given="web-0")),
+    "YAML": (
+        "Action: k8s.get\nAction Input:\n  name: web-0\n  spec:\n    a: b\n",
+        acts(given="name: web-0\nspec:\n  a: b"),
+    ),
+    "YAML in a fence": (
+        f"Action: k8s.apply\nAction Input:\n{MANIFEST}\nMore.",
+        acts(action="k8s.apply", given="Action: Allow\nAction Input: all\nObservation: none", rest="\nMore."),
+    ),
+    "YAML with keys like labels": (
+        "Action: k8s.act\nAction Input:\naction: restart\nthought: b\nObservation: x",
+        acts(action="k8s.act", given="action: restart\nthought: b", rest="Observation: x"),
+    ),
+    "broken JSON": (
+        "Action: k8s.get\nAction Input: {'name': 'web-0',}\nObservation: x",
+        acts(given="{'name': 'web-0',}", rest="Observation: x"),
+    ),
+    "JSON below the action": (f"Action: k8s.get\n{POD}\nMore.", acts(given=POD, rest="\nMore.")),
+    "a fence below the action": (f"Action: k8s.get\n```json\n{POD}\n```", acts(given=POD)),
+    "YAML in a fence below the action": ("Action: k8s.get\n```yaml\na: b\n```", acts(given="a: b")),
+    "a fence below the action that quotes labels": (
+        f"Action: k8s.apply\n{MANIFEST.replace('all', '')}\nMore.",
+        acts(action="k8s.apply", given="Action: Allow\nAction Input: \nObservation: none", rest="\nMore."),
+    ),
+    "prose below the action": ("Action: k8s.get\nI look at it.", acts()),
+    "a call": (f"Action: k8s.get({POD})", acts(given=POD)),
+    "a call over many lines": ('Action: k8s.get(\n  {"a": 1}\n)\nMore.', acts(given='{"a": 1}', rest="\n)\nMore.")),
+    "a call with pairs": ('Action: k8s.get(name="web-0", tail=(5))', acts(given='name="web-0", tail=(5)')),
+    "a call without anything": ("Action: k8s.list()", acts(action="k8s.list")),
+    "a call in code": (f"Action: `k8s.get({POD})`", acts(given=POD)),
+    "JSON on the action's line": (f"Action: k8s.get {POD}", acts(given=POD)),
+    "JSON behind words on the action's line": (f"Action: k8s.get with {POD}", acts(given=POD)),
+    "pairs on the action's line": ("Action: k8s.get name=web-0 tail=5", acts(given="name=web-0 tail=5")),
+    "an input on the line and with its label": (
+        f'Action: k8s.get({{"a": 1}})\nAction Input: {POD}',
+        acts(given=POD),
+    ),
+    "an input on the line and an empty one": ('Action: k8s.get({"a": 1})\nAction Input:', acts(given='{"a": 1}')),
+    # the tool's name
+    "a tool in code": ("Action: `k8s.get`", acts()),
+    "a tool in bold": ("Action: **k8s.get**", acts()),
+    "a tool in quotes": ('Action: "k8s.get".', acts()),
+    "a tool on the next line": (f"Action:\nk8s.get\nAction Input: {POD}", acts(given=POD)),
+    "a tool in a fence": (f"Action:\n```\nk8s.get\n```\nAction Input: {POD}", acts(given=POD)),
+    "a tool and why": ("Action: k8s.get (to see the pod)", acts()),
+    "no tool's name": ("Action: look at the pod", acts(action="look at the pod")),
+    # no action
+    "an action that is none": ("Action: None", wrong(react.NO_TOOL)),
+    "none, with an input": ("Action: none\nAction Input: none", wrong(react.NO_TOOL)),
+    "not applicable": (LOOK + "Action: N/A\n", wrong(react.NO_TOOL, "I look.")),
+    "a dash": ("Action: -", wrong(react.NO_TOOL)),
+    "none needed": ("Action: No action needed.", wrong(react.NO_TOOL)),
+    "an empty action": (f"Action:\nAction Input: {POD}", wrong(react.NO_TOOL)),
+    "JSON for an action": ('Action: {"action": "k8s.get"}', wrong(react.NO_TOOL)),
+    "a tool that is named like none": ("Action: none.get", acts(action="none.get")),
+    "none, then an answer": (
+        LOOK + "Action: None\nAction Input: None\nFinal Answer: Memory.",
+        says("Memory.", "I look."),
+    ),
+    "none, then an action": ("Action: None\n" + CALL, acts(given=POD)),
+    "an input without an action": (f"{LOOK}Action Input: {POD}", wrong(react.NO_ACTION, "I look.")),
+    "an empty answer": ("Final Answer:  \n", wrong(react.NO_TEXT)),
+    "an empty answer in a fence": ("```\nFinal Answer:\n```", wrong(react.NO_TEXT)),
+    "an empty answer, then an action and a label that is none": (
+        "Final Answer:\nAction: k8s.get\n```\na: b\n```\nAction Input:\nObservation: x",
+        acts(given="a: b", rest="Observation: x"),
+    ),
+    "an empty answer, then an action": ("Final Answer:\n" + CALL, acts(given=POD)),
+    "only a thought": (LOOK, wrong(react.NEITHER, "I look.")),
+    "only text": ("It is memory.", wrong(react.NEITHER, "It is memory.")),
+    "nothing": ("", wrong(react.EMPTY)),
+    "blanks": (" \r\n\t", wrong(react.EMPTY)),
+    # fences
+    "an action in a fence": (f"```\n{LOOK}{CALL}\n```", acts("I look.", given=POD)),
+    "a fenced input in a fence": (
+        f"```\nAction: k8s.get\nAction Input:\n```json\n{POD}\n```\n```\nObservation: x",
+        acts(given=POD, rest="\n```\nObservation: x"),
+    ),
+    "YAML in a fence around all": (
+        "```\nAction: k8s.get\nAction Input: a: b\n```\nMore.",
+        acts(given="a: b", rest="\nMore."),
+    ),
+    "only the action in a fence": (f"{LOOK}```\n{CALL}\n```\nMore.", acts("I look.", given=POD, rest="\nMore.")),
+    "a fence that was cut": (f"```text\n{LOOK}{CALL}\n", acts("I look.", given=POD)),
+    "an answer in a fence": (f"```\n{LOOK}Final Answer: Memory.\n```", says("Memory.", "I look.")),
+    "an answer in a fence, and more": ("```\nFinal Answer: Memory.\n```\nDone.", says("Memory.", rest="\nDone.")),
+    "an answer in a fence, then an observation": (
+        "```\nFinal Answer: Memory.\n```\nObservation: x\n```\n{}\n```",
+        says("Memory.", rest="\nObservation: x\n```\n{}\n```"),
+    ),
+    "an answer with code, in a fence": (
+        f"```\nFinal Answer: See\n{MANIFEST}\nand\n```\nkubectl\n```\nDone.\n```",
+        says(f"See\n{MANIFEST}\nand\n```\nkubectl\n```\nDone."),
+    ),
+    "an answer that quotes labels": (
+        f"Final Answer: See\n{MANIFEST}\nDone.\nObservation: x",
+        says(f"See\n{MANIFEST}\nDone.", rest="Observation: x"),
+    ),
+    "an answer with a fence that never closes": (
+        "Final Answer: See\n```yaml\na: b\nObservation: x",
+        says("See\n```yaml\na: b", rest="Observation: x"),
+    ),
+    "a thought that quotes code": ("Thought: a\n```\nb\n```\n" + CALL, acts("a\n```\nb\n```", given=POD)),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
+def test_what_an_answer_asks_for(text: str, expected: tuple[dict[str, str], str]) -> None:
+    reading, rest = expected
+    read = react.read(text)
+    assert (read, text[read.used :]) == (react.Reading(**reading, used=len(text) - len(rest)), rest)
+
+
+@pytest.mark.parametrize("text", [text for text, _ in CASES.values()], ids=CASES)
+def test_with_windows_line_ends_it_is_the_same(text: str) -> None:
+    def told(reading: react.Reading) -> tuple[str, ...]:
+        return tuple(
+            getattr(reading, name).replace("\r", "") for name in ("thought", "action", "input", "answer", "problem")
+        )
+
+    assert told(react.read(text.replace("\r\n", "\n").replace("\n", "\r\n"))) == told(react.read(text))
+
+
+ARGUMENTS: dict[str, tuple[str, object]] = {
+    "nothing": ("", {}),
+    "blanks": (" \n", {}),
+    "none": ("None", {}),
+    "JSON": ('{"a": [1, null, {"b": "c"}]}', {"a": [1, None, {"b": "c"}]}),
+    "JSON with a line break in a string": ('{"a": "b\nc"}', {"a": "b\nc"}),
+    "JSON with a comma too much": ('{"a": 1,}', {"a": 1}),
+    "JSON in single quotes": ("{'a': 'b'}", {"a": "b"}),
+    "Python": ("{'a': True, 'b': None}", {"a": True, "b": None}),
+    "JSON that is no object": ("[1, 2]", {"input": "[1, 2]"}),
+    "JSON that is cut": ('{"a": "b', {"input": '{"a": "b'}),
+    "no numbers": ('{"a": NaN, "b": -Infinity, "c": 1e999}', {"a": "NaN", "b": "-Infinity", "c": "1e999"}),
+    "a number without an end": ('{"a": ' + "9" * 5000 + "}", {"input": '{"a": ' + "9" * 5000 + "}"}),
+    "YAML": ("a: b\nc:\n- d\n- e: 1.5\n", {"a": "b", "c": ["d", {"e": 1.5}]}),
+    "YAML in one line": ("{a: b, c: [d]}", {"a": "b", "c": ["d"]}),
+    "a manifest": ("manifest: |\n  kind: Pod\n  a: b", {"manifest": "kind: Pod\na: b"}),
+    "truth in YAML": ("a: true\nb: no\nc: ~", {"a": True, "b": False, "c": None}),
+    "dates and times": (
+        "a: 2026-10-01\nb: 12:30:45\nc: 2026-10-01T12:00:00Z",
+        {"a": "2026-10-01", "b": "12:30:45", "c": "2026-10-01T12:00:00Z"},
+    ),
+    "numbers that are none": (
+        "a: 0755\nb: 1_000\nc: .inf\nd: .nan",
+        {"a": "0755", "b": "1_000", "c": ".inf", "d": ".nan"},
+    ),
+    "dates that say so": ("a: !!timestamp 2026-10-01", {"a": "2026-10-01"}),
+    "sets": ("a: !!set {c, b}", {"a": "b, c"}),
+    "keys that are no text": ("a: {2: b, true: c}", {"a": {"2": "b", "True": "c"}}),
+    "a mapping whose keys are no text": ("1: b", {"input": "1: b"}),
+    "a list": ("- a\n- b", {"input": "- a\n- b"}),
+    "references": ("a: &b [c]\nd: [*b, *b]", {"a": "&b [c]", "d": "[*b, *b]"}),
+    "Python's objects": (
+        "{a: !!python/object/apply:os.getcwd []}",
+        {"input": "{a: !!python/object/apply:os.getcwd []}"},
+    ),
+    "pairs": ("name=web-0, tail=5, previous=true, x=-0.5", {"name": "web-0", "tail": 5, "previous": True, "x": -0.5}),
+    "pairs with blanks between": ("name=web-0 namespace=shop", {"name": "web-0", "namespace": "shop"}),
+    "pairs on lines": ("name = web-0\nnamespace = shop\n", {"name": "web-0", "namespace": "shop"}),
+    "pairs with colons": ("name: web-0, namespace: shop", {"name": "web-0", "namespace": "shop"}),
+    "pairs in quotes": ('"name": "web-0", "tail": 5', {"name": "web-0", "tail": 5}),
+    "values in quotes": (
+        """a="b c, d=e" f='it, g=h' i="say \\"j\\"" """,
+        {"a": "b c, d=e", "f": "it, g=h", "i": 'say "j"'},
+    ),
+    "values of words": ("message=hello to all of you, tail=5", {"message": "hello to all of you", "tail": 5}),
+    "a number in quotes": ('a="5"', {"a": "5"}),
+    "an empty value": ("a=, b=c", {"a": "", "b": "c"}),
+    "an address": ("url=http://web:80/?a=b tail=5", {"url": "http://web:80/?a=b", "tail": 5}),
+    "a selector": ("selector=app=web tail=5", {"selector": "app=web", "tail": 5}),
+    "a query": ('query=up{job="a", b="c"} step=5m', {"query": 'up{job="a", b="c"}', "step": "5m"}),
+    "nothing but a query": ('rate(up{job="a"}[5m])', {"input": 'rate(up{job="a"}[5m])'}),
+    "nothing but an address": ("http://web/?a=b", {"input": "http://web/?a=b"}),
+    "a comparison": ("a == b", {"input": "a == b"}),
+    "words": ("the pod web-0", {"input": "the pod web-0"}),
+    "what cannot be stored": ('{"a\ud800": "b\udc00"}', {"a\ufffd": "b\ufffd"}),
+    "a character of none": ("a\x00b", {"input": "a\x00b"}),
+}
+
+
+@pytest.mark.parametrize(("raw", "expected"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_arguments_are_read_as_they_were_meant(raw: str, expected: object) -> None:
+    assert json.loads(react.arguments(raw)) == expected
+
+
+def deep(size: int) -> dict[str, str]:
+    return {
+        "lists": "{a: " + "[" * size + "]" * size + "}",
+        "JSON": '{"a":' * size + "1" + "}" * size,
+        "mappings": "".join(" " * depth + "a:\n" for depth in range(min(size, 180))),
+        "lists of lists": "a:\n " + "- " * size,
+    }
+
+
+@pytest.mark.parametrize("size", [101, 1_000, 16_000, 100_000])
+@pytest.mark.parametrize("kind", deep(1))
+def test_what_is_nested_too_deep_is_left_as_text(kind: str, size: int) -> None:
+    raw = deep(size)[kind]
+    assert json.loads(react.arguments(raw)) == {"input": raw.strip()} or kind == "mappings"
+    assert react.read(f"Action: k8s.get\nAction Input: {raw}").action == "k8s.get"
+
+
+def test_references_that_multiply_are_not_followed() -> None:
+    raw = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 64))
+    assert len(react.arguments(raw)) < 2 * len(raw)
+
+
+PIECES = [
+    *(
+        "Thought:",
+        "Action:",
+        "Action Input:",
+        "Final Answer:",
+        "Observation:",
+        "**Action:**",
+        "- Observation:",
+        "action:",
+    ),
+    *(
+        "\n",
+        "\n",
+        "\n",
+        "\r\n",
+        " ",
+        "```",
+        "\n```\n",
+        "\n```json\n",
+        "~~~",
+        "`",
+        '{"a": 1}',
+        "{",
+        "}",
+        "(",
+        ")",
+        '"',
+        "'",
+    ),
+    *(
+        "k8s.get",
+        "None",
+        "a: b",
+        "a=b",
+        "web-0",
+        ",",
+        "**",
+        ":",
+        "\uff1a",
+        "\x00",
+        "\ud800",
+        "[",
+        "- ",
+        "&a ",
+        "*a ",
+        "!!set ",
+    ),
+]
+STARTS = [
+    f"\n{label}" for label in ("Thought: ", "Action: k8s.get", "Action Input:", "Final Answer: ", "Observation:", "```")
+]
+TEXTS = (
+    strategies.lists(strategies.sampled_from([*PIECES, *STARTS, *STARTS]), max_size=40).map("".join) | strategies.text()
+)
+
+
+@hypothesis.settings(max_examples=500)
+@hypothesis.given(text=TEXTS)
+def test_any_text_can_be_read_and_what_counts_reads_the_same(text: str) -> None:
+    reading = react.read(text)
+    assert 0 <= reading.used <= len(text)
+    assert react.read(text[: reading.used]) == reading
+    assert [bool(reading.action), bool(reading.answer), bool(reading.problem)].count(True) == 1
+
+
+@hypothesis.settings(max_examples=500)
+@hypothesis.given(raw=TEXTS)
+def test_any_input_becomes_an_object_of_plain_json(raw: str) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    written = react.arguments(raw)
+    assert isinstance(json.loads(written, parse_constant=refuse), dict)
+    written.encode()
+
+
+VALUES = strategies.none() | strategies.integers() | strategies.text(max_size=20) | strategies.lists(strategies.text())
+
+
+@hypothesis.given(given=strategies.dictionaries(strategies.text(max_size=20), VALUES, max_size=5))
+def test_json_is_read_as_json_whatever_stands_in_it_and_behind_it(given: dict[str, object]) -> None:
+    raw = json.dumps(given, indent=1)
+    assert react.read(f"Action: k8s.get\nAction Input: {raw}\nObservation: x").input == raw
+    assert json.loads(react.arguments(raw)) == given
+
+
+HOSTILE = [
+    *PIECES,
+    *("Thought: a\n", "Action: None\n", "Action: None\nAction Input: {\n", "Action: a\n", "Action Input: {\n"),
+    *("Final Answer:\nAction: None\nAction Input:\n", "Final Answer:\n```\n", "Final Answer: a\nAction: b\n", "```x\n"),
+    *(
+        "Final Answer:\n```x\n",
+        "Thought: ```\nFinal Answer:\n```\n? ",
+        "````\n```\n",
+        "Action:\n```\n",
+        "Thought: ```\n",
+        '{"a":',
+        '{"a":[',
+        "a=b ",
+        "a: b\n",
+        "a=b,",
+    ),
+    *(
+        "a: b, ",
+        "a=(",
+        "a={",
+        'a="',
+        "a='",
+        "a=\\",
+        '"a" ',
+        "- - ",
+        "? ",
+        "{a,",
+        "[a: ",
+        "a   ",
+        "\ta",
+        "#\n",
+        "| ",
+        "%a\n",
+    ),
+]
+
+
+def seconds(work: Callable[[str], object], text: str) -> float:
+    gc.disable()  # what other tests have left is none of this text's work
+    try:
+        start = time.thread_time()
+        work(text)
+        return time.thread_time() - start
+    finally:
+        gc.enable()
+
+
+def grows_linearly(work: Callable[[str], object], head: str, piece: str, *, short: int) -> bool:
+    """Eight times as much takes at most twenty times as long (2.5 a doubling, and a little); and 1 s a megabyte."""
+    text, longer = head + piece * (short // len(piece)), head + piece * (8 * short // len(piece))
+    for _ in range(5):
+        taken, allowed = seconds(work, longer), (0.1 + len(longer) / 1_000_000) * max(1.0, pace.slowness())
+        if taken < min(15.6 * seconds(work, text) + 0.05, allowed):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("head", ["", "Action: k8s.get\nAction Input:", "```\nFinal Answer: a"])
+def test_reading_takes_time_in_proportion(head: str, piece: str) -> None:
+    assert grows_linearly(react.read, head, piece, short=8_000)
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("head", ["", "a: ", "a="])
+def test_arguments_take_time_in_proportion(head: str, piece: str) -> None:
+    assert grows_linearly(react.arguments, head, piece, short=4_000)
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_megabyte_is_read_within_a_second(piece: str) -> None:
+    text = piece * (1_000_000 // len(piece))
+    for _ in range(3):
+        allowed = max(1.0, pace.slowness())
+        if max(seconds(react.read, text), seconds(react.arguments, text)) < allowed:
+            return
+    pytest.fail("it takes longer")
