@@ -1,7 +1,7 @@
 """How entries are stored: what is written comes back, for ever; and what cannot be read is said and never raised.
 
-`recorded/shapes.json` holds a digest of each stored shape by its version, `recorded/entries-v1.json` rows as version 1
-wrote them. Both are only ever added to.
+`recorded/shapes.json` holds a digest of each stored shape by its version, `recorded/entries-v1.json` and the like rows
+as they were written since some kinds came into that version. All are only ever added to.
 """
 
 from __future__ import annotations
@@ -142,6 +142,29 @@ SAMPLES: dict[str, entries.Entry] = {
         final_analysis="#### Agent 1: A-1\n\nIt is out of memory. 💥",
     ),
     "RunEnded, small": entries.RunEnded(ending="Cancelled", reason="CancelledByUser"),
+    # Since version 2 of their kinds:
+    "RunStarted": entries.RunStarted(run=2, question="Why, in Düsseldorf? 💥"),
+    "ExecutionStarted, of a summary": entries.ExecutionStarted(
+        stage="",
+        execution="0123456789abcdef",
+        kind="summary",
+        index=0,
+        name="ExecutiveSummary",
+        agent=replace(AGENT, strategy="synthesis", servers=(), server_instructions=()),
+        messages=PROMPT,
+    ),
+    "ExecutionEnded, ungrounded": entries.ExecutionEnded(
+        execution="0123456789abcdef", outcome="Completed", ungrounded=True
+    ),
+    "StageEnded, with errors": entries.StageEnded(stage="look", outcome="CompletedWithErrors", message="synthesis: no"),
+    "RunEnded, with grounds": entries.RunEnded(
+        ending="Completed",
+        reason="StagesCompleted",
+        final_analysis="It is out of memory.",
+        summary="web-0 is out of memory.\nRaise its limit.",
+        gaps=(entries.Gap(tool="kubernetes-server.pods_log", reason="403 💥"),),
+        grounds="InspectedWithGaps",
+    ),
 }
 
 
@@ -233,6 +256,7 @@ def test_the_final_analysis_is_stored_once_and_outside_the_body() -> None:
         ("Dreamt", 1, "its kind is unknown here"),
         ("", 0, "its kind is unknown here"),
         ("Answered", 2, "version 1 is the newest that is known here"),
+        ("RunEnded", 3, "version 2 is the newest that is known here"),
         ("StageStarted", 99, "version 1 is the newest that is known here"),
         ("StageStarted", 0, "version 1 is the newest that is known here"),
     ],
@@ -278,7 +302,7 @@ def test_a_row_that_is_not_what_it_should_be_is_unreadable_and_says_where(
     stored = replace(entries.encode(SAMPLES[name]), **change)
     found = decoded(stored, SAMPLES[name])
     assert isinstance(found, entries.Unreadable)
-    assert (found.kind, found.version) == (stored.kind, 1)
+    assert (found.kind, found.version) == (stored.kind, stored.version)
     assert found.problem.startswith(f"it is not what it should be: {problem}")
 
 
@@ -443,24 +467,29 @@ def row_of(entry: entries.Entry) -> dict[str, Any]:
     return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_rows_of_version_1_mean_for_ever_what_they_meant_when_they_were_written(name: str) -> None:
-    row = rows(1)[name]
+RECORDS = (1, 2)
+WRITTEN = [(name, record) for record in RECORDS for name in rows(record)]
+
+
+@pytest.mark.parametrize(("name", "record"), WRITTEN, ids=[f"{name}, {record}" for name, record in WRITTEN])
+def test_rows_mean_for_ever_what_they_meant_when_they_were_written(name: str, record: int) -> None:
+    row = rows(record)[name]
     found = entries.decode(stored_of(row), run=row["run"], stage=row["stage"], execution=row["execution"])
-    assert found == SAMPLES[name], "this is what is in the databases: keep a decoder of version 1 that reads it"
+    assert found == SAMPLES[name], "this is what is in the databases: keep a decoder of its version that reads it"
 
 
-def test_of_each_kind_there_are_recorded_rows() -> None:
-    assert rows(1).keys() == SAMPLES.keys()
-    assert {row["version"] for row in rows(1).values()} == {1}
+def test_of_each_kind_and_version_there_are_recorded_rows() -> None:
+    recorded = {(row["kind"], row["version"]) for record in RECORDS for row in rows(record).values()}
+    assert recorded == set(entries.DECODERS)
+    assert {name for name, _ in WRITTEN} == SAMPLES.keys()
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_is_written_in_version_1_is_written_as_it_was_recorded(name: str) -> None:
+def test_what_is_written_is_written_as_it_was_recorded(name: str) -> None:
     entry = SAMPLES[name]
     kind = type(entry).__name__
-    if entries.VERSIONS[kind] == 1:
-        assert row_of(entry) == rows(1)[name], f"what is written of {kind} has changed: it needs a new version"
+    newest = [rows(record)[name] for record in RECORDS if name in rows(record)][-1]
+    assert row_of(entry) == newest, f"what is written of {kind} has changed: it needs a new version"
 
 
 def bare(node: Any, definitions: Mapping[str, Any]) -> Any:
