@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tarsy.agent import loop
+from tarsy.agent import loop, strategies
 from tarsy.config import resolve
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -84,7 +84,7 @@ class Execution:
     async def _run(self, waiting: Callable[[], AbstractContextManager[object]]) -> None:
         fixed = self.so_far.started.agent if self.so_far else None
         try:
-            agent = fixed or self.task.settings()
+            agent = fixed or self._settings()
         except resolve.UnresolvedError as error:
             await self.fail(str(error))
             return
@@ -100,6 +100,13 @@ class Execution:
                 following=self.following,
                 waiting=waiting,
             ).run()
+
+    def _settings(self) -> resolve.ResolvedAgent:
+        """What it runs with; its strategy may have no use for tools."""
+        agent = self.task.settings()
+        if strategies.STRATEGIES[agent.strategy].tools:
+            return agent
+        return replace(agent, servers=(), server_instructions=())
 
     def start(
         self,
@@ -128,7 +135,8 @@ class Execution:
             server_instructions=tuple((name, messages.storable(text)) for name, text in resolved.server_instructions),
             problems=tuple(toolbox.problems),
         )
-        tools = [spec for spec in toolbox.specs if self.task.admits(spec.name)]
+        wanted = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
+        tools = [spec for spec in wanted if self.task.admits(spec.name)]
         return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
 
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:
