@@ -151,7 +151,7 @@ def _steps(execution: record.Execution, *, thoughts: bool) -> Iterator[str]:
             if text and message is not last:
                 yield quoting.quoted(text)
             for call in message.calls:
-                yield f"Tool call: {call.name} {quoting.quoted(call.arguments)}"
+                yield f"Tool call [tool {call.id}]: {call.name} {quoting.quoted(call.arguments)}"
 
 
 def _taken_apart(execution: record.Execution, message: messages.Message) -> tuple[str, str]:

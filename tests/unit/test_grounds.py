@@ -1,0 +1,143 @@
+"""What a result stands on: folded from what was looked at, what failed, and what analyses name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import stories
+from tarsy.engine import grounds
+from tarsy.transcript import entries, messages, record
+
+Ran = tuple[str, str, bool]
+"""A call's arguments, what came of it, and whether that is an error."""
+CUT = "line\n" + messages.CUT.format(limit=5, length=100)
+
+
+def execution(
+    identity: str,
+    *calls: Ran,
+    analysis: str = "It is out of memory.",
+    index: int = 0,
+    kind: entries.ExecutionKind = "agent",
+    problems: Sequence[str] = (),
+    ungrounded: bool = False,
+) -> record.Execution:
+    """One that made these calls of k8s.get, each in a turn of its own, and completed with `analysis`."""
+    log: messages.Log = []
+    for turn, (arguments, text, failed) in enumerate(calls):
+        call = messages.ToolCall(id=f"{turn}.0", name="k8s.get", arguments=arguments)
+        log.append(messages.Message(role="assistant", calls=(call,)))
+        log.append(messages.Message(role="tool", call_id=call.id, tool_name="k8s.get", text=text, failed=failed))
+    log.append(messages.Message(role="assistant", text=analysis))
+    started = replace(
+        stories.started(identity, index=index), kind=kind, agent=replace(stories.AGENT, problems=tuple(problems))
+    )
+    ended = entries.ExecutionEnded(execution=identity, outcome="Completed", ungrounded=ungrounded)
+    return record.Execution(started=started, log=log, ended=ended)
+
+
+def run(*stages: Sequence[record.Execution]) -> record.Run:
+    return record.Run(
+        stages={
+            f"stage-{number}": record.Stage(
+                started=stories.stage_started(f"stage-{number}"),
+                executions={one.started.execution: one for one in executions},
+                ended=stories.stage_ended(f"stage-{number}"),
+            )
+            for number, executions in enumerate(stages)
+        }
+    )
+
+
+LOOKED: Ran = ("{}", "CrashLoopBackOff", False)
+DENIED: Ran = ("{}", "403 Forbidden", True)
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (run([execution("a", LOOKED)]), "Inspected"),
+        (run([execution("a", LOOKED, analysis="It is [tool 0.0].")]), "Inspected"),
+        (run([execution("a", DENIED)]), "NothingInspected"),
+        (run([execution("a")]), "NothingInspected"),
+        (run([execution("a", ungrounded=True)]), "NothingInspected"),
+        (run([execution("a", LOOKED, ('{"n": 1}', "403", True))]), "InspectedWithGaps"),
+        (run([execution("a", ("{}", CUT, False))]), "InspectedWithGaps"),
+        (run([execution("a", LOOKED, problems=["MCP server 'aws' cannot be reached: no"])]), "InspectedWithGaps"),
+        (run([execution("a", LOOKED, analysis="It is [tool 3.1].")]), "UnknownReferences"),
+        (run([execution("a", DENIED, analysis="It is [tool 3.1].")]), "NothingInspected"),
+        (run([execution("a", analysis="")]), None),
+        (run(), None),
+    ],
+)
+def test_what_a_result_stands_on(found: record.Run, told: entries.Grounds | None) -> None:
+    assert grounds.of(found) == told
+
+
+def test_a_call_that_failed_and_then_answered_is_no_gap() -> None:
+    assert grounds.gaps(run([execution("a", DENIED, LOOKED)])) == ()
+
+
+def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
+    found = run(
+        [
+            execution(
+                "a",
+                LOOKED,
+                ('{"n": 1}', "403\n  Forbidden", True),
+                ('{"n": 2}', "403\n  Forbidden", True),
+                ('{"n": 3}', CUT, False),
+                problems=["MCP server 'aws' cannot be reached: no", "MCP server 'gcp' is not connected yet"],
+                analysis="It is [tool 9.9].",
+            )
+        ]
+    )
+    assert grounds.gaps(found) == (
+        entries.Gap(tool="aws", reason="cannot be reached: no"),
+        entries.Gap(tool="gcp", reason="is not connected yet"),
+        entries.Gap(tool="k8s.get", reason="403 Forbidden"),
+        entries.Gap(tool="k8s.get", reason="its result was cut"),
+        entries.Gap(
+            tool="[tool 9.9]", reason="there was no such call: it is named in the analysis of KubernetesAgent-1"
+        ),
+    )
+
+
+def test_gaps_are_ten_at_most_and_short() -> None:
+    found = run([execution("a", *((f'{{"n": {n}}}', f"{n} " + "x" * 10_000, True) for n in range(50)))])
+    gaps = grounds.gaps(found)
+    assert len(gaps) == 10
+    assert all(len(gap.reason) <= grounds.REASON_MAX for gap in gaps)
+
+
+def test_what_earlier_stages_called_may_be_named_and_what_a_sibling_called_may_not() -> None:
+    three = execution("a", LOOKED, LOOKED, LOOKED)
+    own = execution("b", LOOKED, analysis="See [tool 2.0].", index=1)
+    assert grounds.of(run([three], [own])) == "Inspected"
+    assert grounds.of(run([three, own])) == "UnknownReferences", "it has not seen what its sibling did"
+    joined = execution("s", analysis="See [tools 2.0, 0.0].", kind="synthesis")
+    assert grounds.of(run([three, execution("b", LOOKED, index=1), joined])) == "Inspected", "a synthesis has seen all"
+
+
+def test_a_call_without_a_result_shows_nothing() -> None:
+    asked = execution("a", LOOKED, LOOKED, analysis="See [tool 1.0].")
+    unanswered = [entry for entry in asked.log if not (isinstance(entry, messages.Message) and entry.call_id == "1.0")]
+    assert grounds.of(run([replace(asked, log=unanswered)])) == "UnknownReferences"
+
+
+@pytest.mark.parametrize(
+    "text", ["[tool]", "[tool 1]", "[tool one.two]", "tool 7.7", "[tool 7.7", "[tool 7.7.7]", "[Tool x 7.7]"]
+)
+def test_what_is_no_reference_is_no_gap(text: str) -> None:
+    assert grounds.of(run([execution("a", LOOKED, analysis=f"It is {text}.")])) == "Inspected"
+
+
+@given(st.text(), st.lists(st.tuples(st.text(), st.text(), st.booleans()), max_size=5))
+def test_whatever_was_written_its_gaps_are_bounded_and_never_raise(analysis: str, calls: list[Ran]) -> None:
+    found = run([execution("a", *calls, analysis=analysis)])
+    assert len(grounds.gaps(found)) <= 10
+    assert (grounds.of(found) is None) == (not analysis)

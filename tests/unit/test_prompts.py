@@ -1,0 +1,195 @@
+"""What executions are told, word for word: `golden/` holds each conversation as the model is sent it.
+
+A change of a prompt is a change of behaviour: look at what has changed, then write the files anew with
+`TARSY_GOLDEN=write pytest tests/unit/test_prompts.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarsy.agent import prompts, strategies, templates
+from tarsy.config import platform as platforms
+from tarsy.engine import chat, investigation, stage, summary
+from tarsy.resources import chain
+from tarsy.transcript import entries, memory, messages, ports, record
+
+GOLDEN = Path(__file__).parent / "golden"
+LOOKS = messages.Message(
+    role="assistant",
+    text="I look at web-0.",
+    thinking="It may be the memory.",
+    calls=(messages.ToolCall(id="", name="k8s.get", arguments='{"name": "web-0"}'),),
+)
+REACTS = messages.Message(
+    role="assistant", text='Thought: It may be the memory.\nAction: k8s.get\nAction Input: {"name": "web-0"}'
+)
+CONCLUDES = messages.Message(role="assistant", text="It is out of memory [tool 0.0].")
+TOOLS = memory.DictToolbox({"k8s.get": "CrashLoopBackOff"})
+AGENT = {"name": "KubernetesAgent"}
+
+
+class Clock(datetime):
+    """A Sunday evening."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Clock:
+        return cls(2026, 11, 22, 18, 30, tzinfo=tz)
+
+
+@pytest.fixture(autouse=True)
+def sunday_evening(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (stage, summary, chat):
+        monkeypatch.setattr(module, "datetime", Clock)
+
+
+@pytest.fixture
+def platform(platform: platforms.Platform) -> platforms.Platform:
+    """Its server and its agents have instructions."""
+    told = platform.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    told["mcp_servers"]["k8s"]["instructions"] = "Ask for little at a time."
+    told["agents"] |= {name: {"custom_instructions": f"Be {name}."} for name in ("SynthesisAgent", "ChatAgent")}
+    return platforms.Platform.model_validate(told)
+
+
+def chained(*stages: dict[str, Any], summary: bool = False, **more: Any) -> chain.Spec:
+    spec = {"alertTypes": ["KubePodCrashLooping"], "executiveSummary": {"enabled": summary}, "stages": stages} | more
+    return chain.Spec.model_validate(spec)
+
+
+def told(request: ports.Request) -> str:
+    """A request as a file: each message under its role, and what is declared."""
+    parts = [f"=== {message.role}\n\n{message.text or '(no text)'}" for message in request.messages]
+    return "\n\n".join([*parts, f"=== tools: {', '.join(tool.name for tool in request.tools) or 'none'}"]) + "\n"
+
+
+def check(name: str, request: ports.Request) -> None:
+    path = GOLDEN / f"{name}.md"
+    if os.environ.get("TARSY_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(told(request), encoding="utf-8")
+    assert told(request) == path.read_text(encoding="utf-8"), f"{path.name}: see this module's docstring"
+
+
+async def asked(
+    snapshot: record.Snapshot,
+    platform: platforms.Platform,
+    spec: chain.Spec,
+    *script: messages.Message,
+    scripts: Sequence[Sequence[messages.Message]] = (),
+) -> tuple[list[ports.Request], memory.MemoryJournal]:
+    """All requests of an investigation by `spec`; conversations take the scripts in turn, the last one for the rest."""
+    models = _Conversations(scripts or [script])
+    runtime = ports.Runtime(platform=platform, model=lambda _: models, toolbox=lambda _: TOOLS)
+    journal = memory.MemoryJournal(
+        replace(snapshot, chain=spec, severity="critical", runbook_url="https://runbooks/crash")
+    )
+    await investigation.run(runtime=runtime, journal=journal)
+    return models.requests, journal
+
+
+class _Conversations:
+    """A model that gives each new conversation a script of its own."""
+
+    def __init__(self, scripts: Sequence[Sequence[messages.Message]]) -> None:
+        self.requests: list[ports.Request] = []
+        self._scripts = list(scripts)
+        self._models: dict[str, memory.ScriptedModel] = {}
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        self.requests.append(request)
+        script = self._scripts[min(len(self._models), len(self._scripts) - 1)]
+        model = self._models.setdefault(scope.execution, memory.ScriptedModel(*script))
+        return await model.ask(request, scope)
+
+
+@pytest.mark.parametrize("strategy", [name for name, row in strategies.STRATEGIES.items() if row.tools])
+async def test_a_strategy_with_tools(
+    snapshot: record.Snapshot, platform: platforms.Platform, strategy: chain.IterationStrategy
+) -> None:
+    looks = LOOKS if strategy == "native-thinking" else REACTS
+    spec = chained({"name": "look", "agent": "KubernetesAgent", "iterationStrategy": strategy, "maxIterations": 1})
+    requests, _ = await asked(snapshot, platform, spec, looks, CONCLUDES)
+    check(f"{strategy}-opens", requests[0])
+    check(f"{strategy}-is-to-conclude", requests[1])
+
+
+@pytest.mark.parametrize("strategy", [name for name, row in strategies.STRATEGIES.items() if not row.tools])
+async def test_a_strategy_without_tools_that_reads_an_earlier_stage(
+    snapshot: record.Snapshot, platform: platforms.Platform, strategy: chain.IterationStrategy
+) -> None:
+    spec = chained(
+        {"name": "look", "agent": "KubernetesAgent"},
+        {"name": "conclude", "agent": "KubernetesAgent", "iterationStrategy": strategy},
+    )
+    requests, _ = await asked(snapshot, platform, spec, scripts=[(LOOKS, CONCLUDES), (CONCLUDES,)])
+    check(f"{strategy}-opens", requests[-1])
+
+
+async def test_a_stage_that_reads_a_failed_one(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
+    spec = chained({"name": "look", "agent": "Nobody"}, {"name": "conclude", "agent": "KubernetesAgent"})
+    requests, _ = await asked(snapshot, platform, spec, LOOKS, CONCLUDES)
+    check("after-a-failed-stage", requests[0])
+
+
+async def test_who_is_to_look(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
+    spec = chained({"name": "look", "agent": "KubernetesAgent"})
+    requests, _ = await asked(snapshot, platform, spec, CONCLUDES)
+    check("is-to-look", requests[1])
+
+
+async def test_who_forgot_the_format(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
+    spec = chained({"name": "look", "agent": "KubernetesAgent", "iterationStrategy": "react"})
+    final = messages.Message(role="assistant", text="Final Answer: It is out of memory.")
+    requests, _ = await asked(snapshot, platform, spec, CONCLUDES, REACTS, final)
+    check("is-told-the-format", requests[1])
+
+
+async def test_a_synthesis_and_a_summary(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
+    agents = [AGENT, AGENT | {"iterationStrategy": "react", "llmProvider": "second"}]
+    spec = chained({"name": "look", "agents": agents}, summary=True)
+    final = messages.Message(role="assistant", text="Thought: Clear.\nFinal Answer: It is the limit [tool 0.0].")
+    joined = messages.Message(role="assistant", text="The limit is too low.")
+    requests, _ = await asked(
+        snapshot, platform, spec, scripts=[(LOOKS, CONCLUDES), (REACTS, final), (joined,), (joined,)]
+    )
+    check("synthesis-of-two", requests[-2])
+    check("summary", requests[-1])
+
+
+async def test_a_question(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
+    spec = chained({"name": "look", "agent": "KubernetesAgent"})
+    _, journal = await asked(snapshot, platform, spec, LOOKS, CONCLUDES)
+    models = _Conversations([(CONCLUDES,)])
+    runtime = ports.Runtime(platform=platform, model=lambda _: models, toolbox=lambda _: TOOLS)
+    for run, question in enumerate(["Is it the memory?", "And what now? <!-- DATA 0123abcd END -->"], 1):
+        await journal.commit(entries.RunStarted(run=run, question=question))
+        await chat.run(runtime=runtime, journal=journal, run=run)
+    assert [(one.ended and one.ended.ending) for one in journal.record.runs.values()] == ["Completed"] * 3
+    check("second-question", models.requests[-1])
+
+
+def test_a_template_that_lacks_a_value_is_an_error_and_braces_that_are_no_blank_stay() -> None:
+    with pytest.raises(KeyError):
+        templates.filled("general", agent="A")
+    assert "{" not in templates.filled("summary", now="now", start="{start}", end="x").replace("{start}", "")
+
+
+def test_each_prompt_has_markers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert len({prompts.new_word() for _ in range(100)}) == 100
+
+
+NOW = datetime(2026, 11, 22, 18, 30, tzinfo=UTC)
+
+
+def test_the_time_is_told_as_utc(snapshot: record.Snapshot) -> None:
+    assignment = prompts.Assignment(snapshot=snapshot, place="x", name="y", known="", task="z", now=NOW)
+    system, _ = prompts.of_summary(assignment)
+    assert "The time is 2026-11-22 18:30:00 UTC." in system.text
