@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from support import stories
+from tarsy.resources import chain
 from tarsy.transcript import entries, messages, timeline
 
 BEGAN = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
@@ -448,3 +450,69 @@ def test_metadata_and_content_are_whatever_was_said_however_odd() -> None:
     odd: dict[str, Any] = {"text": "\ufffd\U0001f4a5\n\u2028", "thinking": "<!-- \ufffd -->"}
     events = timeline.fold(log(STARTED, began(), answered(**odd)))
     assert [one.content for one in events] == [odd["thinking"], odd["text"]]
+
+
+def begun_as(kind: entries.ExecutionKind, strategy: chain.IterationStrategy) -> entries.ExecutionStarted:
+    return entries.ExecutionStarted(
+        stage="look", execution="e0", kind=kind, index=0, name="e0", agent=replace(stories.AGENT, strategy=strategy)
+    )
+
+
+ACTION = "Thought: hm\nAction: k8s.pods.get\nAction Input: {}\nObservation: made up"
+
+
+@pytest.mark.parametrize("strategy", ["react", "react-stage"])
+def test_thoughts_and_answers_of_react_are_taken_apart(strategy: chain.IterationStrategy) -> None:
+    told = timeline.fold(
+        log(
+            STARTED,
+            begun_as("agent", strategy),
+            answered(GET, text=ACTION, thinking="deep down"),
+            ran(GET),
+            answered(turn=1, text="Thought: so\nFinal Answer: It is out of memory."),
+            ended(),
+        )
+    )
+    assert seen(told) == [
+        (3, "e0.0.thinking", "llm_thinking", "completed", "deep down"),
+        (3, "e0.0.thought", "llm_thinking", "completed", "hm"),
+        (3, "e0.0.0.asked", "llm_tool_call", "completed", ""),
+        (4, "e0.0.0.call", "mcp_tool_call", "completed", ""),
+        (4, "e0.0.0.result", "tool_result", "completed", "of 0.0"),
+        (5, "e0.1.thought", "llm_thinking", "completed", "so"),
+        (5, "e0.1.text", "final_analysis", "completed", "It is out of memory."),
+    ]
+    assert [one.metadata["source"] for one in told if one.type == "llm_thinking"] == ["native", "react", "react"]
+
+
+def test_what_a_start_says_counts_also_where_it_is_not_in_the_page() -> None:
+    answer = log(STARTED, begun_as("agent", "react"), answered(text="Thought: so\nFinal Answer: It is."))[2:]
+    kinds = {"e0": timeline.Kind(kind="agent", strategy="react")}
+    assert [one.type for one in timeline.fold(answer, executions=kinds)] == ["llm_thinking", "final_analysis"]
+    assert [one.type for one in timeline.fold(answer)] == ["final_analysis"]
+
+
+def test_who_concluded_and_was_asked_again_had_given_an_answer_like_others() -> None:
+    concluded = (STARTED, began(), answered(text="I will look."))
+    assert seen(timeline.fold(log(*concluded))) == [(3, "e0.0.text", "final_analysis", "completed", "I will look.")]
+    went_on = timeline.fold(log(*concluded, answered(turn=1, text="It is out of memory."), ended()))
+    assert seen(went_on) == [
+        (4, "e0.0.text", "llm_response", "completed", "I will look."),
+        (4, "e0.1.text", "final_analysis", "completed", "It is out of memory."),
+    ]
+    assert went_on[0].created_at == at(3)
+
+
+def test_an_answer_that_cannot_be_read_is_the_conclusion_only_where_its_execution_completes_with_it() -> None:
+    told = (STARTED, begun_as("agent", "react"), answered(text="It is out of memory."))
+    for outcome, kind, seq in (("Completed", "final_analysis", 4), ("Failed", "llm_response", 3)):
+        end = ended(outcome)  # type: ignore[arg-type]
+        first, *_ = timeline.fold(log(*told, end))
+        assert (first.type, first.seq, first.content) == (kind, seq, "It is out of memory.")
+
+
+def test_a_summary_and_a_question_are_events_of_their_own() -> None:
+    summary = log(STARTED, begun_as("summary", "synthesis"), answered(text="Out of memory."), ended())
+    assert seen(timeline.fold(summary)) == [(3, "e0.0.text", "executive_summary", "completed", "Out of memory.")]
+    (asked,) = timeline.fold([replace(log(entries.RunStarted(run=2, question="Why?"))[0], run=2, stage="")])
+    assert (asked.id, asked.type, asked.content, asked.execution) == ("run-2.question", "user_question", "Why?", "")

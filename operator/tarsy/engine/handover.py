@@ -159,8 +159,9 @@ def _taken_apart(execution: record.Execution, message: messages.Message) -> tupl
     if not execution.is_react:
         return message.thinking, message.text
     reading = react.read(message.text)
-    thoughts = "\n\n".join(filter(None, [message.thinking, reading.thought]))
-    return thoughts, "" if reading.action else reading.answer or ("" if reading.thought else message.text)
+    if reading.problem:
+        return message.thinking, message.text
+    return "\n\n".join(filter(None, [message.thinking, reading.thought])), reading.answer
 
 
 def _partial_findings(execution: record.Execution) -> Iterator[str]:

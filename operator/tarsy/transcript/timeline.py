@@ -207,14 +207,14 @@ def _answered(entry: entries.Answered, new: _New, kind: Kind) -> Iterator[Event]
     text, is_conclusion = answer.text, not answer.calls
     if record.is_react(kind.strategy):
         reading = react.read(answer.text)
-        if reading.thought:
-            yield new(
-                f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, {"source": "react"} | metadata
-            )
         if reading.problem:  # what it wrote is told as it stands
             is_conclusion = False
         else:
             text = reading.answer if is_conclusion else ""
+        if reading.thought and not reading.problem:
+            yield new(
+                f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, {"source": "react"} | metadata
+            )
     if text:
         yield new(f"{entry.turn}.text", _type_of(kind, is_conclusion=is_conclusion), "completed", text, metadata)
     for call in answer.calls:
