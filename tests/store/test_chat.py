@@ -46,6 +46,13 @@ async def ask(database: databases.Database, identity: UUID, question: str = "Why
     return await chat.ask(database, identity, question, max_queued=MANY)
 
 
+async def cancel(database: databases.Database, identity: UUID) -> int:
+    found = await chat.cancel(database, identity)
+    assert isinstance(found, chat.Cancelled)
+    assert found.investigation == "tarsy/web-crash"
+    return found.run
+
+
 async def asked(database: databases.Database) -> UUID:
     """One that has completed, about which something was asked."""
     identity = await ended(database)
@@ -296,13 +303,13 @@ async def test_a_question_is_cancelled_by_request_alone(database: databases.Data
     await (await queue.opened(database, claim)).commit(stories.run_ended())
     assert await chat.cancel(database, identity) == "none"
     assert await ask(database, identity) == 1
-    assert await chat.cancel(database, identity) == 1
+    assert await cancel(database, identity) == 1
     assert (await runs(database))[1] == (1, "chat", "Cancelled", "CancelledByUser", "cancelled by request")
     assert await queue.claim(database) is None
     assert await ask(database, identity) == 2
     claim = await queue.claimed(database)
-    assert await chat.cancel(database, identity) == 2
-    assert await chat.cancel(database, identity) == 2, "it is being stopped"
+    assert await cancel(database, identity) == 2
+    assert await cancel(database, identity) == 2, "it is being stopped"
     assert await queue.told(database, claim) == "user"
 
 
@@ -379,7 +386,7 @@ async def test_a_question_about_a_log_that_cannot_be_read_waits_and_the_status_d
     claim = await queue.claimed(database, build="a program that can read it")
     assert claim.run == 1
     await work.release(database, claim, unreadable="nor can this", build="a program that can read it")
-    assert await chat.cancel(database, identity) == 1
+    assert await cancel(database, identity) == 1
     assert (await runs(database))[1][2] == "Cancelled"
     assert await ask(database, identity) == 2
     assert await queue.claim(database) is None, "who could not read it still cannot"

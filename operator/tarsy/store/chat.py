@@ -113,16 +113,28 @@ def _refusal(*, run: int, state: str, gone: bool) -> Refusal:
     return "full"
 
 
-_LATEST = text("SELECT run, state FROM work WHERE investigation = :id")
+@dataclass(frozen=True, kw_only=True)
+class Cancelled:
+    """A question that is to stop."""
+
+    investigation: str
+    """As namespace/name."""
+    run: int
 
 
-async def cancel(database: databases.Database, investigation: UUID) -> int | Literal["unknown", "none"]:
-    """Have the question that is open stopped; the number of its run, or why there is nothing to stop."""
+_LATEST = text("""
+  SELECT run, state, namespace || '/' || name AS name FROM work JOIN investigations ON id = investigation
+  WHERE investigation = :id
+""")
+
+
+async def cancel(database: databases.Database, investigation: UUID) -> Cancelled | Literal["unknown", "none"]:
+    """Have the question that is open stopped; or why there is nothing to stop."""
     rows = await database.run(_LATEST, id=investigation)
     if not rows:
         return "unknown"
-    run: int = rows[0].run
-    if run == entries.INVESTIGATION or rows[0].state == "ended":
+    (row,) = rows
+    if row.run == entries.INVESTIGATION or row.state == "ended":
         return "none"
-    await work.cancel(database, investigation, why="user", run=run)
-    return run
+    await work.cancel(database, investigation, why="user", run=row.run)
+    return Cancelled(investigation=row.name, run=row.run)

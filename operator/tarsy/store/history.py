@@ -243,7 +243,7 @@ _RUNS = text("""
 """)
 
 
-def _runs(rows: Iterable[Mapping[str, Any]], log: Iterable[entries.Logged]) -> list[Run]:
+def _runs(rows: Iterable[Any], log: Iterable[entries.Logged]) -> list[Run]:
     asked = {one.entry.run: one.entry.question for one in log if isinstance(one.entry, entries.RunStarted)}
     return [Run(**row, question=asked.get(row["number"], "")) for row in rows]
 
