@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from tarsy.api import app, health, intake
+from tarsy.api import app, chat, health, intake
 from tarsy.api import chains as lists
 from tarsy.config import check, load, platform, settings
 from tarsy.controller import chains, duties, investigations, projector
@@ -211,11 +211,21 @@ class _Parts:
             mask=ALERT_MASKER.text,
             admitted=self.reconciler.made if self.reconciler else None,
         )
+        asking = chat.Chat(
+            cluster=cluster,
+            database=self.database,
+            max_queued=self.platform.queue.max_queued,
+            mask=ALERT_MASKER.text,
+        )
         readiness = health.Readiness(
             roles=self.process.roles, database=self.database, cluster=cluster, watcher=self.watcher
         )
         application = app.build(
-            taking=taking, database=self.database, readiness=readiness, token=self.process.webhook_token
+            taking=taking,
+            asking=asking,
+            database=self.database,
+            readiness=readiness,
+            token=self.process.webhook_token,
         )
         host, port = self.process.listen_host, self.process.listen_port
         try:

@@ -13,13 +13,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support import manifests, queue
+from support import manifests, queue, stories
 from tarsy.config import check
 from tarsy.controller import duties, investigations
 from tarsy.kube import client
 from tarsy.resources import investigation
+from tarsy.store import chat, history, leader
 from tarsy.store import database as databases
-from tarsy.store import history, leader
 from tarsy_dev.controlplane import ControlPlane
 
 
@@ -86,6 +86,27 @@ async def test_what_no_watch_told_of_is_admitted_and_what_is_gone_is_cancelled(w
     await world.duties.resync()
     await world.until(gone, "Cancelled")
     assert await world.ending(kept) is None
+
+
+async def test_a_question_about_an_object_that_went_unnoticed_is_ended(
+    world: World, database: databases.Database
+) -> None:
+    uids = [world.investigate(name) for name in ("kept", "gone")]
+    await world.duties.resync()
+    for uid in uids:
+        await world.until(uid, None)
+    for _ in uids:
+        await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+    for uid in uids:
+        assert await chat.ask(database, UUID(uid), "Why?", max_queued=10) == 1
+    world.delete("gone")
+    await world.duties.resync()
+    ended = "SELECT CAST(investigation AS text), reason FROM runs WHERE number = 1 AND ended_at IS NOT NULL"
+    async with asyncio.timeout(20):
+        while not await queue.rows(database, ended):
+            pass
+    assert await queue.rows(database, ended) == [(uids[1], "ObjectDeleted")]
+    assert [await world.ending(uid) for uid in uids] == ["Completed", "Completed"]
 
 
 async def test_when_much_is_missing_at_once_nothing_is_cancelled_and_the_alarm_is_raised(

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import exc
 from support import manifests, pace, queue
 from tarsy import process
-from tarsy.api import app, health, intake
+from tarsy.api import app, chat, health, intake
 from tarsy.api import chains as lists
 from tarsy.config import check, platform
 from tarsy.kube import client, objects
@@ -85,7 +85,8 @@ async def api(
     readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
-    application = app.build(taking=taking, database=database, readiness=readiness, token=None)
+    asking = chat.Chat(cluster=cluster, database=database, max_queued=1, mask=str)
+    application = app.build(taking=taking, asking=asking, database=database, readiness=readiness, token=None)
     serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
     yield API(bound.getsockname()[1])
     serving.cancel()

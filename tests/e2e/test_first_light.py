@@ -262,7 +262,7 @@ async def check_repeat(process: Process, receipt: Any, database_url: str) -> Non
     assert [alert["outcome"] for alert in again["alerts"]] == ["repeated", "repeated"]
     assert [a["investigation"] for a in again["alerts"]] == [a["investigation"] for a in receipt["alerts"]]
     connection = await asyncpg.connect(database_url)
-    work = await connection.fetch("SELECT state, attempts FROM work")
+    work = await connection.fetch("SELECT state, attempts FROM work JOIN runs USING (investigation)")
     await connection.close()
     assert [tuple(row) for row in work] == [("ended", 1), ("ended", 1)]
 

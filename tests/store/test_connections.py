@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI, Request
 from support import kubeconfigs
-from tarsy.api import app, health, intake, problems, protocol
+from tarsy.api import app, bodies, health, problems, protocol
 from tarsy.kube import client
 from tarsy.store import database as databases
 
@@ -32,7 +32,7 @@ async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
     @application.post("/")
     async def length(request: Request) -> int:
-        return len(await intake._body(request, limit=2000))
+        return len(await bodies.read(request, limit=2000))
 
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database("postgresql://postgres@127.0.0.1:1/postgres")

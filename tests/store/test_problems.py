@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support import kubeconfigs
-from tarsy.api import app, health, intake
+from tarsy.api import app, chat, health, intake
 from tarsy.api import chains as lists
 from tarsy.config import check, platform
 from tarsy.kube import client
@@ -50,7 +50,8 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
     )
     bound = app.bind("127.0.0.1", 0)
     readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    application = app.build(taking=taking, database=database, readiness=readiness, token=token)
+    asking = chat.Chat(cluster=cluster, database=database, max_queued=1, mask=str)
+    application = app.build(taking=taking, asking=asking, database=database, readiness=readiness, token=token)
     serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
     async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
         yield session

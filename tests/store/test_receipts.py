@@ -13,7 +13,7 @@ from support import queue
 from tarsy.resources import investigation, naming
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
-from tarsy.store import episodes, receipts, retention
+from tarsy.store import episodes, receipts, work
 from tarsy.transcript import admission
 
 FINGERPRINT = "6eb8c03418906421"
@@ -184,7 +184,7 @@ async def test_an_episode_whose_object_was_deleted_gets_a_new_receipt(database: 
     identity = await queue.admit(database, await queue.received(database, subject()), chain=REFUSAL)
     kept = await issue(database)
     assert (kept.word, kept.investigation) == (receipt.word, identity)
-    await retention.gone(database, identity)
+    await work.gone(database, identity)
     renewed = await issue(database)
     assert renewed.word != receipt.word
     assert renewed.investigation is None

@@ -53,5 +53,5 @@ async def test_nothing_expires_whose_status_does_not_show_its_end_yet(database: 
 
 async def test_what_is_gone_does_not_expire_again(database: databases.Database) -> None:
     identity = await ended(database, ago=61, own=60)
-    await retention.gone(database, identity)
+    await work.gone(database, identity)
     assert await expired(database) == []

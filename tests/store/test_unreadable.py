@@ -14,7 +14,7 @@ from tarsy.api import investigations as api
 from tarsy.config import platform
 from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import history, journal, retention, work
+from tarsy.store import history, journal, work
 from tarsy.transcript import entries, memory, ports, record
 from tarsy.worker import claimer, lease, run
 
@@ -249,7 +249,7 @@ async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spo
     assert (await queue.log(database, identity))[-1].entry == entries.RunEnded(
         ending="Cancelled", reason=found.reason, message=found.message
     )
-    await retention.gone(database, identity)
+    await work.gone(database, identity)
     assert await work.open_in(database, namespace="tarsy") == []
     assert await queue.claim(database, build=NEWER) is None
 

@@ -39,7 +39,7 @@ async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admi
     subject = queue.subject()
     assert await admissions.admit(database, queue.admission(subject))
     assert not await admissions.admit(database, queue.admission(subject, queue.chain(description="edited")))
-    assert await queue.rows(database, "SELECT state, attempts, chain_generation FROM work, investigations") == [
+    assert await queue.rows(database, "SELECT state, attempts, chain_generation FROM work, runs, investigations") == [
         ("queued", 0, 3)
     ]
     kept = (await queue.opened(database, await queue.claimed(database))).record.snapshot
@@ -307,7 +307,7 @@ async def test_a_cancel_names_its_run(database: databases.Database) -> None:
     await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
     first = await queue.summary(database, identity)
     await begin_later_run(database)
-    assert not await work.cancel(database, identity, why="deleted")
+    assert not await work.cancel(database, identity, why="resolved")
     assert not await work.cancel(database, identity, why="user", run=2)
     assert await work.cancel(database, identity, why="user", run=1)
     runs = "SELECT number, ending, reason FROM runs ORDER BY number"

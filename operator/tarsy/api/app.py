@@ -7,20 +7,25 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import uvicorn
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 
-from tarsy.api import auth, health, intake, investigations, problems, protocol
-from tarsy.ingest import plain
+from tarsy.api import auth, chat, health, intake, investigations, problems, protocol
+from tarsy.ingest import plain, question
 from tarsy.store import database as databases
 
 
 def build(
-    *, taking: intake.Intake, database: databases.Database, readiness: health.Readiness, token: str | None
+    *,
+    taking: intake.Intake,
+    asking: chat.Chat,
+    database: databases.Database,
+    readiness: health.Readiness,
+    token: str | None,
 ) -> FastAPI:
     """The application, for those who have `token`; None serves the programs of this machine."""
     everywhere = [] if token else [Depends(auth.same_machine)]
@@ -49,9 +54,9 @@ def build(
         """Take a notification of Alertmanager's webhook receiver, format 4."""
         return await taking.notification(request)
 
-    described = {"requestBody": {"required": True, "content": {"application/json": {"schema": plain.schema()}}}}
+    alert = _described(plain.schema())
 
-    @app.post("/api/v1/alerts", dependencies=protected, status_code=HTTPStatus.ACCEPTED, openapi_extra=described)
+    @app.post("/api/v1/alerts", dependencies=protected, status_code=HTTPStatus.ACCEPTED, openapi_extra=alert)
     async def alerts(request: Request) -> intake.Queued:
         """Take one alert; an Idempotency-Key makes a repeat harmless."""
         return await taking.alert(request)
@@ -70,7 +75,25 @@ def build(
         """What happened, event by event: those that changed behind entry `after`, in their newest form."""
         return await investigations.read_timeline(database, identity, after=after, limit=limit)
 
+    asked = _described(question.schema())
+    path = "/api/v1/investigations/{identity}/chat"
+
+    @app.post(path, dependencies=protected, status_code=HTTPStatus.ACCEPTED, openapi_extra=asked)
+    async def ask(request: Request, identity: UUID) -> chat.Asked:
+        """Ask about an investigation that has ended; the answer is to be read there."""
+        return await asking.ask(request, identity)
+
+    @app.post(f"{path}/cancel", dependencies=protected, status_code=HTTPStatus.ACCEPTED)
+    async def cancel(identity: UUID) -> chat.Asked:
+        """Have the question that is open stopped."""
+        return await asking.cancel(identity)
+
     return app
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """How a body that is read by hand is described."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 class Server(uvicorn.Server):

@@ -13,16 +13,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import pydantic
 from fastapi import Request
 from pydantic import BaseModel
-from starlette import requests
 
 from tarsy import errors, failpoints
+from tarsy.api import bodies, problems
 from tarsy.api import chains as lists
-from tarsy.api import problems
 from tarsy.config import check, platform
 from tarsy.ingest import admission as ingest
 from tarsy.ingest import alertmanager, manifest, payload, plain
@@ -36,8 +35,6 @@ NOTIFICATION_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no boun
 ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte to six, and there is more than data
 AT_ONCE = 8
 """Alerts of one notification that are taken at the same time."""
-DONE_AT_ONCE = 4 * 1024
-"""Bytes of a request that is read and masked on the loop: a hostile one takes 50 ms."""
 NAMES_TRIED = 5
 NEW_AT_ONCE = 1000
 """New alerts that are taken of one notification; for the others it is to be sent again."""
@@ -45,8 +42,6 @@ OUTCOMES_TOLD = 1000
 TOLD_MAX = 1024
 """Characters of a name or a reason that are told: both come from outside."""
 DEFECT = "a defect of TARSy's keeps this alert from being taken; its log has more"
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +102,9 @@ class Intake:
 
     async def notification(self, request: Request) -> Receipt:
         """Serve `POST /api/v1/webhooks/alertmanager`."""
-        body = await _body(request, limit=NOTIFICATION_MAX)
+        body = await bodies.read(request, limit=NOTIFICATION_MAX)
         try:
-            notification = await _aside(alertmanager.parse, body, size=len(body))
+            notification = await bodies.aside(alertmanager.parse, body, size=len(body))
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         taking = _Taking(notification, intake=self, size=len(body))
@@ -126,10 +121,10 @@ class Intake:
     async def alert(self, request: Request) -> Queued:
         """Serve `POST /api/v1/alerts`."""
         too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
-        body = await _body(request, limit=ALERT_MAX, message=too_large)
+        body = await bodies.read(request, limit=ALERT_MAX, message=too_large)
         try:
-            alert = await _aside(plain.parse, body, size=len(body))
-            draft = await _aside(
+            alert = await bodies.aside(plain.parse, body, size=len(body))
+            draft = await bodies.aside(
                 manifest.of_plain,
                 alert,
                 size=len(body),
@@ -252,11 +247,6 @@ class Intake:
         return f"{self.cluster.namespace}/{name}"
 
 
-async def _aside(do: Callable[..., T], *given: Any, size: int, **named: Any) -> T:
-    """Do, in a thread, what takes longer than the way there and back; `size` is that of its request, in bytes."""
-    return do(*given, **named) if size <= DONE_AT_ONCE else await asyncio.to_thread(do, *given, **named)
-
-
 class _Taking:
     """The alerts of one notification, taken one by one, a few at the same time.
 
@@ -290,7 +280,7 @@ class _Taking:
     async def run(self) -> None:
         """Take the alerts. The first error that is not of an alert's making ends it, when what was begun is through."""
         order = defaultdict[str, asyncio.Lock](asyncio.Lock)  # of one alert's episodes, the second repeats the first
-        left = await _aside(self._sort, size=self._size)
+        left = await bodies.aside(self._sort, size=self._size)
         failed = False
 
         async def take() -> None:
@@ -391,7 +381,7 @@ class _Taking:
         if not await self._place():
             return
         try:
-            draft = await _aside(
+            draft = await bodies.aside(
                 manifest.of_alertmanager,
                 alert,
                 await self._what_is_shared(),
@@ -419,7 +409,7 @@ class _Taking:
         async with self._lock:
             if self._chains is None:
                 with self._of_all():
-                    wanted = await _aside(self._wanted_types, size=self._size)
+                    wanted = await bodies.aside(self._wanted_types, size=self._size)
                     self._chains = await self._intake.chains.serving(wanted)
             return self._chains
 
@@ -431,7 +421,7 @@ class _Taking:
         async with self._lock:
             if self._shared is None:
                 try:
-                    self._shared = await _aside(
+                    self._shared = await bodies.aside(
                         manifest.shared, self._notification, size=self._size, mask=self._intake.mask
                     )
                 except manifest.TooLargeError as error:
@@ -523,17 +513,3 @@ async def _keeping() -> AsyncIterator[None]:
         yield
     except errors.TemporaryError as error:
         raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; send it again") from error
-
-
-async def _body(request: Request, *, limit: int, message: str = "") -> bytes:
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise problems.Problem(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message or f"the body is over {limit} bytes"
-                )
-    except requests.ClientDisconnect as error:  # nobody hears it, and it is no defect
-        raise problems.Problem(HTTPStatus.BAD_REQUEST, "the connection was closed before the body was there") from error
-    return bytes(body)

@@ -150,6 +150,24 @@ class Gap(_Part):
     reason: str
 
 
+class Run(_Part):
+    """One run: 0 is the investigation itself, each later one a question that was asked after its end."""
+
+    number: int
+    kind: Literal["investigation", "chat"]
+    question: str
+    """Masked."""
+    attempts: int
+    started_at: datetime | None
+    """When a worker first had it."""
+    ended_at: datetime | None
+    ending: str | None
+    reason: str
+    message: str
+    final_analysis: str
+    """Of a question: its answer."""
+
+
 class Summary(_Part):
     """One investigation in numbers: what it is, and how far it is."""
 
@@ -213,6 +231,7 @@ class Investigation(_Part):
     runbook_url: str | None
     chain: dict[str, Any] | None
     """The chain's spec as it was when the investigation was admitted; None where there was none."""
+    runs: list[Run]
     executions: list[Execution]
     messages: list[Message]
     llm_interactions: list[ModelCall]
@@ -296,6 +315,7 @@ def _investigation(found: history.Transcript) -> Investigation:
         severity=found.severity,
         runbook_url=found.runbook_url,
         chain=found.chain,
+        runs=[Run.model_validate(one) for one in found.runs],
         executions=list(log.executions.values()),
         messages=log.messages,
         llm_interactions=log.model_calls,

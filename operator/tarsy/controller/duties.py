@@ -2,8 +2,9 @@
 
 A watch that was away has missed deletes, and nobody reports them again. The resync lists the metadata of what has not
 ended, has everything new reconciled, and has what is missing looked at by a live read: an absence from a list proves
-nothing, because a list is a snapshot. Where much is missing at once, or the cluster is another one, the mistake is more
-likely ours (a wrong kubeconfig, a restored database) than the cluster's, so nothing is stopped and the alarm is raised.
+nothing, because a list is a snapshot. What is being asked about is looked at in any case: it has ended, and is in no
+such list. Where much is missing at once, or the cluster is another one, the mistake is more likely ours (a wrong
+kubeconfig, a restored database) than the cluster's, so nothing is stopped and the alarm is raised.
 
 What has ended stays for days, and is many times what has not. A watch that goes on where it was has missed nothing of
 it; one that begins anew begins with a list of what has not ended. So after each such list, the first one included, the
@@ -101,7 +102,7 @@ class Duties:
                 self._cluster, namespace=namespace, name=one.name, uid=str(one.id), generation=one.generation
             )
             if outcome == "gone":
-                await retention.gone(self._database, one.id)
+                await work.gone(self._database, one.id)
                 told = {"investigation": f"{namespace}/{one.name}", "uid": one.id}
                 log.info("expired", extra={"action": "expired", **told})
 
@@ -123,7 +124,7 @@ class Duties:
                 extra={"action": "resync_alarm", "absent": len(absent), "known": known},
             )
             return
-        for one in absent:
+        for one in (*absent, *await work.asked_about(self._database, namespace=namespace)):
             self._reconciler.add(investigations.Key(namespace=namespace, name=one.name, uid=str(one.id)))
 
     async def _compare(self, *, everything: bool) -> tuple[int, list[work.Open]]:

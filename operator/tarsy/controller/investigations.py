@@ -21,7 +21,7 @@ from tarsy.kube import client, objects, watch
 from tarsy.resources import base, investigation
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
-from tarsy.store import retention, work
+from tarsy.store import work
 from tarsy.transcript import admission as admitted
 
 CHAIN_GRACE = 10.0
@@ -87,8 +87,7 @@ class Reconciler:
         """Bring store and object together; a LaterError while its chain may still come."""
         found = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
         if found is None or found.metadata.uid != key.uid:
-            await work.cancel(self._database, UUID(key.uid), why="deleted")
-            await retention.gone(self._database, UUID(key.uid))
+            await work.gone(self._database, UUID(key.uid))
             self._reconciled.pop(key.uid, None)
             self._missed.pop(key.uid, None)
             return

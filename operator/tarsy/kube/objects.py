@@ -58,6 +58,18 @@ async def get_investigation(
     return _investigation(found)
 
 
+async def uid_of_investigation(cluster: client.Cluster, *, namespace: str, name: str) -> str | None:
+    """The uid of the object of that name as it is now; None where there is none."""
+    async with _errors():
+        try:
+            found = await _request(cluster, "GET", _path(investigation.PLURAL, namespace, name), accept=METADATA)
+        except kubernetes.ApiException as error:
+            if error.status == 404 and _said(error):
+                return None
+            raise
+    return str(found["metadata"]["uid"])
+
+
 async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]) -> Created:
     """Create the object, or find the one that has its name."""
     namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]

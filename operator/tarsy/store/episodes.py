@@ -34,7 +34,7 @@ _REPEATED = text("""
     SELECT id, 1, admitted_at FROM investigations JOIN work ON investigation = id
     WHERE namespace = :namespace AND fingerprint = :fingerprint
       AND (ended_at IS NULL OR ended_at > clock_timestamp() - CAST(:cooldown AS interval))
-      AND cancel IS DISTINCT FROM 'deleted'
+      AND (cancel IS DISTINCT FROM 'deleted' OR run > 0)
   ) AS known ORDER BY rank, at DESC LIMIT 1
 """)
 

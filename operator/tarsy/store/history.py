@@ -7,7 +7,7 @@ for.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
+from tarsy.store import work
 from tarsy.transcript import entries, messages, timeline
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -44,14 +45,14 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One investigation in numbers, as of `revision`: what it is, and how far its run 0 is."""
+    """One investigation in numbers, as of `revision`: what it is, and how far its run 0 is. Later runs do not show."""
 
     id: UUID
     revision: int
     stale: bool
     """The status in the cluster does not show this revision yet."""
     state: str
-    """Of the run that is queued or running: queued, running, ended."""
+    """queued, running or ended."""
     attempts: int
     namespace: str
     name: str
@@ -111,8 +112,13 @@ class Summary:
                 return "Suspended" if self.suspend or self.unreadable else "Queued"
 
 
+# What `work` says is of run 0 for as long as that is open, and of a question later.
 _SUMMARY = text("""
-  SELECT work.revision, work.stale, work.state, work.attempts, work.cancel, work.suspend, work.unreadable,
+  SELECT work.revision, work.stale, runs.attempts,
+    CASE WHEN runs.ended_at IS NULL THEN work.state ELSE 'ended' END AS state,
+    CASE WHEN runs.ended_at IS NULL THEN work.cancel END AS cancel,
+    CASE WHEN runs.ended_at IS NULL THEN work.unreadable END AS unreadable,
+    runs.ended_at IS NULL AND work.suspend AS suspend,
     known.id, known.namespace, known.name, known.generation, known.alert_type, known.chain_name,
     known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
     known.admitted_at, known.duplicates, known.alert_status,
@@ -143,7 +149,7 @@ _SUMMARY = text("""
       CAST(coalesce(sum(total_tokens), 0) AS bigint) AS total_tokens,
       CAST(coalesce(sum(iterations), 0) AS bigint) AS llm_calls,
       CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls
-    FROM executions WHERE executions.investigation = work.investigation AND run = 0
+    FROM executions WHERE executions.investigation = work.investigation AND executions.run = 0
   ) AS used
   WHERE work.investigation = :id
 """)
@@ -155,12 +161,17 @@ async def summary(database: databases.Database, investigation: UUID) -> Summary 
     return _summary(rows[0]) if rows else None
 
 
+_CANCELLED: dict[str, str] = {reason: why for why, reason in work.CANCELLED_REASONS.items()}
+
+
 def _summary(facts: Mapping[str, Any]) -> Summary:
     stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
+    built = ("stage_names", "stage_agents", "stages", "gaps", "cancel")
     return Summary(
-        **{key: value for key, value in facts.items() if key not in ("stage_names", "stage_agents", "stages", "gaps")},
+        **{key: value for key, value in facts.items() if key not in built},
         gaps=json.loads(facts["gaps"]),
+        cancel=facts["cancel"] or _CANCELLED.get(facts["reason"]),
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),
         stages=tuple(stages[name] for name in names if name in stages),
@@ -174,6 +185,24 @@ def _stage(stored: str) -> Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run: the investigation itself, or a question that was asked after its end."""
+
+    number: int
+    kind: Literal["investigation", "chat"]
+    question: str
+    """What was asked; "" of the investigation itself, and where it cannot be read."""
+    attempts: int
+    started_at: datetime | None
+    """None: no worker has had it yet."""
+    ended_at: datetime | None
+    ending: str | None
+    reason: str
+    message: str
+    final_analysis: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Transcript:
     """Everything that is known of one investigation."""
 
@@ -184,6 +213,7 @@ class Transcript:
     runbook_url: str | None
     chain: dict[str, Any] | None
     """The chain's spec as it was when the investigation was admitted; None where there is none that can be read."""
+    runs: Sequence[Run]
     log: Sequence[entries.Logged]
 
 
@@ -202,14 +232,28 @@ async def transcript(database: databases.Database, investigation: UUID) -> Trans
                 {"id": investigation},
             )
         ).one()
+        log = [_logged(row) for row in await connection.execute(_LOG, {"id": investigation})]
         return Transcript(
             summary=_summary(dict(found)),
+            runs=_runs((await connection.execute(_RUNS, {"id": investigation})).mappings(), log),
             alert_data=alert.alert_data,
             severity=alert.severity,
             runbook_url=alert.runbook_url,
             chain=_object(alert.chain),
-            log=[_logged(row) for row in await connection.execute(_LOG, {"id": investigation})],
+            log=log,
         )
+
+
+_RUNS = text("""
+  SELECT number, kind, attempts, started_at, ended_at, ending, coalesce(reason, '') AS reason,
+    coalesce(message, '') AS message, coalesce(final_analysis, '') AS final_analysis
+  FROM runs WHERE investigation = :id ORDER BY number
+""")
+
+
+def _runs(rows: Iterable[Any], log: Iterable[entries.Logged]) -> list[Run]:
+    asked = {one.entry.run: one.entry.question for one in log if isinstance(one.entry, entries.RunStarted)}
+    return [Run(**row, question=asked.get(row["number"], "")) for row in rows]
 
 
 def _object(stored: str | None) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ import pydantic
 from sqlalchemy import text
 
 from tarsy import failpoints
+from tarsy.resources import chain as chains
 from tarsy.store import database as databases
 from tarsy.store import history, log, notify, work
 from tarsy.transcript import entries, messages, ports, record, turns
@@ -103,7 +104,7 @@ class PgJournal:
     async def commit(self, *added: entries.Entry) -> None:
         """Keep `added`. While the database is down, keep trying: what has been paid for is not thrown away."""
         await self._turns.commit(*added)
-        if any(isinstance(entry, entries.RunEnded) for entry in added):
+        if any(isinstance(entry, entries.RunEnded) and entry.run == entries.INVESTIGATION for entry in added):
             # The only commit that changes the phase: all others the projector finds when it looks.
             await notify.send(self._database, (notify.STATUS, str(self._claim.investigation)))
 
@@ -165,21 +166,27 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
             so_far.apply(row.entry)
         except (record.OutOfOrderError, LookupError) as error:
             raise UnreadableError(f"entry {row.seq} cannot follow those before it: {error}") from error
+    if claim.run not in so_far.runs:
+        raise UnreadableError(f"the log does not hold the question of run {claim.run}")
     return so_far
 
 
-def _snapshot(facts: Any) -> record.Snapshot:
-    decoder = record.CHAIN_DECODERS.get(facts.chain_version)
+def chain_of(stored: str | None, *, version: int | None) -> chains.Spec:
+    """The chain's spec as it was when the investigation was admitted; an UnreadableError says why not."""
+    decoder = record.CHAIN_DECODERS.get(version or 0)
     if decoder is None:
-        raise UnreadableError(f"the snapshot of the chain is of version {facts.chain_version}, which is unknown here")
+        raise UnreadableError(f"the snapshot of the chain is of version {version}, which is unknown here")
     try:
-        chain = decoder(json.loads(facts.chain or "null"))
+        return decoder(json.loads(stored or "null"))
     except pydantic.ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise UnreadableError(f"the snapshot of the chain cannot be read: {place}: {first['msg']}") from error
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"the snapshot of the chain cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _snapshot(facts: Any) -> record.Snapshot:
     return record.Snapshot(
         id=str(facts.id),
         namespace=facts.namespace,
@@ -189,5 +196,5 @@ def _snapshot(facts: Any) -> record.Snapshot:
         severity=facts.severity,
         runbook_url=facts.runbook_url,
         chain_name=facts.chain_name,
-        chain=chain,
+        chain=chain_of(facts.chain, version=facts.chain_version),
     )

@@ -25,7 +25,8 @@ Place = Callable[[str], tuple[int, str]]
 _FENCE = """
   fenced AS (
     UPDATE work
-    SET log_seq = log_seq + :count, revision = revision + 1, stale = true, attempts_without_progress = 0,
+    SET log_seq = log_seq + :count, attempts_without_progress = 0,
+      revision = revision + CAST(run = 0 AS integer), stale = stale OR run = 0,
       state = CASE WHEN :ends THEN 'ended' ELSE state END,
       token = CASE WHEN :forget THEN NULL ELSE token END
     WHERE investigation = :investigation AND log_seq = :log_seq AND token IS NOT DISTINCT FROM :token

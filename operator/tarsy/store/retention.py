@@ -26,22 +26,17 @@ class Expired:
 
 
 _EXPIRED = text("""
-  SELECT id, name, generation FROM investigations JOIN work ON investigation = id
-  WHERE namespace = :namespace AND ended_at IS NOT NULL AND gone_at IS NULL AND NOT stale
-    AND ended_at < clock_timestamp() - make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, :default))
-  ORDER BY ended_at LIMIT :limit
+  SELECT id, name, generation FROM investigations AS known
+  JOIN work ON work.investigation = id
+  LEFT JOIN runs AS question ON question.investigation = id AND number = run AND run > 0
+  WHERE namespace = :namespace AND known.ended_at IS NOT NULL AND gone_at IS NULL AND NOT stale AND state = 'ended'
+    AND coalesce(question.ended_at, known.ended_at)
+      < clock_timestamp() - make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, :default))
+  ORDER BY known.ended_at LIMIT :limit
 """)
 
 
 async def expired(database: databases.Database, *, namespace: str, limit: int) -> list[Expired]:
-    """Up to `limit` of a namespace's, the longest ended first."""
+    """Up to `limit` of a namespace's, the longest ended first. Their time counts from the end of the last question."""
     rows = await database.run(_EXPIRED, namespace=namespace, default=DEFAULT_TTL_SECONDS, limit=limit)
     return [Expired(id=row.id, name=row.name, generation=row.generation) for row in rows]
-
-
-_GONE = text("UPDATE investigations SET gone_at = clock_timestamp() WHERE id = :id AND gone_at IS NULL")
-
-
-async def gone(database: databases.Database, investigation: UUID) -> None:
-    """Note that the object is no longer in the cluster."""
-    await database.run(_GONE, id=investigation)

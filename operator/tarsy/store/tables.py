@@ -108,7 +108,6 @@ work = Table(
     Column("token", Uuid),
     _moment("lease_until"),
     Column("claims", Integer, nullable=False, server_default="0"),
-    Column("attempts", Integer, nullable=False, server_default="0"),
     Column("attempts_without_progress", Integer, nullable=False, server_default="0"),
     _count("log_seq"),
     Column("revision", BigInteger, nullable=False, server_default="1"),
@@ -126,8 +125,9 @@ work = Table(
 """The queue and the fence: one narrow row an investigation, for its latest run.
 
 `log_seq` is the number of the log's last entry: the next commit's precondition. `revision` rises with every change that
-a status shows, `stale` says that the one in the cluster does not show it yet. `claims` counts claims, `attempts` those
-that were not given back. `unreadable` is what a program could not read of the log, `unreadable_by` which programs.
+a status shows, `stale` says that the one in the cluster does not show it yet; it shows run 0, so what a later run does
+leaves both alone. `claims` counts the claims of all runs. `cancel` and `suspend` are the latest run's. `unreadable` is
+what a program could not read of the log, `unreadable_by` which programs.
 """
 Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
 Index("work_stale", work.c.queued_at, postgresql_where=work.c.stale)
@@ -141,6 +141,7 @@ runs = Table(
     _moment("started_at"),
     _moment("suspended_at"),
     Column("suspended_for", Interval, nullable=False, server_default="0"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
     _moment("ended_at"),
     _text("ending", nullable=True),
     _text("reason", nullable=True),
@@ -152,8 +153,8 @@ runs = Table(
     CheckConstraint("kind IN ('investigation', 'chat')", name="runs_kind_check"),
 )
 """The runs of an investigation; run 0 is the investigation itself, later ones are questions about it. `started_at` is
-the first claim; `suspended_at` is since when it stands still, and `suspended_for` how long it did before. The final
-analysis is stored here alone."""
+the first claim; `suspended_at` is since when it stands still, and `suspended_for` how long it did before. `attempts`
+counts the claims that were not given back. The final analysis is stored here alone."""
 
 stages = Table(
     "stages",

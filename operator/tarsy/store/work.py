@@ -46,7 +46,7 @@ class Claim:
     run: int
     """Which of its runs is to be run."""
     attempts: int
-    """Claims so far that were not given back, this one included."""
+    """Claims of the run so far that were not given back, this one included."""
     attempts_without_progress: int
     """Claims since the last commit, this one included: many say that the investigation ends its workers."""
     log_seq: int
@@ -66,6 +66,9 @@ _CLAIMABLE = """
   (state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp()))
   AND NOT suspend AND NOT (:build = ANY(unreadable_by))"""
 
+_SHOWN = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
+"""What a change does that the status has to show: it shows the investigation's own run, and no question."""
+
 _CLAIM = text(f"""
   WITH next AS (
     SELECT investigation, run FROM work
@@ -79,17 +82,17 @@ _CLAIM = text(f"""
       suspended_for = suspended_for + CASE
         WHEN suspended_at IS NULL OR started_at IS NULL THEN interval '0'
         ELSE clock_timestamp() - greatest(suspended_at, started_at) END,
-      suspended_at = NULL
+      suspended_at = NULL, attempts = attempts + 1
     FROM next WHERE runs.investigation = next.investigation AND number = next.run
-    RETURNING started_at, suspended_for
+    RETURNING started_at, suspended_for, attempts
   ), claimed AS (
     UPDATE work
     SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
-        claims = claims + 1, attempts = attempts + 1, attempts_without_progress = attempts_without_progress + 1,
-        unreadable = NULL, revision = revision + 1, stale = true
+        claims = claims + 1, attempts_without_progress = attempts_without_progress + 1, unreadable = NULL,
+        {_SHOWN}
     FROM next, started, investigations AS about
     WHERE work.investigation = next.investigation AND about.id = next.investigation
-    RETURNING work.investigation, token, work.run, attempts, attempts_without_progress, log_seq, cancel,
+    RETURNING work.investigation, token, work.run, started.attempts, attempts_without_progress, log_seq, cancel,
       extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
       about.namespace || '/' || about.name AS name, about.alert_type, coalesce(about.chain_name, '') AS chain
   )
@@ -173,9 +176,9 @@ _OBSERVE = text("""
   ), stopped AS (
     UPDATE runs SET suspended_at = coalesce(suspended_at, clock_timestamp())
     FROM held, seen
-    WHERE runs.investigation = seen.id AND number = held.run AND held.state = 'queued' AND :suspend
+    WHERE runs.investigation = seen.id AND number = 0 AND held.run = 0 AND held.state = 'queued' AND :suspend
   )
-  UPDATE work SET suspend = :suspend, revision = revision + 1, stale = true
+  UPDATE work SET suspend = :suspend AND run = 0, revision = revision + 1, stale = true
   FROM seen WHERE investigation = id
   RETURNING investigation
 """)
@@ -185,7 +188,8 @@ async def observe(database: databases.Database, found: investigations.AlertInves
     """Note what may have changed in an admitted object, if this generation of it is news.
 
     Suspended, a queued one stands still at once, a running one when its worker has given it back; its clock goes on
-    with the next claim. What is no news locks nothing: a claim would pass over a row that is locked.
+    with the next claim. A question is not held: the spec is the first run's. What is no news locks nothing: a claim
+    would pass over a row that is locked.
     """
     seen = await database.run(
         _OBSERVE,
@@ -199,27 +203,49 @@ async def observe(database: databases.Database, found: investigations.AlertInves
         await notify.send(database, (notify.CANCEL, uid), (notify.WORK, ""), (notify.STATUS, uid))
 
 
+_CANCEL = text(f"""
+  UPDATE work SET cancel = :why, {_SHOWN}
+  WHERE investigation = :id AND run = coalesce(CAST(:run AS integer), run) AND cancel IS NULL AND state <> 'ended'
+  RETURNING state
+""")  # noqa: S608 - our own text
+
+
 async def cancel(
     database: databases.Database, investigation: UUID, *, why: Cancellation, run: int = entries.INVESTIGATION
 ) -> bool:
     """Have a run stopped: a queued one ends here, a running one by its worker. False where there is nothing to stop."""
     async with database.begin() as connection:
-        row = (
-            await connection.execute(
-                text("""
-                  UPDATE work SET cancel = :why, revision = revision + 1, stale = true
-                  WHERE investigation = :id AND run = :run AND cancel IS NULL AND state <> 'ended'
-                  RETURNING state
-                """),
-                {"id": investigation, "run": run, "why": why},
-            )
-        ).one_or_none()
-        if row is None:
-            return False
-        if row.state == "queued":
-            await _end_cancelled(connection, investigation)
-    await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
-    return True
+        stopped = await _cancel(connection, investigation, why=why, run=run)
+    if stopped:
+        await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
+    return stopped
+
+
+_LOCK = text("SELECT 1 FROM work WHERE investigation = :id FOR NO KEY UPDATE")
+_GONE = text("UPDATE investigations SET gone_at = clock_timestamp() WHERE id = :id AND gone_at IS NULL")
+
+
+async def gone(database: databases.Database, investigation: UUID) -> None:
+    """Note that the object is no longer in the cluster, and have stopped what is open: its own run, or a question.
+
+    Both at once, under the lock that a question is asked under: none is asked in between.
+    """
+    async with database.begin() as connection:
+        await connection.execute(_LOCK, {"id": investigation})
+        stopped = await _cancel(connection, investigation, why="deleted", run=None)
+        await connection.execute(_GONE, {"id": investigation})
+    if stopped:
+        await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
+
+
+async def _cancel(
+    connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, *, why: Cancellation, run: int | None
+) -> bool:
+    """Cancel that run if it is open; None is any."""
+    row = (await connection.execute(_CANCEL, {"id": investigation, "run": run, "why": why})).one_or_none()
+    if row is not None and row.state == "queued":
+        await _end_cancelled(connection, investigation)
+    return row is not None
 
 
 async def sweep(database: databases.Database) -> int:
@@ -264,10 +290,19 @@ CANCELLED_MESSAGES: dict[Cancellation, str] = {
 }
 
 
+def cancelled(why: Cancellation, *, run: int) -> tuple[str, str]:
+    """Reason and message of a cancelled run's end: what `spec.cancel` cancels is never a question."""
+    asked = run != entries.INVESTIGATION and why == "user"
+    return CANCELLED_REASONS[why], "cancelled by request" if asked else CANCELLED_MESSAGES[why]
+
+
 async def _end_cancelled(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> None:
     """End a cancelled run that nobody runs, whose row is locked."""
-    why = await connection.scalar(text("SELECT cancel FROM work WHERE investigation = :id"), {"id": investigation})
-    reason, message = CANCELLED_REASONS[why], CANCELLED_MESSAGES[why]
+    found = await connection.execute(
+        text("SELECT cancel, run FROM work WHERE investigation = :id"), {"id": investigation}
+    )
+    row = found.one()
+    reason, message = cancelled(row.cancel, run=row.run)
     await _end(connection, investigation, "Cancelled", reason=reason, message=message)
 
 
@@ -330,24 +365,25 @@ async def _end(
     await connection.execute(statement, values)
 
 
-_RELEASE = text("""
+_RELEASE = text(f"""
   WITH released AS (
     UPDATE work
-    SET state = 'queued', token = NULL, lease_until = NULL, revision = revision + 1, stale = true,
-      attempts = attempts - 1, attempts_without_progress = greatest(attempts_without_progress - 1, 0),
+    SET state = 'queued', token = NULL, lease_until = NULL, {_SHOWN},
+      attempts_without_progress = greatest(attempts_without_progress - 1, 0),
       unreadable = CAST(:unreadable AS text),
       unreadable_by = CASE WHEN CAST(:unreadable AS text) IS NULL THEN unreadable_by
         ELSE array_append(array_remove(unreadable_by, CAST(:build AS text)), CAST(:build AS text)) END
     WHERE investigation = :investigation AND token = :token AND state = 'running'
     RETURNING investigation, run, suspend, cancel
-  ), stopped AS (
-    UPDATE runs SET suspended_at = clock_timestamp()
+  ), given_back AS (
+    UPDATE runs
+    SET attempts = attempts - 1,
+      suspended_at = CASE WHEN suspend OR CAST(:unreadable AS text) IS NOT NULL THEN clock_timestamp() END
     FROM released
     WHERE runs.investigation = released.investigation AND number = run
-      AND (suspend OR CAST(:unreadable AS text) IS NOT NULL)
   )
   SELECT cancel FROM released
-""")
+""")  # noqa: S608 - our own text
 
 
 async def release(
@@ -381,7 +417,7 @@ async def try_unreadable_again(database: databases.Database, *, build: str) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class Open:
-    """An investigation that has not ended."""
+    """An investigation of which something is open."""
 
     id: UUID
     name: str
@@ -390,9 +426,20 @@ class Open:
 _OPEN = text("SELECT id, name FROM investigations WHERE namespace = :namespace AND ended_at IS NULL")
 
 
+_ASKED_ABOUT = text("""
+  SELECT id, name FROM investigations JOIN work ON investigation = id
+  WHERE namespace = :namespace AND run > 0 AND state <> 'ended'
+""")
+
+
 async def open_in(database: databases.Database, *, namespace: str) -> Sequence[Open]:
     """The investigations of a namespace that have not ended."""
     return [Open(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
+
+
+async def asked_about(database: databases.Database, *, namespace: str) -> Sequence[Open]:
+    """The investigations of a namespace that have ended, and have a question that is open."""
+    return [Open(id=row.id, name=row.name) for row in await database.run(_ASKED_ABOUT, namespace=namespace)]
 
 
 _SETTLED = text("""

@@ -2,8 +2,8 @@
 
     ended          the engine finished; its last commit ended the investigation
     given up       claimed too often without a commit in between: it may be what ends the processes
-    cancelled      by spec.cancel, or because the object is gone: the last write says so
-    timed out      its chain's deadline has passed: the last write says so
+    cancelled      by spec.cancel or by request, or because the object is gone: the last write says so
+    timed out      its chain's deadline has passed, or the time for a question: the last write says so
     suspended      by spec.suspend, seen by the engine before a step: the claim is given back until it may go on
     unreadable     its log says what this program cannot read: the claim is given back, for programs that can
     lease lost     another worker has it: stop, write nothing
@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
-from tarsy.engine import investigation
+from tarsy.engine import chat, investigation
 from tarsy.store import database as databases
 from tarsy.store import journal as journals
 from tarsy.store import notify, work
@@ -51,10 +53,12 @@ class Supervisor:
     async def run(self, held: leases.Lease) -> None:
         """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
         with _told(held.claim):
-            first = held.claim.log_seq == 0
-            log.info("run %s", "started" if first else "goes on", extra=_about(held.claim, "run_started"))
+            claim = held.claim
+            first = claim.attempts == 1 if claim.run else claim.log_seq == 0
+            log.info("run %s", "started" if first else "goes on", extra=_about(claim, "run_started"))
             try:
-                await notify.send(self.database, (notify.STATUS, str(held.claim.investigation)))
+                if claim.run == entries.INVESTIGATION:  # no status shows a question
+                    await notify.send(self.database, (notify.STATUS, str(claim.investigation)))
                 await self._supervised(held)
             except asyncio.CancelledError:
                 await self.give_back(held.claim)
@@ -87,19 +91,20 @@ class Supervisor:
             # A shutdown, or a defect of one agent: what the others had asked to be kept is kept all the same.
             await self._settle(journal)
             raise
-        if ended := journal.record.ended:
+        if ended := journal.record.runs[held.claim.run].ended:
             _tell_end(held.claim, ended.ending, reason=ended.reason, seconds=journal.clock())
         else:
             await self.give_back(held.claim)
 
     async def _work(self, held: leases.Lease, journal: journals.PgJournal) -> None:
-        """Run until the investigation has ended, or is suspended."""
-        seconds = journal.record.snapshot.chain.active_deadline_seconds or DEFAULT_DEADLINE
+        """Run until the run has ended, or is suspended."""
+        run = held.claim.run
+        seconds, limit = self._limit(journal.record.snapshot, run)
         left = seconds - journal.clock()
         if left <= 0:  # a takeover after its time: not even a first call may be sent
             held.stop("deadline")
         deadline = asyncio.get_running_loop().call_later(left, held.stop, "deadline")
-        working = asyncio.create_task(investigation.run(runtime=self.runtime, journal=journal))
+        working = asyncio.create_task(self._engine(journal, run))
         held.on_stop(working.cancel)
         try:
             await working
@@ -109,19 +114,33 @@ class Supervisor:
             await journal.settle()
         finally:
             deadline.cancel()
-        if journal.record.ended:
+        if journal.record.runs[run].ended:
             return
         match held.stopped:
             case "user" | "deleted" | "resolved" as why:
-                reason, message = work.CANCELLED_REASONS[why], work.CANCELLED_MESSAGES[why]
-                await _end(journal, "Cancelled", reason=reason, message=message)
+                reason, message = work.cancelled(why, run=run)
+                await _end(journal, run, "Cancelled", reason=reason, message=message)
+            case "deadline" if run == entries.INVESTIGATION and (ends := investigation.ends_of_stages(journal.record)):
+                await journal.commit(*ends)
             case "deadline":
-                message = f"not finished within the {seconds} s of activeDeadlineSeconds"
-                await _end(journal, "TimedOut", reason="DeadlineExceeded", message=message)
+                message = f"not finished within the {seconds:g} s of {limit}"
+                await _end(journal, run, "TimedOut", reason="DeadlineExceeded", message=message)
             case None:  # it is to stand still
                 return
             case "lost":
                 raise ports.LeaseLostError(f"the lease of investigation {held.claim.investigation} is lost")
+
+    def _engine(self, journal: journals.PgJournal, run: int) -> Coroutine[Any, Any, None]:
+        """The engine's part: the investigation, or the answer to a question about it."""
+        if run == entries.INVESTIGATION:
+            return investigation.run(runtime=self.runtime, journal=journal)
+        return chat.run(runtime=self.runtime, journal=journal, run=run)
+
+    def _limit(self, snapshot: record.Snapshot, run: int) -> tuple[float, str]:
+        """How many seconds a run has, and what says so."""
+        if run == entries.INVESTIGATION:
+            return snapshot.chain.active_deadline_seconds or DEFAULT_DEADLINE, "activeDeadlineSeconds"
+        return self.runtime.platform.limits.chat.total_seconds(), "limits.chat"
 
     async def give_back(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
         """Give an unfinished claim back: to any worker, or to those that can read what this program cannot."""
@@ -150,7 +169,8 @@ class Supervisor:
 
 def _told(claim: work.Claim) -> AbstractContextManager[None]:
     """Have every line say whose it is."""
-    return logs.fields(investigation=claim.name, uid=str(claim.investigation), attempt=claim.attempts)
+    told = {"investigation": claim.name, "uid": str(claim.investigation), "run": claim.run, "attempt": claim.attempts}
+    return logs.fields(**told)
 
 
 def _about(claim: work.Claim, action: str) -> dict[str, object]:
@@ -162,11 +182,11 @@ def _tell_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) ->
     log.info("run ended: %s after %.1f s", ending, seconds, extra=_about(claim, "run_ended") | told)
 
 
-async def _end(journal: journals.PgJournal, ending: entries.Outcome, *, reason: str, message: str) -> None:
+async def _end(journal: journals.PgJournal, run: int, ending: entries.Outcome, *, reason: str, message: str) -> None:
     """End the run, and with it all that is open in it."""
     await journal.commit(
-        *journal.record.endings(entries.INVESTIGATION, ending, message=message),
-        entries.RunEnded(ending=ending, reason=reason, message=message),
+        *journal.record.endings(run, ending, message=message),
+        entries.RunEnded(run=run, ending=ending, reason=reason, message=message),
     )
 
 

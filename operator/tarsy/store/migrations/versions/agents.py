@@ -11,6 +11,9 @@ TABLES = """
 ALTER TABLE runs ADD COLUMN summary text, ADD COLUMN gaps json NOT NULL DEFAULT '[]', ADD COLUMN grounds text;
 ALTER TABLE executions ADD COLUMN strategy text NOT NULL DEFAULT '';
 UPDATE executions SET strategy = 'native-thinking' WHERE provider <> '';
+ALTER TABLE runs ADD COLUMN attempts integer NOT NULL DEFAULT 0;
+UPDATE runs SET attempts = work.attempts FROM work WHERE work.investigation = runs.investigation AND work.run = number;
+ALTER TABLE work DROP COLUMN attempts;
 ALTER TABLE runs DROP CONSTRAINT runs_kind_check;
 ALTER TABLE runs ADD CONSTRAINT runs_kind_check CHECK (kind IN ('investigation', 'chat'));
 """
@@ -59,7 +62,7 @@ FROM (
   LEFT JOIN LATERAL json_to_record(CASE json_typeof(held.failure) WHEN 'object' THEN held.failure END) AS failure
     (kind text, text text) ON true
   WHERE entries.kind IN ('ExecutionStarted', 'Answered', 'Unanswered', 'ToolsAnswered')
-  AND (version = 1 OR entries.kind = 'ExecutionStarted' AND version = 2)
+    AND (version = 1 OR entries.kind = 'ExecutionStarted' AND version = 2)
     AND json_typeof(body) = 'object'
 ) AS said
 WHERE kind IN ('Answered', 'Unanswered');

@@ -1,0 +1,123 @@
+"""Questions come in: a run of its own for each, queued before the answer goes out; the answer is read later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from uuid import UUID
+
+import pydantic
+from fastapi import Request
+from pydantic import BaseModel
+
+from tarsy import errors
+from tarsy.api import bodies, problems
+from tarsy.ingest import payload, question
+from tarsy.kube import client, objects
+from tarsy.store import chat, journal, work
+from tarsy.store import database as databases
+
+BODY_MAX = 12 * question.CHARACTERS_MAX + 1024  # bytes; JSON may escape one character to twelve
+
+log = logging.getLogger(__name__)
+
+
+class Asked(BaseModel):
+    """A question that is open."""
+
+    investigation: str
+    """namespace/name."""
+    run: int
+    """Which of the investigation's runs it is: its answer is in `runs` and in the timeline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """Takes questions."""
+
+    cluster: client.Cluster
+    database: databases.Database
+    max_queued: int
+    mask: Callable[[str], str]
+
+    async def ask(self, request: Request, identity: UUID) -> Asked:
+        """Serve `POST /api/v1/investigations/{id}/chat`."""
+        masked = await self._question(request)
+        async with _keeping():
+            about = await self._about(identity)
+            if about.chain is None:
+                raise problems.Problem(HTTPStatus.CONFLICT, "it was refused and never ran: see its message")
+            if not about.chain.takes_questions:
+                message = f"chain {about.chain_name!r} takes no questions (spec.chat.enabled: false)"
+                raise problems.Problem(HTTPStatus.FORBIDDEN, message)
+            await self._require_object(identity, about)
+            run = await chat.ask(self.database, identity, masked, max_queued=self.max_queued)
+        if isinstance(run, str):
+            raise self._refused(run, identity)
+        asked = Asked(investigation=f"{about.namespace}/{about.name}", run=run)
+        told = {"action": "asked", "investigation": asked.investigation, "uid": str(identity), "run": run}
+        log.info("question asked", extra=told | {"characters": len(masked)})
+        return asked
+
+    async def cancel(self, identity: UUID) -> Asked:
+        """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
+        async with _keeping():
+            found = await chat.cancel(self.database, identity)
+        match found:
+            case "unknown":
+                raise self._refused("unknown", identity)
+            case "none":
+                raise problems.Problem(HTTPStatus.CONFLICT, "no question about it is open")
+            case chat.Cancelled():
+                return Asked(investigation=found.investigation, run=found.run)
+
+    async def _question(self, request: Request) -> str:
+        too_large = f"a question has at most {question.CHARACTERS_MAX} characters"
+        body = await bodies.read(request, limit=BODY_MAX, message=too_large)
+        try:
+            return await bodies.aside(question.parse, body, size=len(body), mask=self.mask)
+        except payload.PayloadError as error:
+            raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
+        except pydantic.ValidationError as error:
+            raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, payload.places(error)) from error
+
+    async def _about(self, identity: UUID) -> chat.Subject:
+        about = await chat.subject(self.database, identity)
+        if about is None:
+            raise self._refused("unknown", identity)
+        if about.gone:
+            raise self._refused("gone", identity)
+        return about
+
+    async def _require_object(self, identity: UUID, about: chat.Subject) -> None:
+        """Look at the cluster itself: a deletion may not have been noticed yet."""
+        uid = await objects.uid_of_investigation(self.cluster, namespace=about.namespace, name=about.name)
+        if uid != str(identity):
+            await work.gone(self.database, identity)
+            raise self._refused("gone", identity)
+
+    def _refused(self, why: chat.Refusal, identity: UUID) -> problems.Problem:
+        match why:
+            case "unknown":
+                return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}")
+            case "gone":
+                return problems.Problem(HTTPStatus.GONE, "its object was deleted: nothing more can be asked about it")
+            case "running":
+                return problems.Problem(HTTPStatus.CONFLICT, "it has not ended yet: ask when it has")
+            case "asked":
+                return problems.Problem(HTTPStatus.CONFLICT, "another question about it is open: wait for its answer")
+            case "full":
+                message = f"{self.max_queued} investigations are queued already; ask again"
+                return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
+
+
+@asynccontextmanager
+async def _keeping() -> AsyncIterator[None]:
+    """What cannot be said or kept now is to be asked again."""
+    try:
+        yield
+    except (errors.TemporaryError, objects.RefusedError, journal.UnreadableError) as error:
+        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again") from error

@@ -1,0 +1,139 @@
+"""Questions about investigations that have ended, over HTTP: answered, stopped, and taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import manifests
+from tarsy_dev import model
+
+if TYPE_CHECKING:
+    from support.operators import Operator, Process
+
+LEASE = timedelta(seconds=3)
+STOP_SECONDS = 1.0
+QUESTION = "Which image was it?"
+
+
+async def found(operator: Operator, name: str) -> dict[str, Any]:
+    return dict(json.loads(await operator.kubectl("get", "inv", name, "-o", "json")))
+
+
+async def ask(process: Process, uid: str) -> tuple[int, Any]:
+    body = json.dumps({"question": QUESTION}).encode()
+    return await process.request("POST", f"/api/v1/investigations/{uid}/chat", body=body)
+
+
+async def ended(process: Process, uid: str, *, run: int) -> dict[str, Any]:
+    """The run, as soon as it has ended."""
+    async with asyncio.timeout(30):
+        while True:
+            _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
+            if read["runs"][run]["ending"]:
+                return dict(read["runs"][run])
+
+
+async def hanging(operator: Operator, llm: model.Server, process: Process, *, name: str = "web-crash") -> str:
+    """Ask about a completed investigation what the model does not answer; its uid, once the model was asked."""
+    llm.script = model.answers("root cause")
+    await operator.apply(manifests.investigation(name))
+    uid = str((await operator.finished(name))[name]["metadata"]["uid"])
+    llm.script = lambda _turn: model.Hang()
+    before = len(llm.requests)
+    assert (await ask(process, uid))[0] == 202
+    await llm.wait_for(lambda requests: len(requests) > before, timeout=20)
+    return uid
+
+
+def is_over(requests: Sequence[model.Request]) -> model.Request | None:
+    return requests[-1] if requests[-1].end else None
+
+
+@pytest.fixture
+def answering(llm: model.Server) -> None:
+    """A model that finds the cause, but not that of `failed`; it never ends with `cancelled`."""
+
+    def script(turn: model.Turn) -> model.Reply:
+        if any(QUESTION in message.text for message in turn.messages):
+            return model.Answer(text="shop/web:broken")
+        name = turn.key.investigation.partition("/")[2]
+        replies: dict[str, model.Reply] = {"failed": model.HttpError(status=400), "cancelled": model.Hang()}
+        return replies.get(name, model.Answer(text="root cause"))
+
+    llm.script = script
+
+
+@pytest.mark.usefixtures("answering")
+async def test_questions_are_answered_after_any_end_and_the_object_stays_as_it_is(
+    operator: Operator, llm: model.Server
+) -> None:
+    process = await operator.start()
+    names = ["completed", "failed", "cancelled"]
+    await operator.apply(manifests.chain(), *map(manifests.investigation, names))
+    hung = await llm.wait_for(lambda requests: [one for one in requests if "cancelled" in one.key.investigation])
+    assert hung
+    first = await found(operator, "cancelled")
+    assert (await ask(process, first["metadata"]["uid"]))[0] == 409, "it runs"
+    await operator.kubectl("patch", "inv", "cancelled", "--type=merge", '--patch={"spec":{"cancel":true}}')
+    before = await operator.finished(*names)
+    phases = {name: one["status"]["phase"] for name, one in before.items()}
+    assert phases == {"completed": "Completed", "failed": "Failed", "cancelled": "Cancelled"}
+    for number in (1, 2):
+        for name in names:
+            uid = before[name]["metadata"]["uid"]
+            status, asked = await ask(process, uid)
+            assert (status, asked) == (202, {"investigation": f"{operator.namespace}/{name}", "run": number})
+        for name in names:
+            answer = await ended(process, before[name]["metadata"]["uid"], run=number)
+            assert (answer["ending"], answer["final_analysis"]) == ("Completed", "shop/web:broken")
+    assert {name: await found(operator, name) for name in names} == before, "not even written again"
+    await process.stop()
+
+
+async def test_a_question_ends_on_request_and_with_its_object(operator: Operator, llm: model.Server) -> None:
+    process = await operator.start()
+    await operator.apply(manifests.chain())
+    uid = await hanging(operator, llm, process)
+    assert (await ask(process, uid))[0] == 409
+    cancelled = time.time()
+    assert (await process.request("POST", f"/api/v1/investigations/{uid}/chat/cancel"))[0] == 202
+    request = await llm.wait_for(is_over, timeout=20)
+    assert request.end == "client closed"
+    assert request.ended is not None
+    assert request.ended - cancelled < STOP_SECONDS
+    assert (await ended(process, uid, run=1))["message"] == "cancelled by request"
+    assert (await process.request("POST", f"/api/v1/investigations/{uid}/chat/cancel"))[0] == 409
+
+    before = len(llm.requests)
+    assert (await ask(process, uid))[0] == 202
+    await llm.wait_for(lambda requests: len(requests) > before, timeout=20)
+    await operator.kubectl("delete", "inv", "web-crash")
+    gone = await ended(process, uid, run=2)
+    assert (gone["ending"], gone["reason"]) == ("Cancelled", "ObjectDeleted")
+    assert (await llm.wait_for(is_over, timeout=20)).end == "client closed"
+    assert (await ask(process, uid))[0] == 410
+    _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
+    assert (read["phase"], read["summary"]["final_analysis"]) == ("Completed", "root cause")
+    await process.stop()
+
+
+async def test_a_question_in_flight_is_answered_by_the_operator_that_follows_a_killed_one(
+    operator: Operator, llm: model.Server
+) -> None:
+    killed = await operator.start(lease=LEASE)
+    await operator.apply(manifests.chain())
+    uid = await hanging(operator, llm, killed)
+    await killed.kill()
+    llm.script = model.answers("shop/web:broken")
+    process = await operator.start(lease=LEASE)
+    answer = await ended(process, uid, run=1)
+    assert (answer["ending"], answer["attempts"], answer["final_analysis"]) == ("Completed", 2, "shop/web:broken")
+    status = (await found(operator, "web-crash"))["status"]
+    assert (status["phase"], status["attempts"], status["finalAnalysis"]) == ("Completed", 1, "root cause")
+    await process.stop()

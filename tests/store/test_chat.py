@@ -1,0 +1,458 @@
+"""Questions about what has ended, on a real Postgres: each a run of its own, and the first one stays what it was."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+import pytest
+import sqlalchemy
+from support import loglines, queue, stories
+from tarsy.controller import projector
+from tarsy.store import chat, history, retention, work
+from tarsy.store import database as databases
+from tarsy.transcript import admission, entries, memory, messages, ports, record
+from tarsy.worker import lease, run
+
+MANY = 1000
+OTHER = UUID(int=2)
+
+
+async def ended(database: databases.Database) -> UUID:
+    """An investigation that has completed, and its status shows it."""
+    identity = await queue.admit(database)
+    writing = await queue.opened(database, await queue.claimed(database))
+    await writing.commit(
+        stories.stage_started(),
+        stories.started(),
+        stories.answers("root cause"),
+        stories.ended(),
+        stories.stage_ended(),
+        stories.run_ended(final_analysis="root cause"),
+    )
+    await shown(database, identity)
+    return identity
+
+
+async def shown(database: databases.Database, identity: UUID) -> None:
+    await work.projected(database, identity, revision=(await queue.summary(database, identity)).revision)
+
+
+async def ask(database: databases.Database, identity: UUID, question: str = "Why?") -> int | chat.Refusal:
+    return await chat.ask(database, identity, question, max_queued=MANY)
+
+
+async def cancel(database: databases.Database, identity: UUID) -> int:
+    found = await chat.cancel(database, identity)
+    assert isinstance(found, chat.Cancelled)
+    assert found.investigation == "tarsy/web-crash"
+    return found.run
+
+
+async def asked(database: databases.Database) -> UUID:
+    """One that has completed, about which something was asked."""
+    identity = await ended(database)
+    assert await ask(database, identity) == 1
+    return identity
+
+
+async def runs(database: databases.Database) -> list[tuple[Any, ...]]:
+    return await queue.rows(database, "SELECT number, kind, ending, reason, message FROM runs ORDER BY number")
+
+
+async def row_of_first(database: databases.Database) -> list[tuple[Any, ...]]:
+    return await queue.rows(database, "SELECT * FROM runs WHERE number = 0")
+
+
+class Model(memory.ScriptedModel):
+    """Answers at once, or never."""
+
+    def __init__(self, *script: messages.Message | messages.Failure, hangs: bool = False) -> None:
+        super().__init__(*script)
+        self.asked = asyncio.Event()
+        self._hangs = hangs
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        self.asked.set()
+        if self._hangs:
+            await asyncio.Future()
+        return await super().ask(request, scope)
+
+
+class NothingToClaimError(Exception):
+    """Nothing waits."""
+
+
+class Worker:
+    """A worker that claims what comes next and runs it to its end."""
+
+    def __init__(self, database: databases.Database, model: ports.Model) -> None:
+        self._database = database
+        self.leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        runtime = ports.Runtime(
+            platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda _: memory.DictToolbox({})
+        )
+        self._supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=self.leases, max_attempts=3)
+
+    async def run(self, stop: lease.StopReason | None = None) -> work.Claim:
+        claim = await queue.claim(self._database)
+        if claim is None:
+            raise NothingToClaimError
+        held = self.leases.hold(claim, sent=time.monotonic())
+        if stop:
+            held.stop(stop)
+        await self._supervisor.run(held)
+        return claim
+
+
+async def test_a_question_is_a_run_that_is_queued_with_its_start_in_the_log(database: databases.Database) -> None:
+    identity = await ended(database)
+    assert await ask(database, identity, "Why web-0?") == 1
+    assert [row[:3] for row in await runs(database)] == [(0, "investigation", "Completed"), (1, "chat", None)]
+    log = await queue.log(database, identity)
+    assert [(one.seq, one.entry) for one in log[6:]] == [(7, entries.RunStarted(run=1, question="Why web-0?"))]
+    state = "SELECT run, state, log_seq, token, owner, lease_until, cancel, suspend FROM work"
+    assert await queue.rows(database, state) == [(1, "queued", 7, None, None, None, None, False)]
+    claim = await queue.claimed(database)
+    assert (claim.run, claim.log_seq, claim.attempts, claim.attempts_without_progress) == (1, 7, 1, 1)
+    assert claim.age == pytest.approx(0, abs=5)
+    assert (await queue.opened(database, claim)).record.runs[1].question == "Why web-0?"
+
+
+async def test_of_questions_at_once_one_is_asked(database: databases.Database) -> None:
+    identity = await ended(database)
+    answers = await asyncio.gather(*(ask(database, identity, f"Question {number}?") for number in range(30)))
+    assert sorted(map(str, answers)) == ["1", *["asked"] * 29]
+    assert len(await queue.log(database, identity)) == 7
+    assert len(await runs(database)) == 2
+
+
+async def test_questions_and_answers_at_once_make_runs_one_after_the_other(database: databases.Database) -> None:
+    identity = await ended(database)
+
+    async def insist() -> int:
+        while isinstance(found := await ask(database, identity), str):
+            assert found == "asked"
+        return found
+
+    async def answer() -> None:
+        worker = Worker(database, Model())
+        for _ in range(8):
+            while True:
+                with contextlib.suppress(work.BusyError, NothingToClaimError):
+                    await worker.run()
+                    break
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        insisting = [group.create_task(insist()) for _ in range(8)]
+        group.create_task(answer())
+    assert sorted(one.result() for one in insisting) == list(range(1, 9))
+    log = await queue.log(database, identity)
+    assert [one.seq for one in log] == list(range(1, len(log) + 1))
+    snapshot = (await queue.opened(database, await claimed_again(database, identity))).record.snapshot
+    folded = record.fold(snapshot, [one.entry for one in log if not isinstance(one.entry, entries.Unreadable)])
+    assert [folded.runs[number].ended is not None for number in range(9)] == [True] * 9
+
+
+async def claimed_again(database: databases.Database, identity: UUID) -> work.Claim:
+    assert isinstance(await ask(database, identity), int)
+    return await queue.claimed(database)
+
+
+async def test_what_cannot_be_asked_about_is_told_apart(database: databases.Database) -> None:
+    assert await ask(database, OTHER) == "unknown"
+    identity = await queue.admit(database)
+    assert await ask(database, identity) == "running"
+    claim = await queue.claimed(database)
+    assert await ask(database, identity) == "running"
+    await (await queue.opened(database, claim)).commit(stories.run_ended())
+    assert await chat.ask(database, identity, "Why?", max_queued=0) == "full"
+    assert await ask(database, identity) == 1
+    assert await ask(database, identity) == "asked"
+    await queue.claimed(database)
+    assert await ask(database, identity) == "asked"
+    await work.gone(database, identity)
+    assert await ask(database, identity) == "gone"
+    assert len(await runs(database)) == 2
+
+
+async def test_the_subject_of_a_question_says_whether_there_is_a_chain(database: databases.Database) -> None:
+    assert await chat.subject(database, OTHER) is None
+    identity = await queue.admit(database)
+    found = await chat.subject(database, identity)
+    assert found == chat.Subject(
+        namespace="tarsy", name="web-crash", chain_name="pod-crash", chain=queue.CHAIN.spec, gone=False
+    )
+    await work.gone(database, identity)
+    refused = await queue.admit(database, chain=admission.Refusal(reason="ChainNotFound", message="No chain"))
+    gone, unserved = await chat.subject(database, identity), await chat.subject(database, refused)
+    assert gone
+    assert unserved
+    assert (gone.gone, unserved.gone, unserved.chain, unserved.chain_name) == (True, False, None, None)
+
+
+async def test_a_question_that_waits_for_the_deletion_of_the_object_is_not_asked(database: databases.Database) -> None:
+    identity = await ended(database)
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FOR NO KEY UPDATE%'"
+    )
+    async with database.begin() as deleting:  # as `work.gone` does it
+        await deleting.execute(sqlalchemy.text("SELECT 1 FROM work FOR NO KEY UPDATE"))
+        asking = asyncio.create_task(ask(database, identity))
+        while await queue.rows(database, waiting) == [(0,)]:
+            pass
+        await deleting.execute(sqlalchemy.text("UPDATE investigations SET gone_at = clock_timestamp()"))
+    assert await asking == "gone"
+    assert len(await runs(database)) == 1
+
+
+async def test_deletions_and_questions_at_once_leave_nothing_open(database: databases.Database) -> None:
+    for _ in range(10):
+        identity = await ended(database)
+        asking = [ask(database, identity) for _ in range(3)]
+        found = await asyncio.gather(*asking, work.gone(database, identity), ask(database, identity))
+        assert set(map(str, found)) <= {"1", "asked", "gone", "None"}
+        opened = "SELECT count(*) FROM runs WHERE investigation = :id AND ended_at IS NULL"
+        assert await queue.rows(database, opened, id=identity) == [(0,)]
+
+
+async def test_an_answered_question_changes_nothing_of_the_first_run(database: databases.Database) -> None:
+    identity = await ended(database)
+    before, first = await queue.summary(database, identity), await row_of_first(database)
+    status = projector.status_of(before)
+    assert await ask(database, identity) == 1
+    model = Model(messages.Message(role="assistant", text="Because."))
+    for stop in (None, "user", "deadline"):
+        seen = [await queue.summary(database, identity)]
+        await Worker(database, model).run(stop)
+        seen.append(await queue.summary(database, identity))
+        for one in seen:
+            assert asdict(one) == asdict(before)
+            assert projector.status_of(one) == status
+        assert await work.stale(database, limit=1) == []
+        assert isinstance(await ask(database, identity), int)
+    assert await row_of_first(database) == first
+    transcript = await history.transcript(database, identity)
+    assert transcript is not None
+    assert [(one.number, one.question, one.ending, one.final_analysis) for one in transcript.runs] == [
+        (0, "", "Completed", "root cause"),
+        (1, "Why?", "Completed", "Because."),
+        (2, "Why?", "Cancelled", ""),
+        (3, "Why?", "TimedOut", ""),
+        (4, "Why?", None, ""),
+    ]
+
+
+async def test_how_it_was_cancelled_is_known_after_a_question(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    await work.cancel(database, identity, why="user")
+    before = await queue.summary(database, identity)
+    assert await ask(database, identity) == 1
+    after = await queue.summary(database, identity)
+    assert (after.cancel, after.phase, after.state) == ("user", "Cancelled", "ended")
+    assert asdict(after) == asdict(before)
+
+
+async def test_an_edit_of_the_object_neither_stops_nor_holds_a_question(database: databases.Database) -> None:
+    found = queue.subject()
+    identity = await queue.admit(database, found)
+    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+    for generation in (2, 3):  # before the question, and while it is open
+        metadata = found.metadata.model_copy(update={"generation": generation})
+        spec = found.spec.model_copy(update={"suspend": True, "cancel": True})
+        await work.observe(database, found.model_copy(update={"metadata": metadata, "spec": spec}))
+        assert not await work.cancel(database, identity, why="user")
+        assert not await work.cancel(database, identity, why="resolved")
+        if generation == 2:
+            assert await ask(database, identity) == 1
+        summary = await queue.summary(database, identity)
+        assert (summary.generation, summary.stale, summary.phase) == (generation, True, "Completed")
+    claim = await queue.claimed(database)
+    assert (claim.run, await queue.told(database, claim)) == (1, None)
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["queued", "running"])
+async def test_the_deletion_of_the_object_ends_an_open_question(database: databases.Database, *, running: bool) -> None:
+    identity = await asked(database)
+    assert [one.id for one in await work.asked_about(database, namespace="tarsy")] == [identity]
+    assert await work.open_in(database, namespace="tarsy") == []
+    first = await row_of_first(database)
+    claim = await queue.claimed(database) if running else None
+    await work.gone(database, identity)
+    if claim:
+        assert (await runs(database))[1][2] is None, "that is left to its worker"
+        assert await queue.told(database, claim) == "deleted"
+        await queue.let_leases_pass(database)
+        await Worker(database, Model()).run()
+    message = "cancelled because its object was deleted"
+    assert (await runs(database))[1] == (1, "chat", "Cancelled", "ObjectDeleted", message)
+    assert await row_of_first(database) == first
+    assert await work.asked_about(database, namespace="tarsy") == []
+
+
+async def test_a_question_is_cancelled_by_request_alone(database: databases.Database) -> None:
+    assert await chat.cancel(database, OTHER) == "unknown"
+    identity = await queue.admit(database)
+    assert await chat.cancel(database, identity) == "none", "the investigation itself is cancelled by its spec"
+    claim = await queue.claimed(database)
+    assert await chat.cancel(database, identity) == "none"
+    await (await queue.opened(database, claim)).commit(stories.run_ended())
+    assert await chat.cancel(database, identity) == "none"
+    assert await ask(database, identity) == 1
+    assert await cancel(database, identity) == 1
+    assert (await runs(database))[1] == (1, "chat", "Cancelled", "CancelledByUser", "cancelled by request")
+    assert await queue.claim(database) is None
+    assert await ask(database, identity) == 2
+    claim = await queue.claimed(database)
+    assert await cancel(database, identity) == 2
+    assert await cancel(database, identity) == 2, "it is being stopped"
+    assert await queue.told(database, claim) == "user"
+
+
+async def test_a_cancelled_question_whose_worker_is_gone_ends_with_all_that_is_open_in_it(
+    database: databases.Database,
+) -> None:
+    identity = await asked(database)
+    first = await row_of_first(database)
+    late = await queue.opened(database, await queue.claimed(database))
+    await late.commit(
+        entries.ExecutionStarted(run=1, stage="", execution="chat", kind="chat", index=0, name="C", agent=None)
+    )
+    await chat.cancel(database, identity)
+    assert await work.sweep(database) == 0
+    await queue.let_leases_pass(database)
+    assert await work.sweep(database) == 1
+    message = "cancelled by request"
+    assert [one.entry for one in (await queue.log(database, identity))[8:]] == [
+        entries.ExecutionEnded(execution="chat", outcome="Cancelled", error=message),
+        entries.RunEnded(run=1, ending="Cancelled", reason="CancelledByUser", message=message),
+    ]
+    with pytest.raises(ports.LeaseLostError):
+        await late.commit(stories.ended("chat"))
+    assert await row_of_first(database) == first
+    assert await ask(database, identity) == 2
+
+
+async def test_a_question_is_taken_over_and_given_back_like_an_investigation(database: databases.Database) -> None:
+    identity = await asked(database)
+    first = await row_of_first(database)
+    late = await queue.opened(database, await queue.claimed(database))
+    await late.commit(
+        entries.ExecutionStarted(run=1, stage="", execution="chat", kind="chat", index=0, name="C", agent=None)
+    )
+    await queue.let_leases_pass(database)
+    second = await queue.claimed(database)
+    assert (second.investigation, second.run, second.attempts, second.log_seq) == (identity, 1, 2, 8)
+    await work.release(database, second)
+    third = await queue.claimed(database)
+    assert (third.run, third.attempts) == (1, 2)
+    assert list((await queue.opened(database, third)).record.runs[1].executions) == ["chat"]
+    with pytest.raises(ports.LeaseLostError):
+        await late.commit(stories.ended("chat"))
+    assert await row_of_first(database) == first
+    assert (await queue.summary(database, identity)).attempts == 1
+
+
+async def test_a_question_that_ends_its_workers_is_given_up(database: databases.Database) -> None:
+    identity = await asked(database)
+    first = await row_of_first(database)
+    for _ in range(3):
+        await queue.claimed(database)
+        await queue.let_leases_pass(database)
+    model = Model()
+    await Worker(database, model).run()
+    assert not model.asked.is_set()
+    assert (await runs(database))[1][2:4] == ("Failed", "AttemptsExhausted")
+    assert await row_of_first(database) == first
+    assert await ask(database, identity) == 2
+    await Worker(database, model).run()
+    assert (await runs(database))[2][2] == "Completed"
+
+
+async def test_a_question_about_a_log_that_cannot_be_read_waits_and_the_status_does_not_say_so(
+    database: databases.Database,
+) -> None:
+    identity = await ended(database)
+    before = await queue.summary(database, identity)
+    assert await ask(database, identity) == 1
+    await queue.execute(database, "UPDATE entries SET kind = 'Pondered' WHERE seq = 3")
+    await Worker(database, Model()).run()
+    assert await queue.claim(database) is None
+    assert await queue.summary(database, identity) == before
+    claim = await queue.claimed(database, build="a program that can read it")
+    assert claim.run == 1
+    await work.release(database, claim, unreadable="nor can this", build="a program that can read it")
+    assert await cancel(database, identity) == 1
+    assert (await runs(database))[1][2] == "Cancelled"
+    assert await ask(database, identity) == 2
+    assert await queue.claim(database) is None, "who could not read it still cannot"
+
+
+async def test_a_run_without_its_question_is_not_run(database: databases.Database) -> None:
+    await asked(database)
+    await queue.execute(database, "UPDATE entries SET run = 2 WHERE seq = 7")
+    await Worker(database, Model()).run()
+    ((unreadable,),) = await queue.rows(database, "SELECT unreadable FROM work")
+    assert unreadable == "the log does not hold the question of run 1"
+
+
+@pytest.mark.parametrize(("stop", "ending"), [("user", "Cancelled"), ("deleted", "Cancelled")])
+async def test_a_stop_under_way_ends_the_question_and_the_call(
+    database: databases.Database, stop: lease.StopReason, ending: str
+) -> None:
+    identity = await asked(database)
+    model = Model(hangs=True)
+    worker = Worker(database, model)
+    running = asyncio.create_task(worker.run())
+    await model.asked.wait()
+    worker.leases._leases[identity].stop(stop)
+    await running
+    assert (await runs(database))[1][2] == ending
+    assert [type(one.entry) for one in (await queue.log(database, identity))[8:]] == [
+        entries.ExecutionEnded,
+        entries.RunEnded,
+    ]
+
+
+async def test_a_question_that_is_taken_over_after_its_time_is_not_sent(database: databases.Database) -> None:
+    await asked(database)
+    await queue.claimed(database)
+    await queue.execute(database, "UPDATE runs SET started_at = started_at - interval '10 minutes' WHERE number = 1")
+    await queue.let_leases_pass(database)
+    model = Model()
+    await Worker(database, model).run()
+    message = "not finished within the 300 s of limits.chat"
+    assert (await runs(database))[1] == (1, "chat", "TimedOut", "DeadlineExceeded", message)
+    assert not model.asked.is_set()
+
+
+async def test_the_lines_of_a_question_say_which_run_they_are_of(
+    database: databases.Database, log_lines: loglines.LogLines
+) -> None:
+    await asked(database)
+    await Worker(database, Model()).run()
+    first, *_, last = log_lines()
+    assert (first["action"], first["message"], first["run"], first["attempt"]) == ("run_started", "run started", 1, 1)
+    assert (last["action"], last["run"], last["ending"], last["reason"]) == ("run_ended", 1, "Completed", "Answered")
+
+
+async def test_the_time_to_live_counts_from_the_end_of_the_last_question(database: databases.Database) -> None:
+    identity = await queue.admit(database, queue.subject(ttlSecondsAfterFinished=60))
+    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+    await shown(database, identity)
+    await queue.execute(database, "UPDATE investigations SET ended_at = clock_timestamp() - interval '2 min'")
+
+    async def expired() -> list[UUID]:
+        return [one.id for one in await retention.expired(database, namespace="tarsy", limit=10)]
+
+    assert await expired() == [identity]
+    assert await ask(database, identity) == 1
+    assert await expired() == []
+    await Worker(database, Model()).run()
+    assert await expired() == []
+    await queue.execute(database, "UPDATE runs SET ended_at = clock_timestamp() - interval '61 s' WHERE number = 1")
+    assert await expired() == [identity]
