@@ -338,19 +338,24 @@ OFF = {"executiveSummary": {"enabled": False}, "chat": {"enabled": False}}
 @pytest.mark.parametrize(
     ("stage", "spec", "places"),
     [
-        ({}, {}, ["Chain 'mine' executiveSummary"]),
+        ({}, {}, []),
+        ({}, {"executiveSummary": {}}, ["Chain 'mine' executiveSummary"]),
+        ({}, {"chat": {}}, ["Chain 'mine' chat"]),
         ({}, OFF, []),
         (SEVERAL, OFF, [SYNTHESIS]),
         ({"replicas": 2}, OFF, [SYNTHESIS]),
         ({**SEVERAL, "synthesis": {"llmProvider": "second"}}, OFF, []),
         ({}, {"executiveSummary": {"llmProvider": "second"}, "chat": {"enabled": False}}, []),
-        ({}, {"executiveSummary": {"llmProvider": "second"}}, ["Chain 'mine' chat"]),
+        ({}, {"executiveSummary": {"llmProvider": "second"}}, []),
     ],
 )
-def test_without_a_block_it_is_the_platforms_provider_that_must_be_usable(
+def test_without_a_provider_of_its_own_it_is_the_platforms_provider_that_must_be_usable(
     platform: platforms.Platform, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
-    """The chain's provider is for its stages: what follows them does not borrow it."""
+    """The chain's provider is for its stages: what follows them does not borrow it.
+
+    A summary and a chat without a block are left out: the first fails open, the second says it to who asks.
+    """
     mine = with_spec(make_chain("mine", "A", **stage), llmProvider="second", **spec)
     found = check.ChainIndex([mine], platform=platform, unusable_providers={"first": WHY}).statuses["mine"]
     told = "; ".join(f"{place}: LLM provider 'first' cannot be used: {WHY}" for place in places)

@@ -140,6 +140,7 @@ def _uses(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[_U
 
 
 def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[_Use]:
+    """What is made of the agents' work. A summary and a chat that nobody asked for keep no chain from its alerts."""
     name, spec = chain.metadata.name, chain.spec
     places = [
         (
@@ -151,11 +152,11 @@ def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterat
     ]
     summary = resolve.summary_for if spec.is_summarised else None
     chat = resolve.chat_for if spec.takes_questions else None
-    for where, block, used in (
-        *places,
-        (resolve.place(name, block="executiveSummary"), spec.executive_summary, summary),
-        (resolve.place(name, block="chat"), spec.chat, chat),
-    ):
+    if spec.executive_summary:
+        places.append((resolve.place(name, block="executiveSummary"), spec.executive_summary, summary))
+    if spec.chat:
+        places.append((resolve.place(name, block="chat"), spec.chat, chat))
+    for where, block, used in places:
         settle: Callable[[], resolve.ResolvedAgent | None]
         if used is None:
             settle = functools.partial(resolve.check_unused, block, platform, chain=spec, where=where)
