@@ -41,7 +41,7 @@ async def ended(process: Process, uid: str, *, run: int) -> dict[str, Any]:
 
 async def hanging(operator: Operator, llm: model.Server, process: Process, *, name: str = "web-crash") -> str:
     """Ask about a completed investigation what the model does not answer; its uid, once the model was asked."""
-    llm.script = model.answers("root cause")
+    llm.script = lambda _turn: model.Answer(text="root cause")
     await operator.apply(manifests.investigation(name))
     uid = str((await operator.finished(name))[name]["metadata"]["uid"])
     llm.script = lambda _turn: model.Hang()
@@ -130,7 +130,7 @@ async def test_a_question_in_flight_is_answered_by_the_operator_that_follows_a_k
     await operator.apply(manifests.chain())
     uid = await hanging(operator, llm, killed)
     await killed.kill()
-    llm.script = model.answers("shop/web:broken")
+    llm.script = lambda _turn: model.Answer(text="shop/web:broken")
     process = await operator.start(lease=LEASE)
     answer = await ended(process, uid, run=1)
     assert (answer["ending"], answer["attempts"], answer["final_analysis"]) == ("Completed", 2, "shop/web:broken")

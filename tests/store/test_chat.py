@@ -15,7 +15,7 @@ from support import loglines, queue, stories
 from tarsy.controller import projector
 from tarsy.store import chat, history, retention, work
 from tarsy.store import database as databases
-from tarsy.transcript import admission, entries, memory, messages, ports, record
+from tarsy.transcript import admission, entries, memory, messages, ports, record, timeline
 from tarsy.worker import lease, run
 
 MANY = 1000
@@ -355,6 +355,26 @@ async def test_a_question_is_taken_over_and_given_back_like_an_investigation(dat
         await late.commit(stories.ended("chat"))
     assert await row_of_first(database) == first
     assert (await queue.summary(database, identity)).attempts == 1
+
+
+async def test_the_timeline_tells_takeovers_of_a_question_and_not_its_first_claim(
+    database: databases.Database,
+) -> None:
+    identity = await asked(database)
+
+    async def resumed() -> list[str]:
+        log = await queue.log(database, identity)
+        return [event.id for event in timeline.fold(log) if event.type == "resumed"]
+
+    await Worker(database, Model()).run()
+    assert await ask(database, identity) == 2
+    assert await chat.cancel(database, identity)
+    assert await ask(database, identity) == 3
+    assert await resumed() == []
+    await queue.claimed(database)
+    await queue.let_leases_pass(database)
+    await Worker(database, Model()).run()
+    assert await resumed() == ["run-3.resumed-4"]
 
 
 async def test_a_question_that_ends_its_workers_is_given_up(database: databases.Database) -> None:

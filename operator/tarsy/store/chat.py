@@ -3,6 +3,8 @@
 A question is asked in one statement, under the lock of the `work` row: of several at once one is asked. The lock on the
 investigation's facts comes second, and is there for `gone_at`: only what is locked is read as it is then, and not as it
 was when the statement began.
+
+The question's entry has the number of the claim that it waits for: to be claimed for the first time is no takeover.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ _ASK = text("""
     INSERT INTO runs (investigation, number, kind) SELECT investigation, run, 'chat' FROM asked
   ), told AS (
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
-    SELECT investigation, log_seq, clock_timestamp(), claims, :kind, :version, run, '', '', CAST(:body AS json)
+    SELECT investigation, log_seq, clock_timestamp(), claims + 1, :kind, :version, run, '', '', CAST(:body AS json)
     FROM asked
   )
   SELECT held.run, held.state, held.gone, asked.run AS asked FROM held LEFT JOIN asked ON true

@@ -84,7 +84,8 @@ def fold(
     streaming: dict[str, list[str]] = {}
     texts: dict[str, str] = {}
     for logged in log:
-        if logged.claim > known.get(logged.seq - 1, logged.claim):
+        begins = isinstance(logged.entry, entries.RunStarted)  # its claim is the one that it waits for
+        if not begins and logged.claim > known.get(logged.seq - 1, logged.claim):
             events |= _by_id([_resumed(logged)])
         changed = _by_id(_events(logged, kinds.get(logged.execution, _AGENT)))
         if outcome := _closes(logged.entry):
