@@ -1,4 +1,4 @@
-"""A question about an investigation that has ended, on the shipped fakes: what answers it, with what, and how it ends."""
+"""A question about an investigation that has ended, on the shipped fakes: what answers it, and how it ends."""
 
 from __future__ import annotations
 

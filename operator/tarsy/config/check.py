@@ -139,10 +139,13 @@ def _uses(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[_U
     yield from _following(chain, platform)
 
 
+_Block: TypeAlias = chains.Synthesis | chains.ExecutiveSummary | chains.Chat | None
+
+
 def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[_Use]:
     """What is made of the agents' work. A summary and a chat that nobody asked for keep no chain from its alerts."""
     name, spec = chain.metadata.name, chain.spec
-    places = [
+    places: list[tuple[str, _Block, Callable[..., resolve.ResolvedAgent] | None]] = [
         (
             resolve.place(name, stage=stage.name, block="synthesis"),
             stage.synthesis,
@@ -150,18 +153,18 @@ def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterat
         )
         for stage in spec.stages
     ]
-    summary = resolve.summary_for if spec.is_summarised else None
-    chat = resolve.chat_for if spec.takes_questions else None
     if spec.executive_summary:
-        places.append((resolve.place(name, block="executiveSummary"), spec.executive_summary, summary))
+        used = resolve.summary_for if spec.is_summarised else None
+        places.append((resolve.place(name, block="executiveSummary"), spec.executive_summary, used))
     if spec.chat:
-        places.append((resolve.place(name, block="chat"), spec.chat, chat))
-    for where, block, used in places:
+        used = resolve.chat_for if spec.takes_questions else None
+        places.append((resolve.place(name, block="chat"), spec.chat, used))
+    for where, block, uses in places:
         settle: Callable[[], resolve.ResolvedAgent | None]
-        if used is None:
+        if uses is None:
             settle = functools.partial(resolve.check_unused, block, platform, chain=spec, where=where)
         else:
-            settle = functools.partial(used, platform, chain_name=name, chain=spec)
+            settle = functools.partial(uses, platform, chain_name=name, chain=spec)
         yield _Use(where=where, settle=settle, follows=True)
 
 
