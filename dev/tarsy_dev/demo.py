@@ -1,4 +1,4 @@
-"""`make demo`: one recorded alert, investigated on embedded parts, from an empty machine to the analysis.
+"""`make demo`: one recorded alert, investigated on embedded parts, from an empty machine to analysis and summary.
 
 Everything is real but the pods, which kwok simulates, and the model, which is scripted unless GOOGLE_API_KEY is set:
 the scripted one speaks Gemini's protocol over loopback, so that SDK and wire are the real ones in any case.
@@ -79,7 +79,7 @@ def _investigate(shell: _Shell, *, keep: bool) -> int:
     model = "Gemini" if os.environ.get("GOOGLE_API_KEY") else "the scripted model (set GOOGLE_API_KEY for a real one)"
     print(f"The model is {model}.")
     shell.kubectl("apply", "--filename", str(CHAINS))
-    shell.kubectl("apply", "--filename", str(FILES / "shop.yaml"))
+    shell.kubectl("apply", "--filename", str(FILES / "chain.yaml"), "--filename", str(FILES / "shop.yaml"))
     print("Seeded namespace shop; waiting for pod web-0 to crash-loop.")
     _wait(lambda: _is_crashing(shell) or None, what="shop/web-0 in CrashLoopBackOff", timeout=60)
 
@@ -139,11 +139,18 @@ class _Progress:
 
 def _report(shell: _Shell, name: str, status: dict[str, Any]) -> None:
     print(f"\n{shell.kubectl('get', 'alertinvestigations', name, '--output=wide')}")
-    print(f"{'STAGE':20}{'PHASE':12}{'ITERATIONS':>12}{'TOOL CALLS':>12}{'TOKENS':>10}")
+    print(f"{'STAGE':24}{'PHASE':12}{'AGENTS':>8}{'ITERATIONS':>12}{'TOOL CALLS':>12}{'TOKENS':>10}")
     for stage in status["stages"]:
         numbers = f"{stage['iterations']:>12}{stage['toolCalls']:>12}{stage['tokens']:>10}"
-        print(f"{stage['name']:20}{stage['phase']:12}{numbers}")
+        print(f"{stage['name']:24}{stage['phase']:12}{stage.get('agents', ''):>8}{numbers}")
     print(f"\n{status.get('finalAnalysis') or status.get('message', '')}")
+    if status.get("summary"):
+        print(f"In short:\n{status['summary']}")
+    for condition in status["conditions"]:
+        if condition["type"] == "Grounded":
+            print(f"\nGrounded: {condition['status']} ({condition['reason']})")
+    for gap in status.get("gaps", []):
+        print(f"Not inspected: {gap['tool']}: {gap['reason']}")
 
 
 def _wait(look: Callable[[], T | None], *, what: str, timeout: float) -> T:

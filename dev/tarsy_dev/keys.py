@@ -1,14 +1,17 @@
-"""By what a call can be told: investigation, stage, agent, iteration and place.
+"""By what a call can be told: investigation, stage, agent, kind, iteration and place.
 
 Everything is taken from what a model is sent, and nothing from headers or from tarsy's own ids: the oracle of the fault
-tests must not depend on the program that it judges. The two lines that tarsy's prompts contain are matched here and
-nowhere else.
+tests must not depend on the program that it judges. The lines that tarsy's prompts contain are matched here and nowhere
+else.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
+
+Kind: TypeAlias = Literal["agent", "synthesis", "summary", "chat"]
+"""What a request is for."""
 
 AGENT_LINE = re.compile(
     r"^You are (?P<agent>.+?), the agent of (?:stage '(?P<stage>[^'\n]*)' of )?chain '(?P<chain>[^'\n]*)'\.",
@@ -18,6 +21,14 @@ AGENT_LINE = re.compile(
 
 INVESTIGATION_LINE = re.compile(r"^Investigation: (?P<investigation>\S+/\S+)[ \t\r]*$", re.MULTILINE)
 """Matched in the first user message; its first occurrence counts, so that an alert's text cannot take its place."""
+
+_LAST_WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("synthesis", re.compile(r"^Join the results of the agents of stage '[^'\n]*'\.\Z", re.MULTILINE)),
+    ("summary", re.compile(r"^Sum up this investigation\.\Z", re.MULTILINE)),
+)
+"""The last line of the first user message, which is tarsy's and nobody else's."""
+
+_QUESTION = re.compile(r"^Answer this question:\n\n(?P<question>.*)\Z", re.DOTALL | re.MULTILINE)
 
 _SEPARATOR = "|"  # in no name of Kubernetes, and not in a stage's or an agent's
 
@@ -68,3 +79,18 @@ def find(*, system: str, first_user: str) -> Key:
         stage=(agent["stage"] or "") if agent else "",
         agent=agent["agent"] if agent else "",
     )
+
+
+def kind(*, system: str, first_user: str) -> Kind:
+    """What a conversation is for; an agent's where nothing says otherwise."""
+    for kind, last_words in _LAST_WORDS:
+        if last_words.search(first_user):
+            return kind
+    agent = AGENT_LINE.search(system)
+    return "chat" if agent and not agent["stage"] and question(first_user) else "agent"
+
+
+def question(first_user: str) -> str:
+    """The question that a chat is asked; "" where there is none."""
+    asked = _QUESTION.search(first_user)
+    return asked["question"].strip() if asked else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -18,12 +19,20 @@ def demo(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tools.ROOT, env=given | env, capture_output=True, text=True, timeout=100)
 
 
-def test_the_demo_prints_table_stages_and_analysis_and_leaves_nothing_running() -> None:
+def test_the_demo_prints_table_stages_analysis_and_summary_and_leaves_nothing_running() -> None:
     done = demo({})
     assert done.returncode == 0, done.stdout + done.stderr
-    for shown in ("Posted alert KubePodCrashLooping", "Completed", "kubernetes-agent-chain", "analysis", "Root cause"):
+    for shown in (
+        "Posted alert KubePodCrashLooping",
+        "2/2 stages",
+        "password authentication failed",
+        "**Conclusion.** Stage 'root-cause-analysis' finds it still so: pod `web-0` in namespace `shop` starts",
+        "In short:\nPod web-0 in namespace shop starts, ends with an error, and is started again; its log says that ",
+        "Grounded: True (Inspected)",
+    ):
         assert shown in done.stdout
-    assert "password authentication failed" in done.stdout
+    stages = [line.split()[:3] for line in done.stdout.splitlines() if re.search(r" \d/\d +\d", line)]
+    assert stages == [["data-collection", "Completed", "2/2"], ["root-cause-analysis", "Completed", "1/1"]]
     assert not (tools.ROOT / ".demo" / "env").exists()
 
 

@@ -108,7 +108,14 @@ def _message(role: str, parts: list[_Part]) -> script.Message:
         thoughts="".join(part.text or "" for part in parts if part.thought),
         calls=tuple(script.Call(name=call.name, args=call.args, id=call.id) for call in calls),
         results=tuple(
-            script.Result(name=r.name, id=r.id, text=_output(r.response), failed="error" in r.response) for r in results
+            script.Result(
+                name=r.name,
+                id=r.id,
+                text=_output(r.response),
+                failed="error" in r.response,
+                reference=str(r.response.get("reference", "")),
+            )
+            for r in results
         ),
     )
 

@@ -119,6 +119,7 @@ def _turn(blank: script.Turn, request: _Request) -> script.Turn:
         ),
         thinking=bool(_setting(_thinking(request), "include_thoughts")),
         key=keys.find(system=system, first_user=first_user),
+        kind=keys.kind(system=system, first_user=first_user),
         iteration=sum(message.role == "model" for message in messages),
     )
 

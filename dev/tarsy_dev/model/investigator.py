@@ -2,7 +2,9 @@
 
 It is what answers in the demo and in `make local` when there is no key for a real model, so it must be honest: it says
 only what the tool results say, quotes them letter by letter, and tells what it did not find and which tools failed.
-Survey, then the logs of what crashes, then the analysis: each step is chosen from the conversation alone.
+Survey, then the logs of what crashes, then the analysis: each step is chosen from the conversation alone. It joins what
+several of its kind found, sums up and answers questions from what stands in the prompt (`joining`), and speaks both
+dialects (`react`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tarsy_dev import keys
-from tarsy_dev.model import reading, report, script
+from tarsy_dev.model import joining, react, reading, report, script
 
 _READS = re.compile(r"list|get|describe|lookup|search|query|find|show|status|top|events|logs?")
 _WRITES = re.compile(
@@ -25,18 +27,43 @@ _CHUNK = 80  # characters of one streamed piece
 
 
 def investigate(turn: script.Turn) -> script.Answer:
-    """Answer a turn: with calls as long as they can tell more, else with the analysis."""
+    """Answer a turn, whatever it is for."""
+    match turn.kind:
+        case "synthesis":
+            return _say("**Weighing what they found**", joining.join(turn))
+        case "summary":
+            return _say("", joining.sum_up(turn))
+    if react.is_spoken(turn):
+        return react.spoken(_work(react.understood(turn)))
+    return _work(turn)
+
+
+def _work(turn: script.Turn) -> script.Answer:
+    """Answer with calls as long as they can tell more, else with the analysis, or with the answer to a question."""
     seen = _seen(turn)
     target = reading.target(_alert(turn))
     found = [finding for call, result in seen for finding in reading.findings(call, result)]
-    if turn.tools:
-        if not seen:
-            if calls := _survey(turn, target):
-                return _ask(calls, report.before_survey(turn, target))
-        elif calls := _logs(turn, target, found, seen):
+    if turn.tools and (turn.kind == "agent" or joining.wants_a_look(turn)):
+        if calls := _not_made(_survey(turn, target), seen):
+            return _ask(calls, report.before_survey(turn, target))
+        if calls := _not_made(_logs(turn, target, seen), seen):
             return _ask(calls, report.before_logs(turn, [str(call.args["name"]) for call in calls]))
+    if turn.kind == "chat":
+        return _say("**Answering from what was found**", joining.answer(turn, report.looked(target, found, seen)))
+    if not turn.tools and not seen and "The stages before you have collected all the data" in turn.system:
+        return _say("**Reading what the stages collected**", joining.analyse(turn))
     thoughts, text = report.conclude(turn, target, found, seen)
+    return _say(thoughts, text)
+
+
+def _say(thoughts: str, text: str) -> script.Answer:
     return script.Answer(thoughts=thoughts, text=text, chunk=_CHUNK)
+
+
+def _not_made(calls: Iterable[script.Call], seen: Sequence[tuple[script.Call, script.Result]]) -> list[script.Call]:
+    """Those that have no result yet: in ReAct one is made at a time."""
+    made = [(call.name, dict(call.args)) for call, _ in seen]
+    return [call for call in calls if (call.name, dict(call.args)) not in made]
 
 
 def _ask(calls: Sequence[script.Call], words: tuple[str, str]) -> script.Answer:
@@ -109,16 +136,18 @@ def _filled(schema: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, An
 def _logs(
     turn: script.Turn,
     target: reading.Target,
-    found: Sequence[reading.Finding],
     seen: Sequence[tuple[script.Call, script.Result]],
 ) -> list[script.Call]:
-    """Ask for the logs of pods that crash or that the alert names, once, where a container has run at all."""
-    if any(report.short(call.name) == "pods_log" for call, _ in seen):
-        return []
+    """Ask for the logs of pods that crash or that the alert names, once, where a container has run at all.
+
+    Which these are is told by everything but logs, so that it stays the same while they are read.
+    """
+    others = [(call, result) for call, result in seen if report.short(call.name) != "pods_log"]
+    found = [finding for call, result in others for finding in reading.findings(call, result)]
     about = [finding for finding in found if target.names(finding.pod)] or found
     crashed = [finding for finding in about if finding.pod and finding.kind in ("crash", "memory", "probe", "other")]
     pods = {finding.pod: finding.namespace or target.namespace for finding in crashed}
-    if target.pod and any(not result.failed and target.pod in result.text for _, result in seen):
+    if target.pod and any(not result.failed and target.pod in result.text for _, result in others):
         pods = {target.pod: target.namespace} | pods
     never_ran = {finding.pod for finding in found if finding.kind in ("image", "configuration", "scheduling", "mount")}
     wanted = [pod for pod in pods if pod not in never_ran][:_LOGS]

@@ -7,6 +7,7 @@ finding quotes what it rests on, and a quote must occur in the result letter by 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ class Finding:
 
     pod: str = ""
     namespace: str = ""
+    reference: str = ""
+    """By what the result is named (`script.Result`)."""
 
 
 def target(alert: str) -> Target:
@@ -97,6 +100,10 @@ def findings(call: script.Call, result: script.Result) -> list[Finding]:
     """What a tool result shows that is wrong; nothing for a result that is an error itself."""
     if result.failed:
         return []
+    return [dataclasses.replace(finding, reference=result.reference) for finding in _findings(call, result)]
+
+
+def _findings(call: script.Call, result: script.Result) -> list[Finding]:
     lines = result.text.splitlines()
     if lines and {"NAME", "STATUS"} <= set(lines[0].split()):
         return list(_table(call, lines))

@@ -38,6 +38,10 @@ _CAUSES: dict[reading.Kind, tuple[str, tuple[str, ...]]] = {
     "log": ("reports errors in its log", ("Mend what the quoted log lines name.",)),
 }
 _HINTS = (
+    (
+        re.compile(r"authentication failed|access denied|invalid (password|credentials)", re.IGNORECASE),
+        "something that it depends on refuses its credentials",
+    ),
     (re.compile(r"connection refused", re.IGNORECASE), "something that it depends on refuses connections"),
     (re.compile(r"permission denied|forbidden|unauthorized", re.IGNORECASE), "it lacks a permission"),
     (re.compile(r"no such host|name resolution|lookup .* on", re.IGNORECASE), "a host name does not resolve"),
@@ -50,7 +54,9 @@ _HINTS = (
     (re.compile(r"panic|traceback|exception", re.IGNORECASE), "its own code fails"),
 )
 _RESULT = re.compile(r"<!-- Analysis Result START -->(.*?)<!-- Analysis Result END -->", re.DOTALL)
-_VERDICT = re.compile(r"^\*\*(?:Root cause|Conclusion)\.\*\* (.+)$", re.MULTILINE)
+VERDICT = re.compile(r"^\*\*(?:Root cause|Conclusion)\.\*\* (.+)$", re.MULTILINE)
+"""The line of an analysis that says what it is."""
+
 _EVIDENCE = 8  # quotes in one analysis
 
 
@@ -62,19 +68,19 @@ def short(name: str) -> str:
 def earlier(turn: script.Turn) -> list[str]:
     """What the stages before have found: their verdicts, else the first lines of their analyses."""
     text = "\n".join(message.text for message in turn.messages if message.role == "user")
-    verdicts = _VERDICT.findall(text)
+    verdicts = VERDICT.findall(text)
     blocks = [block.strip().splitlines() for block in _RESULT.findall(text)]
     return list(dict.fromkeys(verdicts or [block[0].lstrip("# ") for block in blocks if block]))
 
 
 def before_survey(turn: script.Turn, target: reading.Target) -> tuple[str, str]:
     """Thoughts and text of the answer that asks for an overview."""
-    what = _what(target)
+    about = what(target)
     if earlier(turn):
         thoughts = f"**Checking what was handed over**\nStage '{turn.key.stage}' starts from an earlier finding."
-        return thoughts, f"I check the earlier finding about {what} against the cluster as it is now."
-    thoughts = f"**Reading the alert**\nIt is about {what}. First an overview, before any guess at the cause."
-    return thoughts, f"I begin with an overview of {what}."
+        return thoughts, f"I check the earlier finding about {about} against the cluster as it is now."
+    thoughts = f"**Reading the alert**\nIt is about {about}. First an overview, before any guess at the cause."
+    return thoughts, f"I begin with an overview of {about}."
 
 
 def before_logs(turn: script.Turn, pods: Sequence[str]) -> tuple[str, str]:
@@ -96,9 +102,22 @@ def conclude(
         text = _summary(turn, handed_over)
     else:
         text = _analysis(turn, target, _relevant(target, found), seen, handed_over)
-    if "Final Answer:" in turn.system:  # the ReAct dialect
-        text = f"Thought: I have what there is to have.\nFinal Answer: {text}"
+    if turn.is_look and not seen:
+        text += "\nI did not look: with what the alert tells, none of the tools can be called that only read.\n"
     return f"**Weighing the evidence**\n{len(seen)} tool results, {len(found)} signs of trouble.", text
+
+
+def looked(
+    target: reading.Target,
+    found: Sequence[reading.Finding],
+    seen: Sequence[tuple[script.Call, script.Result]],
+) -> str:
+    """What was seen for a question; "" where nothing was looked at."""
+    if not seen:
+        return ""
+    relevant = _relevant(target, found)[:_EVIDENCE]
+    shown = _evidence(relevant) if relevant else f"Nothing in it shows trouble with {what(target)}."
+    return f"Looked at for this answer:\n\n{_looked_at(seen)}\n\n{shown}\n"
 
 
 def _relevant(target: reading.Target, found: Sequence[reading.Finding]) -> list[reading.Finding]:
@@ -126,7 +145,7 @@ def _analysis(
     seen: Sequence[tuple[script.Call, script.Result]],
     handed_over: Sequence[str],
 ) -> str:
-    sections = [f"## {_title(turn)}: {_what(target)}", _verdict(turn, target, found, seen, handed_over)]
+    sections = [f"## {_title(turn)}: {what(target)}", _verdict(turn, target, found, seen, handed_over)]
     if handed_over:
         sections.append("### Handed over\n\n" + "\n".join(f"- {verdict}" for verdict in handed_over))
     if found:
@@ -147,7 +166,7 @@ def _verdict(
     if found:
         confirms = f"Stage '{turn.key.stage}' finds it still so: " if handed_over else ""
         told = [
-            f"{_subject(problem, target)} {_CAUSES[problem.kind][0]}{_hint(problem, found)}"
+            f"{_subject(problem, target)} {_CAUSES[problem.kind][0]}{_behind(problem)}{_hint(problem, found)}"
             for problem in _problems(found)
         ]
         return f"{label} {confirms}{'. Besides, '.join(told)}."
@@ -156,7 +175,7 @@ def _verdict(
     failed = sum(result.failed for _, result in seen)
     if failed == len(seen):
         return f"{label} Not found: every tool call failed ({failed} of {failed}), so nothing could be seen."
-    return f"{label} Not found: nothing that the tools returned shows trouble with {_what(target)}."
+    return f"{label} Not found: nothing that the tools returned shows trouble with {what(target)}."
 
 
 def _problems(found: Sequence[reading.Finding]) -> list[reading.Finding]:
@@ -168,9 +187,9 @@ def _problems(found: Sequence[reading.Finding]) -> list[reading.Finding]:
 
 
 def _subject(finding: reading.Finding, target: reading.Target) -> str:
-    pod = f"pod `{finding.pod}`" if finding.pod else _what(target)
+    pod = f"pod `{finding.pod}`" if finding.pod else what(target)
     place = f" in namespace `{finding.namespace}`" if finding.pod and finding.namespace else ""
-    aside = "" if target.names(finding.pod) or not target.pod else f", which the alert does not name ({_what(target)}),"
+    aside = "" if target.names(finding.pod) or not target.pod else f", which the alert does not name ({what(target)}),"
     return f"{pod}{place}{aside}"
 
 
@@ -179,23 +198,29 @@ def _hint(problem: reading.Finding, found: Sequence[reading.Finding]) -> str:
         if finding.kind == "log" and finding.pod == problem.pod:
             for pattern, hint in _HINTS:
                 if pattern.search(finding.quote):
-                    return f"; its log says that {hint}"
+                    return f"; its log says that {hint}{_behind(finding)}"
     return ""
 
 
+def _behind(finding: reading.Finding) -> str:
+    """What stands behind what a finding shows."""
+    return f" {finding.reference}" if finding.reference else ""
+
+
 def _evidence(found: Sequence[reading.Finding]) -> str:
-    """The quotes, those of one tool about one pod together."""
-    together: dict[tuple[str, str], list[str]] = {}
+    """The quotes, those of one result about one pod together."""
+    together: dict[tuple[str, str, str], list[reading.Finding]] = {}
     for finding in found:
-        together.setdefault((finding.source, finding.pod), []).append(finding.quote)
-    return "\n\n".join(_quoted(source, pod, quotes) for (source, pod), quotes in together.items())
+        together.setdefault((finding.source, finding.reference, finding.pod), []).append(finding)
+    return "\n\n".join(map(_quoted, together.values()))
 
 
-def _quoted(source: str, pod: str, quotes: Sequence[str]) -> str:
-    text = "\n".join(quotes)
+def _quoted(found: Sequence[reading.Finding]) -> str:
+    first = found[0]
+    text = "\n".join(finding.quote for finding in found)
     fence = "```" if "```" not in text else "~~~~"
-    about = f" about `{pod}`" if pod else ""
-    return f"`{short(source)}`{about}:\n\n{fence}text\n{text}\n{fence}"
+    about = f" about `{first.pod}`" if first.pod else ""
+    return f"`{short(first.source)}`{about}{_behind(first)}:\n\n{fence}text\n{text}\n{fence}"
 
 
 def _actions(target: reading.Target, found: Sequence[reading.Finding]) -> str:
@@ -206,7 +231,7 @@ def _actions(target: reading.Target, found: Sequence[reading.Finding]) -> str:
     ]
     if not actions:
         actions = [
-            f"Look at {_what(target)} by hand; if the alert still fires, give the agent the tools that it lacked."
+            f"Look at {what(target)} by hand; if the alert still fires, give the agent the tools that it lacked."
         ]
     return "\n".join(f"{number}. {action}" for number, action in enumerate(actions, start=1))
 
@@ -216,7 +241,8 @@ def _looked_at(seen: Sequence[tuple[script.Call, script.Result]]) -> str:
     for call, result in seen:
         arguments = ", ".join(f"{name}={value}" for name, value in call.args.items())
         outcome = f"failed: {result.text.strip()}" if result.failed else f"{len(result.text.splitlines())} lines"
-        lines.append(f"- `{short(call.name)}({arguments})`: {outcome}")
+        reference = f" {result.reference}" if result.reference else ""
+        lines.append(f"- `{short(call.name)}({arguments})`{reference}: {outcome}")
     return "\n".join(lines) or "- nothing: no tools were declared"
 
 
@@ -224,7 +250,8 @@ def _title(turn: script.Turn) -> str:
     return turn.key.stage or "analysis"
 
 
-def _what(target: reading.Target) -> str:
+def what(target: reading.Target) -> str:
+    """What an alert is about, in words."""
     place = f" in namespace `{target.namespace}`" if target.namespace else ""
     if target.pod or target.workload:
         return f"`{target.pod or target.workload}`{place}"

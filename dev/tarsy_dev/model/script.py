@@ -16,6 +16,9 @@ from typing import Any, Literal
 
 from tarsy_dev import errors, keys
 
+LOOK = "You have not looked at anything yet."
+"""How the one prompt begins that asks a model to look before it concludes."""
+
 CHARACTERS_PER_TOKEN = 4  # by which usage is derived; what matters is only that it is always the same
 
 
@@ -36,6 +39,8 @@ class Result:
     text: str
     failed: bool = False
     id: str | None = None
+    reference: str = ""
+    """By what the model is to name it, such as `[tool 2.1]`; "" where it was not told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +77,9 @@ class Turn:
     streaming: bool = True
     api_key: str = field(default="", repr=False)
     key: keys.Key = field(default_factory=keys.Key)
+    kind: keys.Kind = "agent"
+    """What it is for: the work of an agent, what joins several agents' work, what sums it all up, or a question."""
+
     iteration: int = 0
     """How many turns of the model the conversation already has."""
 
@@ -80,6 +88,16 @@ class Turn:
 
     repeats: int = 0
     """How many requests of this key and this iteration came before."""
+
+    @property
+    def is_look(self) -> bool:
+        """Whether a model that concluded without having looked at anything is asked to look."""
+        return bool(self.messages) and self.messages[-1].role == "user" and self.messages[-1].text.startswith(LOOK)
+
+    @property
+    def concluded(self) -> str:
+        """What the model said last, "" if it has not said anything."""
+        return next((message.text for message in reversed(self.messages) if message.role == "model"), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,28 +196,54 @@ class ScriptError(errors.Error):
     """A script was asked for something that it does not hold."""
 
 
-def answers(*replies: Reply | str) -> Script:
-    """Reply n for iteration n; a string is an answer of that text. ScriptError for an iteration past the last."""
+def answers(*replies: Reply | str, synthesis: Reply | str = "synthesis", summary: Reply | str = "summary") -> Script:
+    """Reply n for iteration n; a string is an answer of that text. ScriptError for an iteration past the last.
+
+    What joins agents' work and what sums it up is answered as `agents` says. Who is asked to look before it concludes,
+    and has no reply for that, says the same again.
+    """
 
     def script(turn: Turn) -> Reply:
-        if turn.iteration >= len(replies):
-            message = f"{turn.key} asked for iteration {turn.iteration} of a script of {len(replies)} replies"
-            raise ScriptError(message)
-        reply = replies[turn.iteration]
-        return Answer(text=reply) if isinstance(reply, str) else reply
+        if turn.iteration < len(replies):
+            return _reply(replies[turn.iteration])
+        if turn.is_look and turn.iteration == len(replies):
+            return _reply(turn.concluded)
+        message = f"{turn.key} asked for iteration {turn.iteration} of a script of {len(replies)} replies"
+        raise ScriptError(message)
 
-    return script
+    return agents(script, synthesis=synthesis, summary=summary)
 
 
-def first(count: int, reply: Reply, *, then: Script, iteration: int | None = None) -> Script:
+def agents(script: Script, *, synthesis: Reply | str = "synthesis", summary: Reply | str = "summary") -> Script:
+    """`script` for agents and for questions; a synthesis and a summary are answered with these, whatever they join."""
+
+    def answered(turn: Turn) -> Reply | Awaitable[Reply]:
+        match turn.kind:
+            case "synthesis":
+                return _reply(synthesis)
+            case "summary":
+                return _reply(summary)
+            case _:
+                return script(turn)
+
+    return answered
+
+
+def _reply(reply: Reply | str) -> Reply:
+    return Answer(text=reply) if isinstance(reply, str) else reply
+
+
+def first(
+    count: int, reply: Reply, *, then: Script, iteration: int | None = None, kind: keys.Kind | None = None
+) -> Script:
     """Give `reply` to the first `count` requests of each key, and after that what `then` says.
 
-    With `iteration`, only requests of that iteration count and are hit.
+    With `iteration`, only requests of that iteration count and are hit; with `kind`, only those of that kind.
     """
 
     def script(turn: Turn) -> Reply | Awaitable[Reply]:
         counted = turn.earlier if iteration is None else turn.repeats
-        hit = counted < count and iteration in (None, turn.iteration)
+        hit = counted < count and iteration in (None, turn.iteration) and kind in (None, turn.kind)
         return reply if hit else then(turn)
 
     return script

@@ -44,6 +44,7 @@ class Request(oracle.Entry):
     path: str
     model: str
     key: keys.Key
+    kind: keys.Kind
     iteration: int
     repeats: int
     streaming: bool
@@ -103,13 +104,17 @@ class Server:
         stage: str | None = None,
         agent: str | None = None,
         iteration: int | None = None,
+        kind: keys.Kind | None = None,
     ) -> list[Request]:
-        """The requests of an investigation (namespace/name), stage, agent, iteration, or of any combination."""
-        wanted = (investigation, stage, agent, iteration)
+        """The requests of an investigation (namespace/name), stage, agent, iteration, kind, or of any combination."""
+        wanted = (investigation, stage, agent, iteration, kind)
         return [
             request
             for request in self.requests
-            if all(want in (None, have) for want, have in zip(wanted, (*request.key, request.iteration), strict=True))
+            if all(
+                want in (None, have)
+                for want, have in zip(wanted, (*request.key, request.iteration, request.kind), strict=True)
+            )
         ]
 
     async def wait_for(self, condition: Callable[[Sequence[Request]], T | None], *, timeout: float = 30.0) -> T:
@@ -154,6 +159,7 @@ class Server:
                 path=http.path,
                 model=turn.model,
                 key=turn.key,
+                kind=turn.kind,
                 iteration=turn.iteration,
                 repeats=turn.repeats,
                 streaming=turn.streaming,
