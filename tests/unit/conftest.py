@@ -68,11 +68,12 @@ def captures() -> Path:
 
 @pytest.fixture
 def snapshot() -> record.Snapshot:
-    """An alert, and a chain of two stages, each with a provider of its own."""
+    """An alert, and a chain of two stages, each with a provider of its own, and without a summary at the end."""
     stages = [
         {"name": "data-collection", "agent": "KubernetesAgent", "llmProvider": "first"},
         {"name": "analysis", "agent": "KubernetesAgent", "llmProvider": "second"},
     ]
+    spec = {"alertTypes": ["KubePodCrashLooping"], "stages": stages, "executiveSummary": {"enabled": False}}
     return record.Snapshot(
         id="7d1c0b2e-0000-4000-8000-000000000001",
         namespace="tarsy",
@@ -80,7 +81,7 @@ def snapshot() -> record.Snapshot:
         alert_type="KubePodCrashLooping",
         alert_data="pod web-0 in namespace shop restarts every minute",
         chain_name="pod-crash",
-        chain=chain.Spec.model_validate({"alertTypes": ["KubePodCrashLooping"], "stages": stages}),
+        chain=chain.Spec.model_validate(spec),
     )
 
 
