@@ -60,6 +60,12 @@ def one_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "new_word", lambda: "0123abcd")
 
 
+@pytest.fixture(autouse=True)
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All prompts are of one second, for the same reason."""
+    monkeypatch.setattr(prompts, "_told", lambda _: "2026-11-21 20:00:00 UTC")
+
+
 @pytest.fixture(scope="session")
 def captures() -> Path:
     """Recorded real traffic."""

@@ -171,8 +171,20 @@ async def test_results_of_one_answer_stay_together_and_an_error_is_one(wire: Wir
         {
             "role": "user",
             "parts": [
-                {"functionResponse": {"id": "g0", "name": "k8s__get", "response": {"error": "gone", "reference": "[tool 0.0]"}}},
-                {"functionResponse": {"id": "g1", "name": "k8s__list", "response": {"output": "web-0", "reference": "[tool 0.1]"}}},
+                {
+                    "functionResponse": {
+                        "id": "g0",
+                        "name": "k8s__get",
+                        "response": {"error": "gone", "reference": "[tool 0.0]"},
+                    }
+                },
+                {
+                    "functionResponse": {
+                        "id": "g1",
+                        "name": "k8s__list",
+                        "response": {"output": "web-0", "reference": "[tool 0.1]"},
+                    }
+                },
             ],
         },
         {"role": "user", "parts": [{"text": "and?"}]},
@@ -210,8 +222,20 @@ async def test_an_answer_without_its_own_state_goes_as_text_and_calls(
         {
             "role": "user",
             "parts": [
-                {"functionResponse": {"id": "0.0", "name": "k8s__get", "response": {"error": "gone", "reference": "[tool 0.0]"}}},
-                {"functionResponse": {"id": "0.1", "name": "k8s__list", "response": {"output": "web-0", "reference": "[tool 0.1]"}}},
+                {
+                    "functionResponse": {
+                        "id": "0.0",
+                        "name": "k8s__get",
+                        "response": {"error": "gone", "reference": "[tool 0.0]"},
+                    }
+                },
+                {
+                    "functionResponse": {
+                        "id": "0.1",
+                        "name": "k8s__list",
+                        "response": {"output": "web-0", "reference": "[tool 0.1]"},
+                    }
+                },
             ],
         },
     ]

@@ -27,7 +27,7 @@ BEGUN = entries.StageStarted(stage="analysis", clock=0.0)
 
 
 class Provider:
-    """Answers agents, each time after a while; or for ever says nothing, to the first so many. A synthesis takes less."""
+    """Answers agents, each time after a while, a synthesis sooner; or for ever says nothing, to the first so many."""
 
     model = "fake-1"
 
@@ -75,7 +75,9 @@ async def run(runtime: ports.Runtime, journal: memory.MemoryJournal, source: Pro
     """Run the investigation with that provider and its few slots."""
     limits = platform.Limits.model_validate({"provider_calls": SLOTS, "iteration": iteration})
     limited = model.LimitedModel("first", source, limits=limits)
-    await investigation.run(runtime=replace(runtime, model=lambda _: limited, toolbox=lambda _: memory.DictToolbox({})), journal=journal)
+    await investigation.run(
+        runtime=replace(runtime, model=lambda _: limited, toolbox=lambda _: memory.DictToolbox({})), journal=journal
+    )
 
 
 async def test_a_wait_for_a_slot_is_no_time_of_an_iterations_or_of_a_stages(

@@ -36,7 +36,10 @@ CASES: dict[str, tuple[messages.Log, steps.Step]] = {
         [REJECTED, TIMEOUT, REJECTED, REJECTED, FLOODED],
         steps.GiveUp("3 rejected answers in a row: a flood"),
     ),
-    "rejected answers apart": ([REJECTED, REJECTED, ASKS, *RESULTS, REJECTED], steps.Ask(final=True, prompt="conclude")),
+    "rejected answers apart": (
+        [REJECTED, REJECTED, ASKS, *RESULTS, REJECTED],
+        steps.Ask(final=True, prompt="conclude"),
+    ),
     "at the limit": ([REJECTED, REJECTED, TIMEOUT], steps.Ask(final=True, prompt="conclude")),
     "calls at the limit are run first": ([REJECTED, REJECTED, ASKS], steps.Run((FIRST, SECOND))),
     "one beyond the limit": ([REJECTED, TIMEOUT] * 2, steps.Ask(final=True, prompt="conclude")),
