@@ -60,6 +60,12 @@ def one_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "new_word", lambda: "0123abcd")
 
 
+@pytest.fixture(autouse=True)
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All prompts are of one second, for the same reason."""
+    monkeypatch.setattr(prompts, "_told", lambda _: "2026-11-21 20:00:00 UTC")
+
+
 @pytest.fixture(scope="session")
 def captures() -> Path:
     """Recorded real traffic."""
@@ -68,11 +74,12 @@ def captures() -> Path:
 
 @pytest.fixture
 def snapshot() -> record.Snapshot:
-    """An alert, and a chain of two stages, each with a provider of its own."""
+    """An alert, and a chain of two stages, each with a provider of its own, and without a summary at the end."""
     stages = [
         {"name": "data-collection", "agent": "KubernetesAgent", "llmProvider": "first"},
         {"name": "analysis", "agent": "KubernetesAgent", "llmProvider": "second"},
     ]
+    spec = {"alertTypes": ["KubePodCrashLooping"], "stages": stages, "executiveSummary": {"enabled": False}}
     return record.Snapshot(
         id="7d1c0b2e-0000-4000-8000-000000000001",
         namespace="tarsy",
@@ -80,7 +87,7 @@ def snapshot() -> record.Snapshot:
         alert_type="KubePodCrashLooping",
         alert_data="pod web-0 in namespace shop restarts every minute",
         chain_name="pod-crash",
-        chain=chain.Spec.model_validate({"alertTypes": ["KubePodCrashLooping"], "stages": stages}),
+        chain=chain.Spec.model_validate(spec),
     )
 
 

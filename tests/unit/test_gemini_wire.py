@@ -99,10 +99,20 @@ async def events(source: gemini.Gemini, asked: ports.Request) -> list[provider.S
     return [event async for event in source.stream(asked)]
 
 
+def referring(content: JSON) -> JSON:
+    """A recorded content, with what we add since to its results: how the model may name each of them."""
+    responses = [part["functionResponse"]["response"] for part in content["parts"] if "functionResponse" in part]
+    for index, response in enumerate(responses):
+        response["reference"] = f"[tool 0.{index}]"
+    return content
+
+
 async def test_an_answer_goes_back_byte_for_byte_as_it_was_recorded(
     wire: Wire, source: Source, recorded: tuple[JSON, JSON], chunks: list[JSON]
 ) -> None:
     first, second = recorded
+    *_, results_of = (referring(content) for content in second["contents"])
+    assert json.dumps(results_of).count("reference") == 2
     tools = tuple(
         messages.ToolSpec(name=f["name"], description=f["description"], parameters=f["parameters_json_schema"])
         for f in first["tools"][0]["functionDeclarations"]
@@ -161,8 +171,20 @@ async def test_results_of_one_answer_stay_together_and_an_error_is_one(wire: Wir
         {
             "role": "user",
             "parts": [
-                {"functionResponse": {"id": "g0", "name": "k8s__get", "response": {"error": "gone"}}},
-                {"functionResponse": {"id": "g1", "name": "k8s__list", "response": {"output": "web-0"}}},
+                {
+                    "functionResponse": {
+                        "id": "g0",
+                        "name": "k8s__get",
+                        "response": {"error": "gone", "reference": "[tool 0.0]"},
+                    }
+                },
+                {
+                    "functionResponse": {
+                        "id": "g1",
+                        "name": "k8s__list",
+                        "response": {"output": "web-0", "reference": "[tool 0.1]"},
+                    }
+                },
             ],
         },
         {"role": "user", "parts": [{"text": "and?"}]},
@@ -200,8 +222,20 @@ async def test_an_answer_without_its_own_state_goes_as_text_and_calls(
         {
             "role": "user",
             "parts": [
-                {"functionResponse": {"id": "0.0", "name": "k8s__get", "response": {"error": "gone"}}},
-                {"functionResponse": {"id": "0.1", "name": "k8s__list", "response": {"output": "web-0"}}},
+                {
+                    "functionResponse": {
+                        "id": "0.0",
+                        "name": "k8s__get",
+                        "response": {"error": "gone", "reference": "[tool 0.0]"},
+                    }
+                },
+                {
+                    "functionResponse": {
+                        "id": "0.1",
+                        "name": "k8s__list",
+                        "response": {"output": "web-0", "reference": "[tool 0.1]"},
+                    }
+                },
             ],
         },
     ]

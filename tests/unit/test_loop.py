@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 from tarsy import failpoints
-from tarsy.agent import loop, prompts
+from tarsy.agent import loop, templates
 from tarsy.config import resolve
 from tarsy.transcript import entries, memory, messages, ports, record
 
+CONCLUDE = messages.Message(role="user", text=templates.text("conclude-native"))
 COMMITS = 6
 """An answer, its write, its reads, an answer, its read, and the conclusion with its end."""
 ID = "e0"
@@ -188,10 +189,82 @@ async def test_what_ends_it_is_committed_together_with_its_end(
 async def test_an_answer_whose_end_was_not_seen_in_it_is_ended_without_asking_again(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
-    call = entries.ModelCall(provider="first", model="m", seconds=0)
-    await journal.commit(entries.Answered(execution=ID, turn=0, messages=(says("so"),), call=call))
+    model_call = entries.ModelCall(provider="first", model="m", seconds=0)
+    call = messages.ToolCall(id="0.0", name="k8s.get", arguments="{}")
+    looked = messages.Message(role="assistant", calls=(call,))
+    seen = messages.Message(role="tool", call_id="0.0", tool_name="k8s.get", text="CrashLoopBackOff")
+    await journal.commit(
+        entries.Answered(execution=ID, turn=0, messages=(looked,), call=model_call),
+        entries.ToolsAnswered(execution=ID, runs=(entries.ToolRun(call=call, result=seen, seconds=0),)),
+        entries.Answered(execution=ID, turn=1, messages=(says("so"),), call=model_call),
+    )
     assert (await run(journal, model, toolbox)).outcome == "Completed"
-    assert (analysis(journal), model.requests) == ("so", [])
+    assert (analysis(journal), model.requests, toolbox.called) == ("so", [], [])
+
+
+LOOK = messages.Message(role="user", text=templates.text("look"))
+
+
+@pytest.mark.parametrize(
+    ("script", "ungrounded"),
+    [
+        ((says("It is a guess."), says("Nothing could show it.")), True),
+        ((says("It is a guess."), asks("k8s.get"), says("It is out of memory.")), False),
+    ],
+    ids=["it gives no more than its word", "it looks"],
+)
+async def test_who_concludes_without_having_looked_is_asked_once_to_look_and_what_it_says_then_counts(
+    journal: memory.MemoryJournal,
+    model: memory.ScriptedModel,
+    toolbox: memory.DictToolbox,
+    script: tuple[messages.Message, ...],
+    ungrounded: bool,
+) -> None:
+    ended = await run(journal, model, toolbox)
+    assert ended == entries.ExecutionEnded(execution=ID, outcome="Completed", ungrounded=ungrounded)
+    assert analysis(journal) == script[-1].text
+    opening = journal.record.executions[ID].started.messages
+    assert model.requests[1].messages == (*opening, says("It is a guess."), LOOK)
+    assert model.requests[1].tools, "it may look"
+    assert len(model.requests) == len(script)
+    assert messages.conversation(log(journal)).count(LOOK) == 1
+
+
+@pytest.mark.parametrize("script", [(asks("k8s.delete"), says("It is a guess."), says("It is still one."))])
+async def test_who_got_an_error_of_its_tools_alone_has_looked_and_stands_on_nothing(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    ended = await run(journal, model, toolbox)
+    assert (ended.ungrounded, analysis(journal), len(model.requests)) == (True, "It is a guess.", 2)
+
+
+async def test_who_has_no_tools_is_not_asked_to_look(snapshot: record.Snapshot, journal: memory.MemoryJournal) -> None:
+    begun, started = journal.facts
+    assert isinstance(started, entries.ExecutionStarted)
+    without = memory.MemoryJournal(snapshot, begun, replace(started, tools=()))
+    model = memory.ScriptedModel(says("so"))
+    ended = await run(without, model, memory.DictToolbox({}))
+    assert (ended.outcome, ended.ungrounded, len(model.requests)) == ("Completed", False, 1)
+
+
+@pytest.mark.parametrize("script", [(*[asks("k8s.get")] * 4, asks("k8s.list"), asks("k8s.get"), says("done"))])
+async def test_a_call_that_was_made_twice_in_a_row_is_not_made_again_and_the_model_is_told_so(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    await run(journal, model, toolbox)
+    assert [call.id for call in toolbox.called] == ["0.0", "1.0", "4.0", "5.0"]
+    told = messages.Message(role="tool", tool_name="k8s.get", text=templates.text("repeated"))
+    assert [results(journal)[of] for of in ("2.0", "3.0")] == [replace(told, call_id=of) for of in ("2.0", "3.0")]
+    assert model.requests[3].messages[-1] == replace(told, call_id="2.0")
+
+
+@pytest.mark.parametrize("script", [(asks("k8s.restart", "k8s.restart", "k8s.restart"), says("done"))])
+async def test_a_write_is_not_made_a_third_time_in_a_row_either(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
+) -> None:
+    await run(journal, model, toolbox)
+    assert [call.id for call in toolbox.called] == ["0.0", "0.1"]
+    assert not any(result.in_doubt or result.failed for result in results(journal).values())
 
 
 async def test_suspended_it_finishes_the_step_that_is_under_way_and_begins_none(
@@ -328,7 +401,7 @@ async def test_a_write_that_fails_is_an_answer_and_not_a_doubt(
     assert (result.text, result.failed, result.in_doubt) == ("forbidden", True, False)
 
 
-@pytest.mark.parametrize("script", [(asks("k8s.get", "k8s.get"), asks("k8s.get", "k8s.restart"), says("done"))])
+@pytest.mark.parametrize("script", [(asks("k8s.get", "k8s.list"), asks("k8s.get", "k8s.restart"), says("done"))])
 async def test_call_ids_are_ours_whatever_the_model_calls_them(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
@@ -389,7 +462,7 @@ async def test_beyond_the_limit_it_must_conclude_without_tools(
     ended = await run(journal, model, toolbox)
     assert (ended.outcome, analysis(journal)) == ("Completed", "so")
     assert [bool(request.tools) for request in model.requests] == [True, True, False]
-    assert model.requests[2].messages[-1] == prompts.CONCLUDE
+    assert model.requests[2].messages[-1] == CONCLUDE
     assert len(toolbox.called) == 2, "a call in the conclusion was run"
     *earlier, conclusion = [e for e in log(journal) if isinstance(e, messages.Message) and e.role == "assistant"]
     assert [message.provider_state and message.provider_state.data for message in earlier] == [["a"], ["b"]]
@@ -425,7 +498,7 @@ async def test_what_a_failed_call_was_sent_is_in_the_transcript_and_is_said_once
 ) -> None:
     await run(journal, model, toolbox)
     _, failed, *again = model.requests
-    assert failed.messages[-1] == prompts.CONCLUDE
+    assert failed.messages[-1] == CONCLUDE
     assert [request.messages for request in again] == [failed.messages]
     assert messages.conversation(log(journal)) == failed.messages
 

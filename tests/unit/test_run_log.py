@@ -25,6 +25,13 @@ class TalkativeModel(memory.ScriptedModel):
         self._waiting: list[asyncio.Event] = []
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        if "You are KubernetesAgent-" in request.messages[0].text:
+            await self._meet()
+        await asyncio.create_task(self._talk(scope))
+        await asyncio.to_thread(SDK.warning, "thread", extra={"asked_by": scope.execution})
+        return await super().ask(request, scope)
+
+    async def _meet(self) -> None:
         mine = asyncio.Event()
         self._waiting.append(mine)
         if len(self._waiting) == self._together:
@@ -32,9 +39,6 @@ class TalkativeModel(memory.ScriptedModel):
                 waiting.set()
             self._waiting.clear()
         await mine.wait()
-        await asyncio.create_task(self._talk(scope))
-        await asyncio.to_thread(SDK.warning, "thread", extra={"asked_by": scope.execution})
-        return await super().ask(request, scope)
 
     async def _talk(self, scope: ports.Scope) -> None:
         SDK.warning("task", extra={"asked_by": scope.execution})
@@ -61,22 +65,30 @@ async def test_lines_of_agents_side_by_side_say_whose_they_are(
     *lines, last = log_lines()
     assert last.keys().isdisjoint({"stage", "execution", "agent"})
     talked = [line for line in lines if line["logger"] == SDK.name]
-    assert len(talked) == 8
+    assert len(talked) == 2 * (2 * 3 + 1), "of two agents and a synthesis of each stage, and of the summary"
     for line in talked:
         started = journal.record.executions[line["execution"]].started
-        assert (line["asked_by"], line["stage"], line["agent"]) == (started.execution, started.stage, started.name)
+        whose = (line["asked_by"], line.get("stage", ""), line["agent"])
+        assert whose == (started.execution, started.stage, started.name)
     told = [
-        (line["action"], line["stage"], line.get("agent"), line.get("outcome")) for line in lines if "action" in line
+        (line["action"], line.get("stage"), line.get("agent"), line.get("outcome"))
+        for line in lines
+        if "action" in line
     ]
     for stage in ("look", "judge"):
         first, *between, end = [line for line in told if line[1] == stage]
         assert first == ("stage_started", stage, None, None)
         assert end == ("stage_ended", stage, None, "Completed")
         assert sorted(between, key=str) == [
-            (action, stage, f"KubernetesAgent-{index}", outcome)
+            (action, stage, agent, outcome)
             for action, outcome in (("execution_ended", "Completed"), ("execution_started", None))
-            for index in (1, 2)
+            for agent in ("KubernetesAgent-1", "KubernetesAgent-2", "SynthesisAgent")
         ]
+        assert [line[2] for line in between[-2:]] == ["SynthesisAgent"] * 2, "it comes last"
+    assert told[-2:] == [
+        ("execution_started", None, "ExecutiveSummary", None),
+        ("execution_ended", None, "ExecutiveSummary", "Completed"),
+    ]
 
 
 async def test_what_goes_on_after_a_takeover_says_so(

@@ -1,4 +1,7 @@
-"""Agents side by side: they overlap, they are told in order, and none of them takes another one down."""
+"""Agents side by side: they overlap, they are told in order, and none of them takes another one down.
+
+What joins their results comes behind them (`test_synthesis.py`); here it is one more that is asked.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from typing import Any, Self
 
 import pytest
 from tarsy import failpoints
+from tarsy.agent import loop
 from tarsy.engine import handover, investigation
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
 
 NAMES = ("KubernetesAgent-1", "KubernetesAgent-2", "KubernetesAgent-3")
 FIRST, SECOND, THIRD = NAMES
+SYNTHESIS = "SynthesisAgent"
+JOINED = "All three are right."
 STAGE = "data-collection"
 TIMED_OUT = f"Stage {STAGE} timed out after 60 s"
 CRASHED = pytest.RaisesGroup(failpoints.TriggeredError, allow_unwrapped=True, flatten_subgroups=True)
@@ -40,6 +46,9 @@ def says(text: str) -> messages.Message:
     return messages.Message(role="assistant", text=text)
 
 
+FATAL = messages.Failure(kind="fatal", text="the key is invalid")
+
+
 def found(name: str) -> str:
     return f"{name} knows."
 
@@ -49,14 +58,18 @@ async def at_once(_name: str, _turn: int) -> None:
 
 
 class Crew:
-    """A model that knows the agents apart, by the names that they are told; `meanwhile` is what they wait for."""
+    """A model that knows the agents apart, by the names that they are told; `meanwhile` is what they wait for.
+
+    What joins their results waits for nothing.
+    """
 
     def __init__(self, scripts: Mapping[str, Sequence[Said]], *, meanwhile: Meanwhile = at_once) -> None:
         self.asked: list[tuple[str, int]] = []
         """Who was answered, and which turn that was."""
         self.requests: list[ports.Request] = []
         self.meanwhile = meanwhile
-        self._models = {name: memory.ScriptedModel(*scripts.get(name, (says(found(name)),))) for name in NAMES}
+        said = {SYNTHESIS: (says(JOINED),), **{name: (says(found(name)),) for name in NAMES}, **scripts}
+        self._models = {name: memory.ScriptedModel(*script) for name, script in said.items()}
         self._others = memory.ScriptedModel()
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
@@ -65,7 +78,8 @@ class Crew:
         turn = sum(message.role == "assistant" for message in request.messages)
         self.asked.append((name, turn))
         self.requests.append(request)
-        await self.meanwhile(name, turn)
+        if name != SYNTHESIS:
+            await self.meanwhile(name, turn)
         return await self._models.get(name, self._others).ask(request, scope)
 
 
@@ -75,11 +89,15 @@ def told_name(request: ports.Request) -> str:
     return found[1]
 
 
+Tools = Mapping[str, str]
+TOOLS: Tools = {"k8s.get": "CrashLoopBackOff", "k8s.restart": "restarted"}
+
+
 class Opened(memory.DictToolbox):
     """One execution's toolbox; remembers who opened and closed it, and what was called for whom."""
 
     def __init__(self, shop: Shop) -> None:
-        super().__init__({"k8s.get": "CrashLoopBackOff", "k8s.restart": "restarted"}, writing=["k8s.restart"])
+        super().__init__(shop.tools, writing=["k8s.restart"])
         self._shop = shop
         self.task: asyncio.Task[Any] | None = None
 
@@ -103,7 +121,8 @@ class Opened(memory.DictToolbox):
 class Shop:
     """Makes toolboxes; `opening` and `working` are what they wait for."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Tools) -> None:
+        self.tools = tools
         self.opening: Callable[[], Awaitable[object]] = self._nothing
         self.working: Callable[[], Awaitable[object]] = self._nothing
         self.made: list[Opened] = []
@@ -133,7 +152,7 @@ def stage() -> Stage:
 def snapshot(snapshot: record.Snapshot, stage: Stage) -> record.Snapshot:
     """One stage of three agents; behind it the one agent of another."""
     stages = [{"name": STAGE, **stage}, {"name": "analysis", "agent": "KubernetesAgent", "llmProvider": "second"}]
-    spec = {"alertTypes": ["KubePodCrashLooping"], "stages": stages}
+    spec = {"alertTypes": ["KubePodCrashLooping"], "stages": stages, "executiveSummary": {"enabled": False}}
     return replace(snapshot, chain=chain.Spec.model_validate(spec))
 
 
@@ -156,14 +175,28 @@ def crew(scripts: dict[str, Sequence[Said]]) -> Crew:
 
 
 @pytest.fixture
-def second_model() -> memory.ScriptedModel:
-    return memory.ScriptedModel(says("Raise the memory limit."))
+def tools() -> Tools:
+    """What the agents can call; without tools nobody looks, and nobody is asked to."""
+    return {}
+
+
+WITH_TOOLS = pytest.mark.parametrize("tools", [TOOLS], ids=["with tools"])
+
+
+def raises(tools: Tools) -> memory.ScriptedModel:
+    """What the second stage's model says; it looks, if it can."""
+    return memory.ScriptedModel(*([asks("k8s.get")] if tools else []), says("Raise the memory limit."))
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
+def second_model(tools: Tools) -> memory.ScriptedModel:
+    return raises(tools)
+
+
+@pytest.fixture
+def shop(tools: Tools) -> Iterator[Shop]:
     """The toolboxes: whatever a test does, each is closed by the task that opened it."""
-    shop = Shop()
+    shop = Shop(tools)
     yield shop
     assert shop.open == []
 
@@ -204,14 +237,20 @@ async def test_a_stage_of_agents_that_end_at_once_ends_once(runtime: ports.Runti
     journal = memory.MemoryJournal(alone)
     await investigation.run(runtime=runtime, journal=journal)
     kinds = Counter(type(fact).__name__ for fact in journal.facts)
-    assert (kinds["StageStarted"], kinds["ExecutionEnded"], kinds["StageEnded"], kinds["RunEnded"]) == (1, 3, 1, 1)
+    ended = ("ExecutionEnded", "StageEnded", "RunEnded")
+    assert [kinds[kind] for kind in ("StageStarted", *ended)] == [1, 4, 1, 1], "of the three, and of what joins them"
     assert [type(fact).__name__ for fact in journal.facts[:2]] == ["StageStarted", "ExecutionStarted"]
 
 
+@pytest.mark.parametrize(
+    ("stage", "scripts", "outcome", "joined"),
+    [(THREE, {}, "Completed", JOINED), ({**THREE, "successPolicy": "all"}, {SECOND: [FATAL]}, "Failed", "")],
+    ids=["their results are joined", "one has failed, and that is the end"],
+)
 async def test_agents_whose_last_answers_are_written_together_end_their_stage_all_the_same(
-    runtime: ports.Runtime, alone: record.Snapshot, crew: Crew
+    runtime: ports.Runtime, alone: record.Snapshot, outcome: str, joined: str
 ) -> None:
-    """Each of them saw the others open still when it committed, so none brought the stage's end."""
+    """Each of them saw the others open still when it committed, so none brought what follows on all three."""
 
     class Slow(memory.MemoryJournal):
         """Writes nothing of an answer before all three have asked for it."""
@@ -219,9 +258,13 @@ async def test_agents_whose_last_answers_are_written_together_end_their_stage_al
         batches: list[int] = []
 
         async def commit(self, *added: entries.Entry) -> None:
-            if isinstance(added[0], entries.Answered):
+            said = added[0]
+            if isinstance(said, entries.Answered | entries.Unanswered) and self._is_an_agents(said.execution):
                 await all_have_answered.wait()
             await super().commit(*added)
+
+        def _is_an_agents(self, execution: str) -> bool:
+            return self.record.executions[execution].started.kind == "agent"
 
         async def _write(self, batch: Sequence[entries.Entry]) -> None:
             await asyncio.sleep(0)
@@ -233,9 +276,11 @@ async def test_agents_whose_last_answers_are_written_together_end_their_stage_al
     async with asyncio.timeout(10):
         await investigation.run(runtime=runtime, journal=journal)
     assert max(journal.batches) == 2, "the one at the gate, and the two that waited behind it"
-    assert stage_end(journal).outcome == "Completed"
+    assert stage_end(journal).outcome == outcome
     assert journal.record.ended
     assert [type(fact).__name__ for fact in journal.facts[-2:]] == ["StageEnded", "RunEnded"]
+    synthesis = journal.record.stages[STAGE].synthesis
+    assert (synthesis.analysis if synthesis else "") == joined
 
 
 @pytest.fixture
@@ -260,32 +305,55 @@ def backwards(crew: Crew, snapshot: record.Snapshot) -> memory.MemoryJournal:
     return Telling(snapshot)
 
 
+@pytest.mark.parametrize("scripts", [{}, {SYNTHESIS: [FATAL]}], ids=["to a synthesis", "to the next stage"])
 async def test_they_are_handed_over_in_their_order_whoever_ended_first(
-    runtime: ports.Runtime, backwards: memory.MemoryJournal, second_model: memory.ScriptedModel
+    runtime: ports.Runtime,
+    backwards: memory.MemoryJournal,
+    crew: Crew,
+    second_model: memory.ScriptedModel,
+    scripts: dict[str, Sequence[Said]],
 ) -> None:
     await investigation.run(runtime=runtime, journal=backwards)
     ended = [fact.execution for fact in backwards.facts if isinstance(fact, entries.ExecutionEnded)]
     in_order = [one.started.execution for one in backwards.record.stages[STAGE].agents]
     assert ended[:3] == in_order[::-1]
+    settings = "" if scripts else "**Provider**: first\n**Strategy**: native-thinking\n"
     parts = [
-        f"#### Agent {number}: {name}\n**Status**: completed\n\n{handover.START}\n{found(name)}\n{handover.END}"
+        f"#### Agent {number}: {name}\n{settings}**Status**: completed\n\n"
+        f"{handover.START}\n{found(name)}\n{handover.END}"
         for number, name in enumerate(NAMES, 1)
     ]
-    told = second_model.requests[0].messages[1].text
-    assert "\n\n".join([f"### Results from '{STAGE}' stage:", *parts]) in told
+    (joining,) = [request for request in crew.requests if told_name(request) == SYNTHESIS]
+    whole = joining if not scripts else second_model.requests[0]
+    heading = f"### Results from '{STAGE}' stage:" if scripts else "# The agents of this stage"
+    assert "\n\n".join([heading, *parts]) in whole.messages[1].text
+    assert (f"{handover.START}\n{JOINED}\n{handover.END}" in second_model.requests[0].messages[1].text) != bool(scripts)
 
 
-async def test_as_a_last_stage_all_their_analyses_are_the_result_under_their_names(
+@pytest.mark.parametrize("scripts", [{SYNTHESIS: [FATAL]}])
+async def test_as_a_last_stage_all_their_analyses_are_the_result_under_their_names_where_nothing_joined_them(
     runtime: ports.Runtime, backwards: memory.MemoryJournal, alone: record.Snapshot
 ) -> None:
     backwards.record.snapshot = alone
     await investigation.run(runtime=runtime, journal=backwards)
     assert backwards.record.ended == entries.RunEnded(
-        ending="Completed",
-        reason="StagesCompleted",
+        ending="CompletedWithErrors",
+        reason="StagesFailed",
+        message=f"stage '{STAGE}' completed with errors: synthesis by {SYNTHESIS}: the key is invalid",
         final_analysis="\n\n".join(
             f"#### Agent {number}: {name}\n\n{found(name)}" for number, name in enumerate(NAMES, 1)
         ),
+        grounds="NothingInspected",
+    )
+
+
+async def test_as_a_last_stage_what_joined_them_is_the_result(
+    runtime: ports.Runtime, backwards: memory.MemoryJournal, alone: record.Snapshot
+) -> None:
+    backwards.record.snapshot = alone
+    await investigation.run(runtime=runtime, journal=backwards)
+    assert backwards.record.ended == entries.RunEnded(
+        ending="Completed", reason="StagesCompleted", final_analysis=JOINED, grounds="NothingInspected"
     )
 
 
@@ -299,9 +367,16 @@ async def test_their_ids_are_their_places_and_nobody_elses(
             assert one.started.execution == record.execution_id(
                 snapshot.id, run=0, stage=name, kind="agent", index=index
             )
-    assert len(journal.record.executions) == 4
+    joining = journal.record.stages[STAGE].synthesis
+    assert joining
+    assert (joining.started.index, joining.started.execution) == (
+        0,
+        record.execution_id(snapshot.id, run=0, stage=STAGE, kind="synthesis", index=0),
+    )
+    assert len(journal.record.executions) == 5
 
 
+@WITH_TOOLS
 @pytest.mark.parametrize(
     "stage",
     [
@@ -341,6 +416,7 @@ async def test_each_runs_with_what_is_said_of_it_alone(
 async def test_an_agent_that_cannot_be_resolved_fails_alone(
     runtime: ports.Runtime,
     snapshot: record.Snapshot,
+    crew: Crew,
     second_model: memory.ScriptedModel,
     policy: chain.SuccessPolicy,
     outcome: str,
@@ -358,11 +434,14 @@ async def test_an_agent_that_cannot_be_resolved_fails_alone(
     assert (stage_end(journal).outcome, stage_end(journal).message) == (outcome, f"Nobody: {UNKNOWN}")
     assert journal.record.ended
     assert journal.record.ended.ending == ending
-    told = second_model.requests[0].messages[1].text
-    assert f"#### Agent {place + 1}: Nobody\n**Status**: failed\n\n{handover.START}\nError: {UNKNOWN}\n" in told
-
-
-FATAL = messages.Failure(kind="fatal", text="the key is invalid")
+    if policy == "all":
+        assert SYNTHESIS not in map(told_name, crew.requests)
+        settings, told = "", second_model.requests[0].messages[1].text
+    else:
+        settings, told = "**Provider**: none\n", crew.requests[-1].messages[1].text
+        assert told_name(crew.requests[-1]) == SYNTHESIS
+    error = f"**Status**: failed\n\n{handover.START}\nError: {UNKNOWN}\n"
+    assert f"#### Agent {place + 1}: Nobody\n{settings}{error}" in told
 
 
 @pytest.mark.parametrize("scripts", [{SECOND: [FATAL]}])
@@ -390,12 +469,21 @@ async def test_none_is_stopped_because_another_one_failed(
         ending="Failed",
         reason="StagesFailed",
         message=f"stage '{STAGE}' failed: {SECOND}: the key is invalid",
+        final_analysis=f"""Chain Execution Summary:
+- Total stages: 1
+- Successful: 0
+- Failed: 1
+
+Stage Results:
+❌ {STAGE}: {SECOND}: the key is invalid""",
+        grounds="NothingInspected",
     )
 
 
 LOOKS: dict[str, Sequence[Said]] = {name: (asks("k8s.get"), says(found(name))) for name in NAMES}
 
 
+@WITH_TOOLS
 @pytest.mark.parametrize("scripts", [LOOKS])
 async def test_suspended_with_two_of_three_in_the_middle_of_a_call_both_answers_are_kept_and_no_step_begins(
     runtime: ports.Runtime, journal: memory.MemoryJournal, crew: Crew, shop: Shop, snapshot: record.Snapshot
@@ -443,7 +531,7 @@ async def test_suspended_with_two_of_three_in_the_middle_of_a_call_both_answers_
     assert outcomes(second) == [(name, "Completed") for name in NAMES]
     assert second.record.ended
     assert set(Counter([*crew.asked, *shop.called]).values()) == {1}, "what was kept is not sent again"
-    assert sorted(crew.asked) == [(name, turn) for name in NAMES for turn in range(2)]
+    assert sorted(crew.asked) == [*((name, turn) for name in NAMES for turn in range(2)), (SYNTHESIS, 0)]
 
 
 async def test_suspended_before_its_start_a_stage_does_not_begin(
@@ -470,6 +558,7 @@ async def test_suspended_when_one_has_begun_the_others_do_not_begin(
     assert outcomes(second) == [(name, "Completed") for name in NAMES]
 
 
+@WITH_TOOLS
 @pytest.mark.parametrize("scripts", [{SECOND: LOOKS[SECOND]}])
 async def test_suspended_after_its_last_agent_the_next_stage_does_not_begin(
     runtime: ports.Runtime, snapshot: record.Snapshot, second_model: memory.ScriptedModel
@@ -508,21 +597,23 @@ def late(snapshot: record.Snapshot) -> memory.MemoryJournal:
 @pytest.mark.parametrize(
     ("stage", "outcome"),
     [
-        ({**THREE, "timeoutSeconds": 60}, "Completed"),
+        ({**THREE, "timeoutSeconds": 60}, "CompletedWithErrors"),
         ({**THREE, "timeoutSeconds": 60, "successPolicy": "all"}, "Failed"),
     ],
     ids=["any", "all"],
 )
 async def test_a_stages_time_ends_those_that_have_not_and_leaves_what_has_ended(
-    runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew, outcome: entries.Outcome
+    runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew, outcome: entries.StageOutcome
 ) -> None:
     crew.meanwhile = hang_but_the_first
     journal = late(snapshot)
     await investigation.run(runtime=runtime, journal=journal)
     assert outcomes(journal) == [(FIRST, "Completed"), (SECOND, "TimedOut"), (THIRD, "TimedOut")]
-    assert stage_end(journal) == entries.StageEnded(
-        stage=STAGE, outcome=outcome, message=f"{SECOND}: {TIMED_OUT}; {THIRD}: {TIMED_OUT}"
-    )
+    told = [f"{SECOND}: {TIMED_OUT}", f"{THIRD}: {TIMED_OUT}"]
+    if outcome == "CompletedWithErrors":
+        told.append(f"synthesis by {SYNTHESIS}: {TIMED_OUT}")
+    assert stage_end(journal) == entries.StageEnded(stage=STAGE, outcome=outcome, message="; ".join(told))
+    assert SYNTHESIS not in map(told_name, crew.requests), "there is no time left for it"
     assert journal.record.stages[STAGE].agents[0].analysis == found(FIRST)
 
 
@@ -584,6 +675,7 @@ async def test_past_its_time_a_taken_over_stage_ends_without_sending_and_keeps_w
     await investigation.run(runtime=runtime, journal=second)
     assert len(crew.asked) == asked
     assert outcomes(second) == [(FIRST, "Completed"), (SECOND, "TimedOut"), (THIRD, "TimedOut")]
+    assert stage_end(second).outcome == "CompletedWithErrors", "its results could not be joined"
 
 
 async def test_a_lease_that_all_three_lost_is_told_as_one_error(
@@ -628,8 +720,9 @@ BUSY: dict[str, Sequence[Said]] = {
     SECOND: (asks("k8s.restart"), asks("k8s.get"), says(found(SECOND))),
     THIRD: (FATAL, FATAL),
 }
-COMMITS = (1 + 3) + (1 + 5) + (1 + 1) + (1 + 1)
-"""Of each agent its start, its answers and its results; ends go with them. The last two are the next stage's."""
+COMMITS = (1 + 3) + (1 + 5) + (1 + 1) + (1 + 1) + (1 + 3)
+"""Of each agent its start, its answers and its results; ends go with them. Behind the three their synthesis, and the
+next stage's agent."""
 CRASHES = [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")]
 SEEDS = range(3)
 
@@ -646,23 +739,29 @@ def shuffled(seed: int) -> Callable[..., Awaitable[None]]:
 
 
 def ends(found: record.Record) -> object:
-    """All ends, and all that was said; what a writing tool answered may be in doubt."""
+    """All ends, and all that was said; what a writing tool answered may be in doubt, and others are told of that."""
+    told = [said for one in found.executions.values() for said in one.log if isinstance(said, messages.Message)]
+    ended, gap = found.ended, ""
+    if any(said.in_doubt for said in told):
+        assert ended
+        assert ended.gaps == (entries.Gap(tool="k8s.restart", reason=loop.IN_DOUBT),)
+        ended, gap = replace(ended, gaps=(), grounds="Inspected"), f"\n\n{handover.not_inspected(found.runs[0])}"
+
+    def same(said: messages.Message | messages.Failure) -> messages.Message | messages.Failure:
+        if isinstance(said, messages.Message) and said.tool_name == "k8s.restart":
+            return replace(said, text="", failed=False, in_doubt=False)
+        text = said.text.replace(gap, "").replace(f"k8s.restart: {loop.IN_DOUBT}", "k8s.restart: restarted")
+        return replace(said, text=text)
+
     return (
-        found.ended,
+        ended,
         {name: stage.ended for name, stage in found.stages.items()},
-        {name: [one.ended for one in stage.agents] for name, stage in found.stages.items()},
-        {
-            name: [
-                replace(said, text="", failed=False, in_doubt=False)
-                if isinstance(said, messages.Message) and said.tool_name == "k8s.restart"
-                else said
-                for said in one.log
-            ]
-            for name, one in found.executions.items()
-        },
+        {name: one.ended for name, one in found.executions.items()},
+        {name: [same(said) for said in one.log] for name, one in found.executions.items()},
     )
 
 
+@WITH_TOOLS
 @pytest.mark.parametrize("scripts", [BUSY])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("crash", CRASHES, ids=lambda crash: f"{crash[1]} {crash[0]}")
@@ -676,11 +775,8 @@ async def test_a_crash_at_any_commit_of_three_ends_in_the_same_ends_and_no_commi
     seed: int,
 ) -> None:
     faultless = memory.MemoryJournal(snapshot)
-    models: dict[str, ports.Model] = {
-        "first": Crew(BUSY),
-        "second": memory.ScriptedModel(says("Raise the memory limit.")),
-    }
-    await investigation.run(runtime=replace(runtime, model=models.__getitem__, toolbox=Shop()), journal=faultless)
+    models: dict[str, ports.Model] = {"first": Crew(BUSY), "second": raises(TOOLS)}
+    await investigation.run(runtime=replace(runtime, model=models.__getitem__, toolbox=Shop(TOOLS)), journal=faultless)
     assert stage_end(faultless).message == f"{THIRD}: the key is invalid"
 
     crew.meanwhile = shop.working = shuffled(seed)
@@ -716,6 +812,7 @@ async def test_a_crash_at_any_commit_of_three_ends_in_the_same_ends_and_no_commi
     assert all(sent[write] <= 1 for write in writes), "a write was repeated"
 
 
+@WITH_TOOLS
 @pytest.mark.parametrize("scripts", [BUSY])
 @pytest.mark.parametrize("crash", [(COMMITS + 1, "before")])
 async def test_the_crashes_above_are_all_that_there_are(runtime: ports.Runtime, doomed_journal: ports.Journal) -> None:

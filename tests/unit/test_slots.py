@@ -1,4 +1,7 @@
-"""Many agents and few slots: what they wait for one another is no time of theirs, what they work is."""
+"""Many agents and few slots: what they wait for one another is no time of theirs, what they work is.
+
+The synthesis behind them has what is left to whoever ended last.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,14 @@ from tarsy.transcript import entries, memory, ports, record
 AGENTS = 6
 SLOTS = 2
 ANSWER_SECONDS = 0.1
+SYNTHESIS_SECONDS = 0.05
 LEFT = 0.25
 """Seconds that a stage has: enough for an answer, and not for three after one another."""
 BEGUN = entries.StageStarted(stage="analysis", clock=0.0)
 
 
 class Provider:
-    """Answers, each time after a while; or for ever says nothing, to the first so many."""
+    """Answers agents, each time after a while, a synthesis sooner; or for ever says nothing, to the first so many."""
 
     model = "fake-1"
 
@@ -31,9 +35,10 @@ class Provider:
         self.silent = silent
         self.requests = 0
 
-    async def stream(self, _: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+    async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         self.requests += 1
-        await asyncio.sleep(ANSWER_SECONDS if self.requests > self.silent else 60)
+        seconds = SYNTHESIS_SECONDS if "SynthesisAgent" in request.messages[0].text else ANSWER_SECONDS
+        await asyncio.sleep(seconds if self.requests > self.silent else 60)
         yield provider.Text("It is out of memory.")
         yield provider.Finish(None)
 
@@ -43,7 +48,7 @@ class Provider:
 
 def outcomes(journal: memory.MemoryJournal) -> Counter[str]:
     """How many agents ended how."""
-    ends = [one.ended.outcome for one in journal.record.executions.values() if one.ended]
+    ends = [one.ended.outcome for one in journal.record.stages["analysis"].agents if one.ended]
     assert len(ends) == AGENTS
     return Counter(ends)
 
@@ -70,7 +75,9 @@ async def run(runtime: ports.Runtime, journal: memory.MemoryJournal, source: Pro
     """Run the investigation with that provider and its few slots."""
     limits = platform.Limits.model_validate({"provider_calls": SLOTS, "iteration": iteration})
     limited = model.LimitedModel("first", source, limits=limits)
-    await investigation.run(runtime=replace(runtime, model=lambda _: limited), journal=journal)
+    await investigation.run(
+        runtime=replace(runtime, model=lambda _: limited, toolbox=lambda _: memory.DictToolbox({})), journal=journal
+    )
 
 
 async def test_a_wait_for_a_slot_is_no_time_of_an_iterations_or_of_a_stages(

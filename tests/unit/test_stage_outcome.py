@@ -162,6 +162,6 @@ def test_they_are_told_by_their_places_whichever_began_first() -> None:
     assert handover.analysis(backwards) == handover.analysis(found)
     for one in (found, backwards):
         one.ended = stage.end_of(one, policy="any")
-    told = [handover.earlier_stages(record.Run(stages={"look": one})) for one in (found, backwards)]
+    told = [handover.earlier_stages(record.Run(stages={"look": one}), reads="results") for one in (found, backwards)]
     assert told[0] == told[1]
     assert told[0].index("#### Agent 1: A-1") < told[0].index("#### Agent 2: A-2") < told[0].index("#### Agent 3: A-3")

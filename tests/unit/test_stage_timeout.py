@@ -15,6 +15,14 @@ TIMED_OUT = "Stage data-collection timed out after 60 s"
 LOOKS = messages.Message(
     role="assistant", text="web-0 restarts", calls=(messages.ToolCall(id="", name="k8s.get", arguments="{}"),)
 )
+ACCOUNT = f"""Chain Execution Summary:
+- Total stages: 2
+- Successful: 1
+- Failed: 1
+
+Stage Results:
+❌ data-collection: {TIMED_OUT}
+✅ analysis: Raise the memory limit."""
 FOUND = messages.Message(role="assistant", text="It is out of memory.")
 
 
@@ -118,7 +126,9 @@ async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what
         ending="CompletedWithErrors",
         reason="StagesFailed",
         message=TIMED_OUT,
-        final_analysis="Raise the memory limit.",
+        final_analysis=f"{ACCOUNT}\n\nRaise the memory limit.",
+        gaps=(entries.Gap(tool="-", reason="KubernetesAgent concluded without a result of its tools"),),
+        grounds="InspectedWithGaps",
     )
     told = second_model.requests[0].messages[1].text
     between = f"{handover.START}\nError: {TIMED_OUT}\n\nBefore it failed it found:\n\nweb-0 restarts\n{handover.END}"
@@ -195,7 +205,7 @@ async def test_a_stage_is_as_old_as_its_runs_clock_says_since_its_start(
 async def test_an_analysis_counts_whose_commit_was_interrupted(
     runtime: ports.Runtime, slow: SlowJournal, cancelled: bool
 ) -> None:
-    runtime = replace(runtime, model=lambda _: memory.ScriptedModel(FOUND))
+    runtime = replace(runtime, model=lambda _: memory.ScriptedModel(FOUND), toolbox=lambda _: memory.DictToolbox({}))
     if cancelled:
         running = asyncio.create_task(investigation.run(runtime=runtime, journal=slow))
         await slow.begun.wait()

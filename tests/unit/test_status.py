@@ -30,8 +30,9 @@ CHAIN: dict[str, Any] = {
 }
 FACTS: dict[str, Any] = {
     **dict.fromkeys(NUMBERS, 0),
-    **dict.fromkeys(("started_at", "ended_at", "ending", "cancel", "alert_status", "unreadable")),
-    **dict.fromkeys(("reason", "message", "final_analysis"), ""),
+    **dict.fromkeys(("started_at", "ended_at", "ending", "cancel", "alert_status", "unreadable", "grounds")),
+    **dict.fromkeys(("reason", "message", "final_analysis", "summary"), ""),
+    "gaps": [],
     **CHAIN,
     **dict.fromkeys(("namespace", "name", "alert_type"), "a"),
 }

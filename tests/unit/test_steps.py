@@ -53,3 +53,156 @@ CASES: dict[str, tuple[messages.Log, steps.Step]] = {
 @pytest.mark.parametrize(("log", "step"), CASES.values(), ids=CASES)
 def test_the_log_alone_decides_what_comes_next(log: messages.Log, step: steps.Step) -> None:
     assert steps.next_step([OPENING, *log], RULES) == step
+
+
+def says(text: str) -> messages.Message:
+    return messages.Message(role="assistant", text=text)
+
+
+def asks(*calls: messages.ToolCall) -> messages.Message:
+    return messages.Message(role="assistant", calls=calls)
+
+
+def unreadable(answer: messages.Message) -> str:
+    """Answers that begin with a question mark cannot be read."""
+    return f"{answer.text} is no answer" if answer.text.startswith("?") else ""
+
+
+FAILED = [messages.Message(role="tool", call_id=call.id, text="gone", failed=True) for call in (FIRST, SECOND)]
+LOOKING = steps.Rules(limit=4, problem=unreadable, must_look=True)
+LOOK = steps.Ask(final=False, prompt="look")
+LOOK_CASES: dict[str, tuple[messages.Log, steps.Step]] = {
+    "it has not looked": ([SAYS], LOOK),
+    "it has not looked, and concludes again": ([SAYS, says("so")], steps.Done("so")),
+    "it was asked to look, and no answer came": ([SAYS, TIMEOUT], steps.Ask(final=False)),
+    "it was asked to look, and looks": ([SAYS, ASKS], steps.Run((FIRST, SECOND))),
+    "it was asked to look, and has looked": ([SAYS, ASKS, *RESULTS, says("so")], steps.Done("so")),
+    "it has looked": ([ASKS, *RESULTS, SAYS], steps.Done(SAYS.text)),
+    "all that it looked at failed": ([ASKS, *FAILED, SAYS], steps.Done(SAYS.text)),
+    "it has not looked after failures": ([TIMEOUT, REJECTED, SAYS], LOOK),
+    "the last that it may be asked": ([TIMEOUT, REJECTED, TIMEOUT, SAYS], steps.Done(SAYS.text)),
+    "its conclusion was forced": ([TIMEOUT, REJECTED, TIMEOUT, REJECTED, SAYS], steps.Done(SAYS.text)),
+    "what cannot be read is no conclusion": ([says("?"), SAYS], LOOK),
+    "it was asked, and what came cannot be read": (
+        [SAYS, says("?")],
+        steps.Ask(final=False, prompt="format", problem="? is no answer"),
+    ),
+    "it was asked, what came cannot be read, and it concludes again": ([SAYS, says("?"), says("so")], steps.Done("so")),
+}
+
+
+@pytest.mark.parametrize(("log", "step"), LOOK_CASES.values(), ids=LOOK_CASES)
+def test_who_concludes_without_having_looked_is_asked_once_to_look(log: messages.Log, step: steps.Step) -> None:
+    assert steps.next_step([OPENING, *log], LOOKING) == step
+
+
+@pytest.mark.parametrize(("log", "step"), LOOK_CASES.values(), ids=LOOK_CASES)
+def test_who_need_not_look_is_never_asked_to(log: messages.Log, step: steps.Step) -> None:
+    free = steps.next_step([OPENING, *log], steps.Rules(limit=4, problem=unreadable))
+    assert free == (steps.Done(SAYS.text) if step == LOOK else step)
+
+
+FORMAT = steps.Rules(limit=6, problem=unreadable)
+A, B, C = says("?a"), says("?b"), says("?c")
+FORMAT_CASES: dict[str, tuple[messages.Log, steps.Step]] = {
+    "one": ([A], steps.Ask(final=False, prompt="format", problem="?a is no answer")),
+    "two in a row": ([A, B], steps.Ask(final=False, prompt="format", problem="?b is no answer")),
+    "three in a row": ([A, B, C], steps.GiveUp("3 answers in a row that cannot be read: ?c is no answer")),
+    "calls in between": ([A, B, ASKS, *RESULTS, C], steps.Ask(final=False, prompt="format", problem="?c is no answer")),
+    "a failure in between": ([A, B, TIMEOUT, C], steps.Ask(final=False, prompt="format", problem="?c is no answer")),
+    "three behind something else": (
+        [A, ASKS, *RESULTS, A, B, C],
+        steps.GiveUp("3 answers in a row that cannot be read: ?c is no answer"),
+    ),
+    "one that can be read": ([A, B, SAYS], steps.Done(SAYS.text)),
+    "beside calls it may say what it will": ([asks(FIRST)], steps.Run((FIRST,))),
+    "no answer came when it was told": ([A, TIMEOUT], steps.Ask(final=False)),
+    "at the limit": ([TIMEOUT, REJECTED, TIMEOUT, REJECTED, TIMEOUT, A], steps.Ask(final=True, prompt="conclude")),
+    "three in a row at the limit": (
+        [TIMEOUT, REJECTED, TIMEOUT, A, B, C],
+        steps.GiveUp("3 answers in a row that cannot be read: ?c is no answer"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("log", "step"), FORMAT_CASES.values(), ids=FORMAT_CASES)
+def test_who_gives_what_cannot_be_read_is_told_so_until_it_is_the_third_in_a_row(
+    log: messages.Log, step: steps.Step
+) -> None:
+    assert steps.next_step([OPENING, *log], FORMAT) == step
+
+
+@pytest.mark.parametrize("must_look", [False, True])
+@pytest.mark.parametrize("before", [[A, B], [TIMEOUT, REJECTED], [ASKS, *RESULTS, B], [SAYS, A]])
+@pytest.mark.parametrize("limit", [0, 2])
+def test_a_forced_conclusion_counts_in_any_form(before: messages.Log, limit: int, must_look: bool) -> None:
+    rules = steps.Rules(limit=limit, problem=unreadable, must_look=must_look)
+    said = before if limit else []
+    assert steps.next_step([OPENING, *said], rules) == steps.Ask(final=True, prompt="conclude")
+    assert steps.next_step([OPENING, *said, C], rules) == steps.Done("?c")
+
+
+def call(turn: int, name: str = "k8s.get", arguments: str = "{}") -> messages.ToolCall:
+    return messages.ToolCall(id=f"{turn}.0", name=name, arguments=arguments)
+
+
+def made(*calls: messages.ToolCall) -> messages.Log:
+    """A conversation of one call an answer, each with its result; but the last."""
+    log: messages.Log = [OPENING]
+    for one in calls:
+        log += [asks(one), messages.Message(role="tool", call_id=one.id)]
+    return log[:-1]
+
+
+NESTED = '{"a": {"b": 1, "c": [1, 2]}, "d": "x"}'
+SPELLINGS = {
+    "the same": [NESTED] * 3,
+    "in another order": [NESTED, '{"d": "x", "a": {"c": [1, 2], "b": 1}}', NESTED],
+    "in another spelling": [NESTED, '{"a":{"b":1,\n"c":[1,2]},"d":"\\u0078"}', NESTED],
+    "none, and an empty object": ["", "{}", " { } "],
+    "no JSON": ["{", "{", "{"],
+}
+OTHERS = {
+    "other values": [NESTED, NESTED.replace("1", "2", 1), NESTED],
+    "a list in another order": [NESTED, NESTED.replace("[1, 2]", "[2, 1]"), NESTED],
+    "a number and a truth": ['{"a": 1}', '{"a": true}', '{"a": 1}'],
+    "a number and a text": ['{"a": 1}', '{"a": "1"}', '{"a": 1}'],
+    "null and nothing": ['{"a": null}', "{}", '{"a": null}'],
+    "only the last one": ["{}", "{}", NESTED],
+    "only the first one": [NESTED, "{}", "{}"],
+    "no JSON, and other of it": ["{", "{{", "{"],
+}
+
+
+@pytest.mark.parametrize(
+    ("spellings", "repeated"),
+    [*((one, True) for one in SPELLINGS.values()), *((one, False) for one in OTHERS.values())],
+    ids=[*SPELLINGS, *OTHERS],
+)
+def test_the_third_call_in_a_row_is_repeated_where_all_three_mean_the_same(
+    spellings: list[str], repeated: bool
+) -> None:
+    calls = [call(turn, arguments=text) for turn, text in enumerate(spellings)]
+    assert steps.is_repeated(made(*calls), calls[-1]) == repeated
+
+
+@pytest.mark.parametrize(
+    ("names", "repeated"),
+    [("g", False), ("gg", False), ("ggg", True), ("gggg", True), ("glg", False), ("gglg", False), ("gglgg", False)],
+)
+def test_a_call_in_between_begins_the_count_anew(names: str, repeated: bool) -> None:
+    calls = [call(turn, name={"g": "k8s.get", "l": "k8s.list"}[name]) for turn, name in enumerate(names)]
+    assert steps.is_repeated(made(*calls), calls[-1]) == repeated
+
+
+def test_calls_of_one_answer_count_in_their_order() -> None:
+    three = [messages.ToolCall(id=f"0.{index}", name="k8s.get", arguments="{}") for index in range(3)]
+    log: messages.Log = [OPENING, asks(*three)]
+    assert [steps.is_repeated(log, one) for one in three] == [False, False, True]
+
+
+def test_what_is_said_in_between_is_no_call() -> None:
+    calls = [call(turn) for turn in range(3)]
+    log = made(*calls)
+    log[3:3] = [says("Hm."), TIMEOUT, messages.Message(role="user", text="look")]
+    assert steps.is_repeated(log, calls[-1])

@@ -44,6 +44,8 @@ class Stage:
     following: Following
     _start: entries.StageStarted = field(init=False)
     _start_is_due: bool = field(init=False)
+    _waited: float = field(init=False, default=0.0)
+    """Seconds that whoever ended last had waited for its provider's slots: they are added to what is left behind it."""
     _agents: list[execution.Execution] = field(init=False)
     _synthesis: execution.Execution = field(init=False)
 
@@ -102,12 +104,15 @@ class Stage:
         What an agent waits for its provider's slots is added to its own time, and to none of its siblings'.
         """
         seconds = self.spec.timeout_seconds
-        left = None if seconds is None else seconds - (self.journal.clock() - self._start.clock)
+        left = None if seconds is None else seconds - (self.journal.clock() - self._start.clock) + self._waited
         if left is not None and left <= 0:  # a takeover after its time: not even a first call may be sent
             return False
 
         async def run(one: execution.Execution) -> bool:
-            return await timer.Timer(left).run(lambda time: one.run(time.stopped))
+            time = timer.Timer(left)
+            in_time = await time.run(lambda time: one.run(time.stopped))
+            self._waited = time.waited
+            return in_time
 
         return all(await loop.side_by_side(map(run, executions)))
 

@@ -15,6 +15,8 @@ class Timer:
 
     def __init__(self, seconds: float | None) -> None:
         """`seconds` of work; None is no limit."""
+        self.waited = 0.0
+        """Seconds in which it stood still."""
         self._seconds = seconds
         self._limit = asyncio.Timeout(None)
 
@@ -38,9 +40,11 @@ class Timer:
             yield
             return
         now = asyncio.get_running_loop().time
-        left = end - now()
+        began = now()
         self._limit.reschedule(None)
         try:
             yield
         finally:
-            self._limit.reschedule(now() + left)
+            waited = now() - began
+            self.waited += waited
+            self._limit.reschedule(end + waited)
