@@ -140,14 +140,21 @@ def _platform(*, model_url: str, tools_url: str, slots: int) -> str:
 
 
 def _chains() -> str:
-    """One chain a stage, each for the alert type of its stage's name."""
+    """One chain a stage, each for the alert type of its stage's name, without a summary.
+
+    A stage that calls no tool has none: who has tools and concludes without a result of theirs is asked again.
+    """
     chains = [
         {
             "apiVersion": "tarsy.dev/v1alpha1",
             "kind": "AgentChain",
-            "metadata": {"name": stage},
-            "spec": {"alertTypes": [stage], "stages": [{"name": stage, "agent": "Bench"}]},
+            "metadata": {"name": name},
+            "spec": {
+                "alertTypes": [name],
+                "stages": [{"name": name, "agent": "Bench"} | ({} if stage.turns else {"mcpServers": []})],
+                "executiveSummary": {"enabled": False},
+            },
         }
-        for stage in model.STAGES
+        for name, stage in model.STAGES.items()
     ]
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": chains})

@@ -31,7 +31,7 @@ def test_the_demo_prints_table_stages_analysis_and_summary_and_leaves_nothing_ru
         "Grounded: True (Inspected)",
     ):
         assert shown in done.stdout
-    stages = [line.split()[:3] for line in done.stdout.splitlines() if re.match(r"[a-z-]+ +\w+ +\d/\d +\d", line)]
+    stages = [line.split()[:3] for line in done.stdout.splitlines() if re.match(r"(data|root)-\S+ +Completed", line)]
     assert stages == [["data-collection", "Completed", "2/2"], ["root-cause-analysis", "Completed", "1/1"]]
     assert not (tools.ROOT / ".demo" / "env").exists()
 

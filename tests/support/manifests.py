@@ -12,12 +12,17 @@ def stage(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def chain(*alert_types: str, name: str = "kubernetes", **spec: Any) -> dict[str, Any]:
-    """A chain of one stage, but for what `spec` says; it takes `kubernetes` where no alert type is named."""
+    """A chain of one stage without a summary, but for what `spec` says; it takes `kubernetes` if no type is named."""
     return {
         "apiVersion": "tarsy.dev/v1alpha1",
         "kind": "AgentChain",
         "metadata": {"name": name},
-        "spec": {"alertTypes": list(alert_types) or ["kubernetes"], "stages": [stage("analysis")]} | spec,
+        "spec": {
+            "alertTypes": list(alert_types) or ["kubernetes"],
+            "stages": [stage("analysis")],
+            "executiveSummary": {"enabled": False},
+        }
+        | spec,
     }
 
 

@@ -15,7 +15,8 @@ from tarsy_dev.model import reading, report, script
 
 _DATA = re.compile(r"<!-- DATA (\w+) START -->\n(.*?)\n<!-- DATA \1 END -->", re.DOTALL)
 _AGENT = re.compile(
-    r"^#### Agent \d+: (?P<name>[^\n]+)\n(?:\*\*(?:Provider|Strategy)\*\*: [^\n]*\n)*\*\*Status\*\*: (?P<status>\w+)\n\n"
+    r"^#### Agent \d+: (?P<name>[^\n]+)\n(?:\*\*(?:Provider|Strategy)\*\*: [^\n]*\n)*"
+    r"\*\*Status\*\*: (?P<status>\w+)\n\n"
     r"<!-- Analysis Result START -->\n(?P<work>.*?)\n<!-- Analysis Result END -->",
     re.DOTALL | re.MULTILINE,
 )
