@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import stories
+from tarsy.agent import templates
 from tarsy.engine import grounds
 from tarsy.transcript import entries, messages, record
 
@@ -97,13 +98,13 @@ def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
         ]
     )
     assert grounds.gaps(found) == (
+        entries.Gap(
+            tool="[tool 9.9]", reason="there was no such call: it is named in the analysis of KubernetesAgent-1"
+        ),
         entries.Gap(tool="aws", reason="cannot be reached: no"),
         entries.Gap(tool="gcp", reason="is not connected yet"),
         entries.Gap(tool="k8s.get", reason="403 Forbidden"),
         entries.Gap(tool="k8s.get", reason="its result was cut"),
-        entries.Gap(
-            tool="[tool 9.9]", reason="there was no such call: it is named in the analysis of KubernetesAgent-1"
-        ),
     )
 
 
@@ -130,10 +131,41 @@ def test_a_call_without_a_result_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[tool]", "[tool 1]", "[tool one.two]", "tool 7.7", "[tool 7.7", "[tool 7.7.7]", "[Tool x 7.7]"]
+    "text",
+    ["[tool]", "[tool 1]", "[tool one.two]", "tool 7.7", "[tool 7.7", "[tool 7.7.7]", "[tool x 7.7]", "[tooling 7.7]"],
 )
 def test_what_is_no_reference_is_no_gap(text: str) -> None:
     assert grounds.of(run([execution("a", LOOKED, analysis=f"It is {text}.")])) == "Inspected"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[tool 7.7]", "[Tool 7.7]", "[tools 0.0, 7.7]", "[tool 0.0, tool 7.7]", "[tool 0.0 and 7.7]", "[tool call 7.7]"],
+)
+def test_however_a_model_writes_it_a_reference_to_a_call_that_never_was_is_found(text: str) -> None:
+    found = run([execution("a", LOOKED, analysis=f"It is {text}.")])
+    assert grounds.of(found) == "UnknownReferences"
+    assert [gap.tool for gap in grounds.gaps(found)] == ["[tool 7.7]"]
+
+
+def test_a_reference_to_a_call_that_never_was_is_told_before_all_that_failed() -> None:
+    calls = [(f'{{"n": {n}}}', f"{n}: 403", True) for n in range(20)]
+    found = run([execution("a", LOOKED, *calls, analysis="It is [tool 99.9].")])
+    assert grounds.gaps(found)[0].tool == "[tool 99.9]"
+
+
+def test_a_blind_conclusion_is_not_grounded_by_somebody_else_who_looked_and_failed() -> None:
+    looked = execution("a", LOOKED)
+    failed = replace(looked, ended=replace(looked.ended, outcome="Failed"))  # type: ignore[type-var]
+    assert grounds.of(run([failed, execution("b", ungrounded=True, index=1)])) == "NothingInspected"
+    assert grounds.of(run([looked], [execution("b", ungrounded=True)])) == "InspectedWithGaps"
+
+
+def test_the_note_that_stands_for_a_repeated_call_shows_nothing_and_is_no_gap_of_its_own() -> None:
+    note = ("{}", templates.text("repeated"), True)
+    assert grounds.of(run([execution("a", DENIED, DENIED, note)])) == "NothingInspected"
+    assert [gap.reason for gap in grounds.gaps(run([execution("a", DENIED, DENIED, note)]))] == ["403 Forbidden"]
+    assert grounds.of(run([execution("a", LOOKED, LOOKED, note)])) == "Inspected"
 
 
 @given(st.text(), st.lists(st.tuples(st.text(), st.text(), st.booleans()), max_size=5))

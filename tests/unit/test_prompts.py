@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tarsy.agent import prompts, strategies, templates
 from tarsy.config import platform as platforms
-from tarsy.engine import chat, investigation, stage, summary
+from tarsy.engine import chat, investigation
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
 
@@ -33,20 +33,6 @@ REACTS = messages.Message(
 CONCLUDES = messages.Message(role="assistant", text="It is out of memory [tool 0.0].")
 TOOLS = memory.DictToolbox({"k8s.get": "CrashLoopBackOff"})
 AGENT = {"name": "KubernetesAgent"}
-
-
-class Clock(datetime):
-    """A Sunday evening."""
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Clock:
-        return cls(2026, 11, 22, 18, 30, tzinfo=tz)
-
-
-@pytest.fixture(autouse=True)
-def sunday_evening(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (stage, summary, chat):
-        monkeypatch.setattr(module, "datetime", Clock)
 
 
 @pytest.fixture
@@ -189,7 +175,8 @@ def test_each_prompt_has_markers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 NOW = datetime(2026, 11, 22, 18, 30, tzinfo=UTC)
 
 
-def test_the_time_is_told_as_utc(snapshot: record.Snapshot) -> None:
+def test_the_time_is_told_as_utc(snapshot: record.Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     assignment = prompts.Assignment(snapshot=snapshot, place="x", name="y", known="", task="z", now=NOW)
     system, _ = prompts.of_summary(assignment)
     assert "The time is 2026-11-22 18:30:00 UTC." in system.text

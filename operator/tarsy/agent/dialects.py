@@ -9,19 +9,16 @@ Source: Yao et al., "ReAct: Synergizing Reasoning and Acting in Language Models"
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tarsy.agent import quoting, templates
+from tarsy.agent import quoting
 from tarsy.transcript import messages, react
 
 
 class Dialect(Protocol):
     """How a model is asked, and how its answers are read."""
-
-    conclude: str
-    """What is said to a model that is to conclude."""
 
     def described(self, tools: Sequence[messages.ToolSpec]) -> str:
         """What the prompt says of the tools: text of others, to stand between markers; "" where requests say it."""
@@ -50,8 +47,6 @@ class Dialect(Protocol):
 class Native:
     """Tools are declared in the request, and called by the provider's own means."""
 
-    conclude = templates.text("conclude-native")
-
     def described(self, tools: Sequence[messages.ToolSpec]) -> str:  # noqa: ARG002 - requests say it
         """Nothing."""
         return ""
@@ -62,7 +57,7 @@ class Native:
 
     def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
         """As it is."""
-        return tuple(conversation)
+        return _joined(conversation)
 
     def read(self, answer: messages.Message, *, final: bool) -> messages.Message | messages.Failure:
         """As it came; a conclusion without the calls beside it."""
@@ -84,27 +79,20 @@ class Native:
 class React:
     """Tools stand in the prompt; thoughts, actions and answers in text, results in what the user says next."""
 
-    conclude = templates.text("conclude-react")
-
     def described(self, tools: Sequence[messages.ToolSpec]) -> str:
         """A paragraph for each: its name, what it does, and the schema of its arguments."""
-        return "\n\n".join(
+        told = (
             f"{tool.name}: {tool.description}\nArguments (JSON Schema): {json.dumps(tool.parameters)}" for tool in tools
         )
+        return quoting.quoted("\n\n".join(told))
 
     def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:  # noqa: ARG002 - the prompt says it
         """None: they stand in the prompt."""
         return ()
 
     def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
-        """Answers as far as they count, and results as observations; what the user says in a row is one message."""
-        sent: list[messages.Message] = []
-        for message in map(_in_text, conversation):
-            if sent and sent[-1].role == message.role == "user":
-                sent[-1] = replace(sent[-1], text=f"{sent[-1].text}\n\n{message.text}")
-            else:
-                sent.append(message)
-        return tuple(sent)
+        """Answers as far as they count, and results as observations."""
+        return _joined(map(_in_text, conversation))
 
     def read(self, answer: messages.Message, *, final: bool) -> messages.Message | messages.Failure:
         """With the first action as its call, if there is one."""
@@ -113,10 +101,12 @@ class React:
         if not answer.text.strip():
             return _rejected("an empty answer")
         reading = react.read(answer.text)
+        if final and reading.action:
+            return _rejected("another action instead of a conclusion")
+        if final and not reading.answer and not answer.text[: reading.used].strip():
+            return _rejected("observations of its own instead of a conclusion")
         if not reading.action:
             return answer
-        if final:
-            return _rejected("another action instead of a conclusion")
         call = messages.ToolCall(id="", name=reading.action, arguments=react.arguments(reading.input))
         return replace(answer, calls=(call,))
 
@@ -127,6 +117,20 @@ class React:
 
 NATIVE, REACT = Native(), React()
 
+_MADE_UP = "(an observation that no tool gave)"
+"""What stands for an answer of which nothing counts: providers refuse one that is empty."""
+
+
+def _joined(conversation: Iterable[messages.Message]) -> tuple[messages.Message, ...]:
+    """What the user says in a row as one message: user and assistant take turns."""
+    joined: list[messages.Message] = []
+    for message in conversation:
+        if joined and joined[-1].role == message.role == "user":
+            joined[-1] = replace(joined[-1], text=f"{joined[-1].text}\n\n{message.text}")
+        else:
+            joined.append(message)
+    return tuple(joined)
+
 
 def _in_text(message: messages.Message) -> messages.Message:
     """A message of a conversation in the ReAct dialect."""
@@ -135,7 +139,8 @@ def _in_text(message: messages.Message) -> messages.Message:
             used = react.read(message.text).used
             # What a model made up behind its action is never sent back, in its own words (its state) neither.
             state = message.provider_state if not message.text[used:].strip() else None
-            return messages.Message(role="assistant", text=message.text[:used], provider_state=state)
+            said = message.text[:used] if message.text[:used].strip() else _MADE_UP
+            return messages.Message(role="assistant", text=said, provider_state=state)
         case "tool":
             result = quoting.quoted(message.text)
             return messages.Message(role="user", text=f"Observation: [tool {message.call_id}] {result}")

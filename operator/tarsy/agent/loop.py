@@ -92,16 +92,17 @@ class Loop:
 
     def _added(self, ask: steps.Ask, said: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
         """What the model is told beside what was said. After a call that brought nothing it stands there already."""
-        if ask.prompt is None or said[-1].role == "user":
+        if ask.prompt is None or not self._strategy.tools:  # without tools there is nothing but to conclude
             return ()
         match ask.prompt:
             case "conclude":
-                text = self._strategy.dialect.conclude
+                text = templates.text(self._conclude)
             case "look":
                 text = templates.text("look")
             case "format":
                 text = templates.filled("format-react", problem=ask.problem)
-        return (messages.Message(role="user", text=text),)
+        added = messages.Message(role="user", text=text)
+        return () if said[-1] == added else (added,)
 
     async def _answered(self, answer: ports.Answer, added: tuple[messages.Message, ...], *, final: bool) -> None:
         message = self._strategy.dialect.read(answer.message, final=final)
@@ -138,7 +139,7 @@ class Loop:
         if call.name not in pinned:
             output = ports.ToolOutput(text=_unknown(call.name, pinned), failed=True)
         elif steps.is_repeated(self.execution.log, call):
-            output = ports.ToolOutput(text=templates.text("repeated"))
+            output = ports.ToolOutput(text=templates.text("repeated"), failed=True)  # it shows nothing
         else:
             output = await self.toolbox.call(call, self._scope)
         failpoints.hit("tool.call.after")
@@ -172,6 +173,11 @@ class Loop:
     @property
     def _strategy(self) -> strategies.Strategy:
         return strategies.STRATEGIES[self._settings.strategy]
+
+    @property
+    def _conclude(self) -> str:
+        """The template that asks for a conclusion."""
+        return "conclude-chat" if self.execution.started.kind == "chat" else self._strategy.conclude
 
     @property
     def _rules(self) -> steps.Rules:

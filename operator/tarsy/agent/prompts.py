@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tarsy.agent import quoting, strategies, templates
+from tarsy.agent import dialects, quoting, strategies, templates
 from tarsy.config import resolve
 from tarsy.transcript import messages, record
 
@@ -32,6 +32,8 @@ class Assignment:
     """What others found before (`engine.handover`), with everything in it escaped that they wrote, or ""."""
     task: str
     """The last word of the task."""
+    question: str = ""
+    """What somebody asks, which stands before that."""
     now: datetime
 
 
@@ -64,14 +66,14 @@ def of_agent(
         # In fixed words: a server's own, behind the colon, would stand among the instructions.
         fixed = dict.fromkeys(problem.partition(":")[0] for problem in agent.problems)
         system.append("## Not available now\n\n" + "\n".join(f"- {problem}" for problem in fixed))
-    return _conversation(system, _task(assignment, markers))
+    return _conversation(system, _task(assignment, markers, react=strategy.dialect is dialects.REACT))
 
 
 def of_summary(assignment: Assignment) -> tuple[messages.Message, ...]:
     """What the conversation of an executive summary begins with."""
     markers = _Markers()
     system = templates.filled("summary", now=_told(assignment.now), start=markers.start, end=markers.end)
-    return _conversation([system], _task(assignment, markers))
+    return _conversation([system], _task(assignment, markers, react=False))
 
 
 def _conversation(system: Sequence[str], task: Iterator[str]) -> tuple[messages.Message, ...]:
@@ -81,19 +83,26 @@ def _conversation(system: Sequence[str], task: Iterator[str]) -> tuple[messages.
     )
 
 
-def _task(assignment: Assignment, markers: _Markers) -> Iterator[str]:
+def _task(assignment: Assignment, markers: _Markers, *, react: bool) -> Iterator[str]:
+    """The parts of the task. In ReAct no line of the alert passes for a step; else it is told as it came."""
     snapshot = assignment.snapshot
+
+    def clean(text: str) -> str:
+        return quoting.escaped(quoting.quoted(text) if react else text)
+
     alert = [
-        f"Alert type: {quoting.escaped(snapshot.alert_type)}",
-        *([f"Severity: {quoting.escaped(snapshot.severity)}"] if snapshot.severity else []),
-        *([f"Runbook: {quoting.escaped(runbook)}"] if _is_url(runbook := snapshot.runbook_url or "") else []),
+        f"Alert type: {clean(snapshot.alert_type)}",
+        *([f"Severity: {clean(snapshot.severity)}"] if snapshot.severity else []),
+        *([f"Runbook: {clean(runbook)}"] if _is_url(runbook := snapshot.runbook_url or "") else []),
         "",
-        quoting.escaped(snapshot.alert_data),
+        clean(snapshot.alert_data),
     ]
     yield f"Investigation: {snapshot.namespace}/{snapshot.name}"
     yield markers.around("\n".join(alert))
     if assignment.known:
         yield markers.around(assignment.known)
+    if assignment.question:
+        yield markers.around(clean(assignment.question))
     yield assignment.task
 
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 
+from tarsy.transcript import react
+
+_LINE_ENDS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""What people or models take for the end of a line, beside the newline itself."""
+_BLANK = " \t\u00a0\u1680\u2000-\u200f\u202f\u205f-\u2064\u3000\ufeff\u00ad"
+"""Within a line, for a character class: spaces of all kinds, and what nobody sees."""
 _STEP = re.compile(
-    r"^(?=[^\S\n]*[#>*_`-]{0,8}[^\S\n]*(?:thought|action|action input|final answer|observation)[*_`]{0,3}[^\S\n]*[::])",
+    # Each run of characters is possessive, and within its line: a line is looked at once.
+    rf"^(?=[{_BLANK}#>*_`~+.)(0-9-]*+{react.LABEL}[*_`{_BLANK}]*+[:\uff1a])",
     re.IGNORECASE | re.MULTILINE,
 )
+"""The beginning of a line that says a step's label, dressed in whatever way: more than the parser takes for one."""
 
 
 def escaped(text: str) -> str:
@@ -20,4 +28,4 @@ def escaped(text: str) -> str:
 
 def quoted(text: str) -> str:
     """`text` without steps of ReAct: a line that looks like one is quoted, so that nobody makes up an observation."""
-    return _STEP.sub("> ", text)
+    return _STEP.sub("> ", _LINE_ENDS.sub("\n", text))

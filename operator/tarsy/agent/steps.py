@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tarsy.transcript import messages
+from tarsy.transcript import messages, record
 
 BEYOND_LIMIT = 2
 """Calls that a model gets to conclude once its iterations are used up. One that never concludes would otherwise be
@@ -88,7 +88,7 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
             if pending := tuple(call for call in answer.calls if call.id not in done):
                 return Run(pending)
         case [*_, messages.Message() as answer]:
-            step = _after_words(answer, turns, rules, has_looked=_has_looked(log))
+            step = _after_words(answer, turns, rules, has_looked=bool(record.results(log)))
     if not isinstance(step, Ask):
         return step
     if len(turns) >= rules.limit + BEYOND_LIMIT:
@@ -138,10 +138,6 @@ def _arguments(call: messages.ToolCall) -> str:
         return json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
     except (ValueError, RecursionError):
         return call.arguments
-
-
-def _has_looked(log: messages.Log) -> bool:
-    return any(isinstance(entry, messages.Message) and entry.role == "tool" for entry in log)
 
 
 def _is_conclusion(turn: messages.Message | messages.Failure, rules: Rules) -> bool:

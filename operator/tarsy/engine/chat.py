@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from tarsy.agent import prompts, quoting
+from tarsy.agent import prompts
 from tarsy.config import resolve
 from tarsy.engine import execution, handover
 from tarsy.transcript import entries, messages, ports, record
@@ -54,7 +54,8 @@ def _task(runtime: ports.Runtime, journal: ports.Journal, run: int) -> execution
             place=f"chain '{snapshot.chain_name}'",
             name=agent.name,
             known=handover.investigation(runs[entries.INVESTIGATION], earlier),
-            task=f"Answer this question:\n\n{quoting.escaped(runs[run].question)}",
+            question=runs[run].question,
+            task="Answer the question that stands between the last two markers.",
             now=datetime.now(UTC),
         )
         return prompts.of_agent(assignment, agent=agent, tools=specs, extra="chat")

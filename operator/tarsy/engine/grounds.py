@@ -8,26 +8,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tarsy.agent import templates
 from tarsy.transcript import entries, messages, record
 
 GAPS_MAX = 10
 REASON_MAX = 200
 """Characters of a gap's reason, and of its tool's name."""
-_REFERENCE = re.compile(r"\[tools? (\d{1,6}\.\d{1,6}(?:\s*,\s*\d{1,6}\.\d{1,6})*)\]")
-"""How prompts ask for references: `[tool 2.1]`; several may stand together."""
+_REFERENCES = re.compile(r"\[tools?\b(?:[\s,;&.#\d]|tools?|calls?|results?|and){1,100}+\]", re.IGNORECASE)
+"""How prompts ask for references, `[tool 2.1]`, and how models write several."""
+_ID = re.compile(r"(?<![\d.])\d{1,6}\.\d{1,6}(?![\d.])")
 
 
 def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
     """What could not be inspected, the first ten: what failed, was denied, is missing or cut, and calls never made."""
-    found = dict.fromkeys((*_uninspected(run), *unknown_references(run)))
+    found = dict.fromkeys((*unknown_references(run), *_uninspected(run)))
     return tuple(found)[:GAPS_MAX]
 
 
 def of(run: record.Run) -> entries.Grounds | None:
     """What the result of a run's stages stands on; None where there is none."""
-    if not any(one.analysis for one in _executions(run)):
+    concluded = [one for one in _executions(run) if one.ended and one.analysis]
+    if not concluded:
         return None
-    if not any(record.results(one.log) for one in _executions(run)):
+    is_blind = all(one.ended and one.ended.ungrounded for one in concluded)
+    if is_blind or not any(record.results(one.log) for one in _executions(run)):
         return "NothingInspected"
     if any(True for _ in unknown_references(run)):
         return "UnknownReferences"
@@ -47,8 +51,8 @@ def unknown_references(run: record.Run) -> Iterator[entries.Gap]:
 
 
 def _unknown(execution: record.Execution, seen: set[str]) -> Iterator[entries.Gap]:
-    for found in _REFERENCE.finditer(execution.analysis):
-        for reference in re.split(r"\s*,\s*", found[1]):
+    for found in _REFERENCES.finditer(execution.analysis):
+        for reference in _ID.findall(found[0]):
             if reference not in seen:
                 reason = f"there was no such call: it is named in the analysis of {execution.started.name}"
                 yield _gap(f"[tool {reference}]", reason)
@@ -72,7 +76,7 @@ def _failed(execution: record.Execution) -> Iterator[entries.Gap]:
     shown = {(calls[one.call_id].name, calls[one.call_id].arguments) for one in told if not one.failed}
     for one in told:
         call = calls[one.call_id]
-        if one.failed and (call.name, call.arguments) not in shown:
+        if one.failed and (call.name, call.arguments) not in shown and one.text != templates.text("repeated"):
             yield _gap(call.name, one.text)
         elif not one.failed and messages.is_cut(one.text):
             yield _gap(call.name, "its result was cut")

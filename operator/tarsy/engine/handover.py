@@ -11,6 +11,7 @@ ReAct are quoted, so that it makes up no observation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tarsy.agent import quoting, strategies
 from tarsy.engine import grounds
@@ -27,30 +28,35 @@ STATUS: dict[entries.StageOutcome, str] = {
     "Skipped": "skipped",
 }
 """Outcomes in the words of the founding documents."""
+RESULTS_SHOWN = 400_000
+"""Characters of tool results that are read of others' work in all, about 130,000 tokens; each has an equal share."""
+RESULT_SHOWN_LEAST, RESULT_SHOWN_MOST = 500, 16_000
+"""Characters of one of them, however many there are, and however few."""
+QUESTIONS_SHOWN, QUESTION_SHOWN = 20, 8_000
+"""How many of the latest questions are read, and characters of each and of its answer."""
 
 
 def earlier_stages(run: record.Run, *, reads: strategies.Reads) -> str:
     """The ended stages' results, each between markers; of an agent that failed its error and what it had found."""
-    parts = [_stage(name, stage, reads=reads) for name, stage in run.stages.items() if stage.ended]
+    reader = _Reader.of(run, reads=reads)
+    parts = [_stage(name, stage, reader) for name, stage in run.stages.items() if stage.ended]
     return "\n\n".join(["# Results of earlier stages", *parts, *_not_inspected(run)]) if parts else ""
 
 
 def agents_work(stage: record.Stage) -> str:
     """The whole investigations of a stage's agents, for whoever joins their results."""
-    parts = [
-        f"{_name(number, one)}\n{_settings(one)}\n{_result(one, reads='everything')}"
-        for number, one in enumerate(stage.agents, 1)
-    ]
+    reader = _Reader.of(record.Run(stages={"": stage}), reads="everything")
+    parts = [f"{_name(number, one)}\n{_result(one, reader)}" for number, one in enumerate(stage.agents, 1)]
     return "\n\n".join(["# The agents of this stage", *parts])
 
 
 def investigation(run: record.Run, earlier: Sequence[record.Run]) -> str:
     """The whole of an investigation with the questions that were asked about it before, for who answers another one."""
-    asked = [_question(number, one) for number, one in enumerate(earlier, 1)]
+    asked = [_question(number, one) for number, one in enumerate(earlier, 1)][-QUESTIONS_SHOWN:]
     told = [earlier_stages(run, reads="data")]
     if run.ended:
         ended = f"The investigation ended as {run.ended.ending}: {run.ended.message or run.ended.reason}"
-        told.append(quoting.escaped(ended))
+        told.append(_clean(ended))
     return "\n\n".join(filter(None, [*told, *(["# Earlier questions", *asked] if asked else [])]))
 
 
@@ -69,7 +75,7 @@ def analysis(stage: record.Stage) -> str:
 
 def result(analysis: str) -> str:
     """A result on its way to who sums it up."""
-    return _marked(analysis)
+    return _marked(_clean(analysis))
 
 
 def not_inspected(run: record.Run) -> str:
@@ -82,31 +88,49 @@ def _not_inspected(run: record.Run) -> list[str]:
     if not gaps:
         return []
     lines = "\n".join(f"- {gap.tool}: {gap.reason}" for gap in gaps)
-    return [f"### What could not be inspected:\n\n{_marked(lines)}"]
+    return [f"### What could not be inspected:\n\n{_marked(_clean(lines))}"]
 
 
 def _question(number: int, run: record.Run) -> str:
     answers = [one.analysis for one in run.executions.values() if one.analysis]
     answer = answers[-1] if answers else "(it was not answered)"
-    return f"### Question {number}\n\n{_marked(run.question)}\n\nAnswer:\n\n{_marked(answer)}"
+    asked, said = (_marked(_clean(_shortened(text, QUESTION_SHOWN))) for text in (run.question, answer))
+    return f"### Question {number}\n\n{asked}\n\nAnswer:\n\n{said}"
 
 
-def _stage(name: str, stage: record.Stage, *, reads: strategies.Reads) -> str:
+@dataclass(frozen=True, kw_only=True)
+class _Reader:
+    """How much of others' work is read."""
+
+    reads: strategies.Reads
+    result_max: int
+    """Characters of one tool result."""
+
+    @classmethod
+    def of(cls, run: record.Run, *, reads: strategies.Reads) -> _Reader:
+        """The more results there are, the less is shown of each."""
+        agents = [one for stage in run.stages.values() for one in stage.agents]
+        said = (entry for one in agents for entry in one.log if isinstance(entry, messages.Message))
+        share = RESULTS_SHOWN // max(sum(message.role == "tool" for message in said), 1)
+        return cls(reads=reads, result_max=min(max(share, RESULT_SHOWN_LEAST), RESULT_SHOWN_MOST))
+
+
+def _stage(name: str, stage: record.Stage, reader: _Reader) -> str:
     assert stage.ended  # noqa: S101 - the caller asks for ended ones
     heading = f"### Results from '{name}' stage:"
     agents = stage.agents
     synthesis = stage.synthesis.analysis if stage.synthesis else ""
     if not agents:
-        return f"{heading}\n\n**Status**: {STATUS[stage.ended.outcome]}\n\n{_marked(stage.ended.message)}"
-    if synthesis and reads == "results":
-        return f"{heading}\n\n{_marked(synthesis)}"
-    if len(agents) == 1 and stage.ended.outcome == "Completed":
-        return f"{heading}\n\n{_marked(_work(agents[0], reads=reads))}"
+        return f"{heading}\n\n**Status**: {STATUS[stage.ended.outcome]}\n\n{_marked(_clean(stage.ended.message))}"
+    if synthesis and reader.reads == "results":
+        return f"{heading}\n\n{_marked(_clean(synthesis))}"
+    if len(agents) == 1 and stage.ended.outcome == "Completed" and reader.reads != "everything":
+        return f"{heading}\n\n{_marked(_work(agents[0], reader))}"
     if len(agents) == 1:
-        return f"{heading}\n\n{_result(agents[0], reads=reads)}"
-    parts = [f"{_name(number, one)}\n{_result(one, reads=reads)}" for number, one in enumerate(agents, 1)]
+        return f"{heading}\n\n{_result(agents[0], reader)}"
+    parts = [f"{_name(number, one)}\n{_result(one, reader)}" for number, one in enumerate(agents, 1)]
     if synthesis:
-        parts.append(f"#### Synthesis\n\n{_marked(synthesis)}")
+        parts.append(f"#### Synthesis\n\n{_marked(_clean(synthesis))}")
     return "\n\n".join([heading, *parts])
 
 
@@ -114,62 +138,75 @@ def _name(number: int, execution: record.Execution) -> str:
     return f"#### Agent {number}: {execution.started.name}"
 
 
-def _settings(execution: record.Execution) -> str:
+def _result(execution: record.Execution, reader: _Reader) -> str:
+    status = STATUS[execution.ended.outcome] if execution.ended else "running"
+    lines = [f"**Status**: {status}"]
     agent = execution.started.agent
-    return f"**Provider**: {agent.provider}\n**Strategy**: {agent.strategy}" if agent else "**Provider**: none"
+    if reader.reads == "everything" and agent:
+        lines = [f"**Provider**: {agent.provider}", f"**Strategy**: {agent.strategy}", *lines]
+    told = "\n".join(lines)
+    return f"{told}\n\n{_marked(_work(execution, reader))}"
 
 
-def _status(execution: record.Execution) -> str:
-    return STATUS[execution.ended.outcome] if execution.ended else "running"
-
-
-def _result(execution: record.Execution, *, reads: strategies.Reads) -> str:
-    return f"**Status**: {_status(execution)}\n\n{_marked(_work(execution, reads=reads))}"
-
-
-def _work(execution: record.Execution, *, reads: strategies.Reads) -> str:
+def _work(execution: record.Execution, reader: _Reader) -> str:
     """What an execution did and found, as much as is read of it; where it failed, why."""
-    done = [] if reads == "results" else list(_steps(execution, thoughts=reads == "everything"))
+    done = [] if reader.reads == "results" else list(_steps(execution, reader))
     if execution.analysis:
-        return "\n\n".join([*done, *(["Final analysis:"] if done else []), execution.analysis])
+        return "\n\n".join([*done, *(["Final analysis:"] if done else []), _clean(execution.analysis)])
     error = execution.ended.error if execution.ended else ""
-    found = "\n\n".join(done if reads != "results" else _partial_findings(execution)) or "(nothing)"
-    return f"Error: {error}\n\nBefore it failed it found:\n\n{found}"
+    found = "\n\n".join(done if reader.reads != "results" else _partial_findings(execution)) or "(nothing)"
+    return f"Error: {_clean(error)}\n\nBefore it failed it found:\n\n{found}"
 
 
-def _steps(execution: record.Execution, *, thoughts: bool) -> Iterator[str]:
-    """Its answers, calls and results in order, with its thoughts if they are wanted, but without its conclusion."""
+def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
+    """Its answers, calls and results in order, with its thoughts if they are read, but without its conclusion."""
     said = [entry for entry in execution.log if isinstance(entry, messages.Message)]
     last = said[-1] if execution.analysis else None
     for message in said:
         if message.role == "tool":
-            yield f"Observation: {message.tool_name}: {quoting.quoted(message.text)}"
+            yield f"Observation: {_word(message.tool_name)}: {_clean(_shortened(message.text, reader.result_max))}"
         elif message.role == "assistant":
             thought, text = _taken_apart(execution, message)
-            if thoughts and thought:
-                yield f"Thinking: {quoting.quoted(thought)}"
+            if reader.reads == "everything" and thought:
+                yield f"Thinking: {_clean(thought)}"
             if text and message is not last:
-                yield quoting.quoted(text)
+                yield _clean(text)
             for call in message.calls:
-                yield f"Tool call [tool {call.id}]: {call.name} {quoting.quoted(call.arguments)}"
+                yield f"Tool call [tool {call.id}]: {_word(call.name)} {_clean(call.arguments)}"
 
 
 def _taken_apart(execution: record.Execution, message: messages.Message) -> tuple[str, str]:
-    """What was thought and what was said in an answer, but for the call that it asks for."""
+    """What was thought and what was said in an answer, as far as it counts, but for the call that it asks for."""
     if not execution.is_react:
         return message.thinking, message.text
     reading = react.read(message.text)
     if reading.problem:
-        return message.thinking, message.text
+        return message.thinking, message.text[: reading.used].strip()
     return "\n\n".join(filter(None, [message.thinking, reading.thought])), reading.answer
 
 
 def _partial_findings(execution: record.Execution) -> Iterator[str]:
-    """Text that it wrote beside its tool calls."""
+    """What it said beside its tool calls; in ReAct that is what it thought."""
     for entry in execution.log:
-        if isinstance(entry, messages.Message) and entry.role == "assistant" and entry.text.strip():
-            yield entry.text
+        if isinstance(entry, messages.Message) and entry.role == "assistant":
+            thought, text = _taken_apart(execution, entry)
+            if found := text.strip() or (thought if execution.is_react else ""):
+                yield _clean(found)
 
 
-def _marked(text: str) -> str:
-    return f"{START}\n{quoting.escaped(text)}\n{END}"
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}\n[cut: {limit} of {len(text)} characters are shown]"
+
+
+def _word(name: str) -> str:
+    """A name that a model gave, on one line."""
+    return _clean(" ".join(name.split()))
+
+
+def _clean(text: str) -> str:
+    """Text of others: no marker, and no step of ReAct."""
+    return quoting.escaped(quoting.quoted(text))
+
+
+def _marked(cleaned: str) -> str:
+    return f"{START}\n{cleaned}\n{END}"

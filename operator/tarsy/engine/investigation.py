@@ -8,8 +8,8 @@ from tarsy.engine import grounds, handover, stage, summary
 from tarsy.resources import chain
 from tarsy.transcript import entries, ports, record
 
-SHOWN_OF_A_RESULT = 200
-"""Characters of a stage's result in the account of the stages."""
+SHOWN_OF_A_STAGE = 200
+"""Characters of a stage's result, or error, in the account of the stages."""
 
 
 async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
@@ -110,12 +110,15 @@ def account(run: record.Run) -> str:
 
 def _line(stage: record.Stage, end: entries.StageEnded) -> str:
     if _has_failed(end):
-        return f"❌ {end.stage}: {end.message}"
+        return f"❌ {end.stage}: {_one_line(end.message)}"
     if end.outcome == "Skipped":
         return f"⏭️ {end.stage}: skipped"
-    found = " ".join(handover.analysis(stage).split())
-    shown = found if len(found) <= SHOWN_OF_A_RESULT else f"{found[:SHOWN_OF_A_RESULT]}..."
-    return f"✅ {end.stage}: {shown or 'Completed successfully'}"
+    return f"✅ {end.stage}: {_one_line(handover.analysis(stage)) or 'Completed successfully'}"
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_OF_A_STAGE else f"{line[:SHOWN_OF_A_STAGE]}..."
 
 
 def _has_ended(run: record.Run, name: str) -> bool:

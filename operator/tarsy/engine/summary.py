@@ -16,6 +16,8 @@ from tarsy.transcript import entries, messages, ports, record
 
 SECONDS = 30.0
 """Its own limit, without what it waits for a slot of its provider."""
+LINES_MAX, CHARACTERS_MAX = 4, 1024
+"""As much is kept of it."""
 
 
 @dataclass(kw_only=True)
@@ -86,4 +88,4 @@ class Summary:
         run = self.journal.record.runs[entries.INVESTIGATION]
         end = self.ending(run)
         lines = [line.strip() for line in ended.analysis.splitlines() if line.strip()]
-        return (replace(end, summary="\n".join(lines)),)
+        return (replace(end, summary="\n".join(lines[:LINES_MAX])[:CHARACTERS_MAX]),)

@@ -21,10 +21,14 @@ from tarsy.transcript import inputs
 
 _EXPECTED = "Write `Action:` and `Action Input:` to call a tool, or `Final Answer:` to conclude."
 EMPTY = f"The reply is empty. {_EXPECTED}"
+MADE_UP = f"The reply begins with an observation: only tools give those. {_EXPECTED}"
 NEITHER = f"The reply has neither an action nor a final answer. {_EXPECTED}"
 NO_ACTION = f"The reply has an `Action Input:`, but no `Action:` before it that names a tool. {_EXPECTED}"
 NO_TOOL = f"The `Action:` names no tool. {_EXPECTED}"
 NO_TEXT = f"There is nothing behind `Final Answer:`. {_EXPECTED}"
+
+LABEL = r"(?:thought|action(?:[ \t_]*+input)?|final[ \t_]*+answer|observation)"
+"""What a step's label says, in a regular expression for any case."""
 
 _Kind: TypeAlias = Literal["thought", "action", "input", "answer", "observation"]
 _KINDS: dict[str, _Kind] = {"a": "action", "t": "thought", "f": "answer", "o": "observation"}
@@ -151,7 +155,9 @@ class _Reply:
         return self._neither(thoughts, problem, used=len(text))
 
     def _neither(self, thoughts: list[str], problem: str, *, used: int) -> Reading:
-        problem = problem or (NEITHER if self._text[:used].strip() else EMPTY)
+        if not problem and not self._text[:used].strip():
+            problem = MADE_UP if self._text.strip() else EMPTY
+        problem = problem or NEITHER
         return Reading(thought=_joined(thoughts), problem=problem, used=used)
 
     def _whole(self, used: int) -> int:

@@ -68,7 +68,10 @@ class Execution:
 
     def conclusion(self, answer: str) -> str:
         """What an answer concludes, in whichever dialect; one that was forced may have no label."""
-        return (react.read(answer).answer or answer) if self.is_react else answer
+        if not self.is_react:
+            return answer
+        reading = react.read(answer)
+        return reading.answer or reading.thought or answer[: reading.used].strip()
 
 
 @dataclass(kw_only=True)

@@ -5,4 +5,11 @@ from __future__ import annotations
 from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
-ROW = row.Strategy(name="native-thinking", dialect=dialects.NATIVE, tools=True, reads="results", instructions="native")
+ROW = row.Strategy(
+    name="native-thinking",
+    dialect=dialects.NATIVE,
+    tools=True,
+    reads="results",
+    instructions="native",
+    conclude="conclude-native",
+)

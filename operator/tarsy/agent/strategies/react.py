@@ -5,4 +5,11 @@ from __future__ import annotations
 from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
-ROW = row.Strategy(name="react", dialect=dialects.REACT, tools=True, reads="results", instructions="react")
+ROW = row.Strategy(
+    name="react",
+    dialect=dialects.REACT,
+    tools=True,
+    reads="results",
+    instructions="react",
+    conclude="conclude-react",
+)

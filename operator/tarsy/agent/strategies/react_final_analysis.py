@@ -6,5 +6,10 @@ from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
 ROW = row.Strategy(
-    name="react-final-analysis", dialect=dialects.NATIVE, tools=False, reads="data", instructions="react-final-analysis"
+    name="react-final-analysis",
+    dialect=dialects.NATIVE,
+    tools=False,
+    reads="data",
+    instructions="react-final-analysis",
+    conclude="conclude-native",
 )

@@ -5,4 +5,11 @@ from __future__ import annotations
 from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
-ROW = row.Strategy(name="react-stage", dialect=dialects.REACT, tools=True, reads="results", instructions="react-stage")
+ROW = row.Strategy(
+    name="react-stage",
+    dialect=dialects.REACT,
+    tools=True,
+    reads="results",
+    instructions="react-stage",
+    conclude="conclude-react-stage",
+)

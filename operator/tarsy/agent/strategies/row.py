@@ -23,3 +23,5 @@ class Strategy:
     reads: Reads
     instructions: str
     """The template that says how to work."""
+    conclude: str
+    """The template that asks for a conclusion when the iterations are used up."""

@@ -5,4 +5,11 @@ from __future__ import annotations
 from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
-ROW = row.Strategy(name="synthesis", dialect=dialects.NATIVE, tools=False, reads="everything", instructions="synthesis")
+ROW = row.Strategy(
+    name="synthesis",
+    dialect=dialects.NATIVE,
+    tools=False,
+    reads="everything",
+    instructions="synthesis",
+    conclude="conclude-native",
+)

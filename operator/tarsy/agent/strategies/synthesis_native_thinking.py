@@ -6,5 +6,10 @@ from tarsy.agent import dialects
 from tarsy.agent.strategies import row
 
 ROW = row.Strategy(
-    name="synthesis-native-thinking", dialect=dialects.NATIVE, tools=False, reads="everything", instructions="synthesis"
+    name="synthesis-native-thinking",
+    dialect=dialects.NATIVE,
+    tools=False,
+    reads="everything",
+    instructions="synthesis",
+    conclude="conclude-native",
 )
