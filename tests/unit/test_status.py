@@ -390,7 +390,10 @@ UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, Tru
             [BEGUN, ("Cancelled", "why", ENDED, True)],
         ),
         (replace(RUNNING, stages=(replace(stage("look"), lacks=["no tools"]),)), [BEGUN]),
-        (end("CompletedWithErrors", UNJOINED, message="why"), [BEGUN, UNJOINED_TOLD, ("Completed", "why", ENDED, False)]),
+        (
+            end("CompletedWithErrors", UNJOINED, message="why"),
+            [BEGUN, UNJOINED_TOLD, ("Completed", "why", ENDED, False)],
+        ),
         (end("CompletedWithErrors", BROKE), [BEGUN, FAILED, DONE_WELL]),
         (end("Failed", BROKE, message="why"), [BEGUN, FAILED, ("Failed", "why", ENDED, True)]),
         (end("Cancelled", message="why"), [BEGUN, ("Cancelled", "why", ENDED, True)]),

@@ -202,7 +202,10 @@ def status_of(found: history.Summary) -> investigation.Status:
             tool_calls=found.tool_calls,
         ),
         summary=_cut(found.summary, SUMMARY_MAX) or None,
-        gaps=[investigation.Gap(tool=_cut(gap["tool"], GAP_MAX), reason=_cut(gap["reason"], GAP_MAX)) for gap in found.gaps],
+        gaps=[
+            investigation.Gap(tool=_cut(gap["tool"], GAP_MAX), reason=_cut(gap["reason"], GAP_MAX))
+            for gap in found.gaps
+        ],
         final_analysis=analysis or None,
         final_analysis_truncated=analysis != found.final_analysis or None,
         message=_cut(found.waits_for or found.message, base.MESSAGE_MAX) or None,
