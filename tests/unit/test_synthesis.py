@@ -1,4 +1,4 @@
-"""What joins the results of agents side by side: what it reads, what its result replaces, and what its failure leaves."""
+"""What joins the results of agents side by side: what it reads, what it replaces, and what its failure leaves."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class Cast:
         said: Scripts = {SYNTHESIS: (says(JOINED),), **{name: (says(f"{name} knows."),) for name in (FIRST, SECOND)}}
         self._models = {name: memory.ScriptedModel(*script) for name, script in {**said, **scripts}.items()}
         self.silent: set[str] = set()
+        self.is_silent = asyncio.Event()
         self.asked: list[tuple[str, ports.Request]] = []
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
@@ -51,6 +52,7 @@ class Cast:
         assert told
         self.asked.append((told[1], request))
         if told[1] in self.silent:
+            self.is_silent.set()
             await asyncio.Event().wait()
         return await self._models[told[1]].ask(request, scope)
 
@@ -347,8 +349,7 @@ async def test_taken_over_past_its_stages_time_it_sends_nothing(
 ) -> None:
     cast.silent = {SYNTHESIS}
     running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
-    while SYNTHESIS not in cast.names:
-        await asyncio.sleep(0)
+    await cast.is_silent.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
