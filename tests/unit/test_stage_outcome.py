@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tarsy.config import resolve
@@ -154,6 +155,56 @@ def test_what_the_agents_had_to_do_without_is_told_once_and_apart_from_what_fail
 )
 def test_the_result_of_a_stage_is_what_its_agents_found_under_their_names(agents: str, result: str) -> None:
     assert handover.analysis(ended(agents)) == result
+
+
+def joined(letters: str, letter: str) -> record.Stage:
+    """The same, with what joins their results, which has ended like this."""
+    found = ended(letters)
+    said: messages.Log = [messages.Message(role="assistant", text="All of it.")]
+    start = entries.ExecutionStarted(
+        stage="look", execution="s", kind="synthesis", index=0, name="SynthesisAgent", agent=agent("no tools at all")
+    )
+    end = entries.ExecutionEnded(execution="s", outcome=OUTCOMES[letter], error=WHY[letter])
+    joining = record.Execution(started=start, log=said if letter == "C" else [], ended=end)
+    return replace(found, executions={"s": joining, **found.executions})
+
+
+@pytest.mark.parametrize("policy", ["any", "all"])
+@pytest.mark.parametrize(
+    ("agents", "synthesis", "outcome", "message"),
+    [
+        ("CC", "C", "Completed", ""),
+        ("CC", "F", "CompletedWithErrors", "synthesis by SynthesisAgent: no model"),
+        ("CC", "T", "CompletedWithErrors", "synthesis by SynthesisAgent: Stage look timed out after 60 s"),
+        ("CCC", "X", "CompletedWithErrors", "synthesis by SynthesisAgent: by the user"),
+    ],
+)
+def test_a_synthesis_that_fails_takes_nothing_but_a_flaw_to_its_stage(
+    policy: chain.SuccessPolicy, agents: str, synthesis: str, outcome: str, message: str
+) -> None:
+    end = stage.end_of(joined(agents, synthesis), policy=policy)
+    assert (end.outcome, end.message, end.lacks) == (outcome, message, ())
+
+
+@pytest.mark.parametrize("synthesis", ["F", "T", "X"])
+def test_what_failed_of_the_agents_is_told_before_what_failed_of_their_synthesis(synthesis: str) -> None:
+    end = stage.end_of(joined("CF", synthesis), policy="any")
+    assert (end.outcome, end.message) == (
+        "CompletedWithErrors",
+        f"A-2: no model; synthesis by SynthesisAgent: {WHY[synthesis]}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("agents", "synthesis", "result"),
+    [
+        ("CF", "C", "All of it."),
+        ("CF", "F", "#### Agent 1: A-1\n\nA-1 knows."),
+        ("CC", "T", "#### Agent 1: A-1\n\nA-1 knows.\n\n#### Agent 2: A-2\n\nA-2 knows."),
+    ],
+)
+def test_the_result_of_a_stage_is_its_synthesis_if_there_is_one(agents: str, synthesis: str, result: str) -> None:
+    assert handover.analysis(joined(agents, synthesis)) == result
 
 
 def test_they_are_told_by_their_places_whichever_began_first() -> None:

@@ -12,6 +12,7 @@ import pytest
 from tarsy.controller import projector
 from tarsy.resources import investigation
 from tarsy.store import history
+from tarsy.transcript import entries
 
 ADMITTED = datetime(2026, 11, 21, 20, 0, 0, 250000, tzinfo=UTC)
 STARTED = ADMITTED + timedelta(seconds=1)
@@ -71,7 +72,7 @@ def stage(
     )
 
 
-LOOKED, THINKS = stage("look", "Completed"), stage("think")
+LOOKED, THINKS, LOOKED_LAST = stage("look", "Completed"), stage("think"), stage("tell", "Completed")
 RUNNING = replace(QUEUED, state="running", attempts=1, started_at=STARTED, stages=(LOOKED, THINKS))
 
 
@@ -126,6 +127,20 @@ CASES: dict[str, tuple[history.Summary, Row]] = {
             reason="StagesFailed",
         ),
         ("CompletedWithErrors", DONE, "3/3", None, "Failed Completed Failed"),
+    ),
+    "a stage whose results were not joined": (
+        end(
+            "CompletedWithErrors",
+            LOOKED,
+            stage("think", "CompletedWithErrors", "no synthesis"),
+            LOOKED_LAST,
+            reason="StagesFailed",
+        ),
+        ("CompletedWithErrors", DONE, "3/3", None, "Completed CompletedWithErrors Completed"),
+    ),
+    "all stages have ended, and the summary is under way": (
+        replace(RUNNING, stages=tuple(stage(name, "Completed") for name in QUEUED.stage_names)),
+        ("Running", GOING, "3/3", None, "Completed Completed Completed"),
     ),
     "failed": (
         end("Failed", *(stage(name, "Failed") for name in QUEUED.stage_names), reason="StagesFailed"),
@@ -237,6 +252,33 @@ def test_the_numbers_are_the_stores() -> None:
     assert projector.status_of(REFUSED).chain is None
 
 
+GAPS = [{"tool": "k8s.get", "reason": "forbidden"}, {"tool": "k8s", "reason": "cannot be reached"}]
+TOLD_GAPS = "k8s.get: forbidden; k8s: cannot be reached"
+
+
+@pytest.mark.parametrize(
+    ("grounds", "gaps", "grounded"),
+    [
+        ("Inspected", [], ("True", "Inspected", "")),
+        ("InspectedWithGaps", GAPS, ("True", "InspectedWithGaps", TOLD_GAPS)),
+        ("NothingInspected", GAPS, ("False", "NothingInspected", TOLD_GAPS)),
+        ("UnknownReferences", GAPS, ("False", "UnknownReferences", TOLD_GAPS)),
+        (None, GAPS, None),
+    ],
+)
+def test_what_a_result_stands_on_is_a_condition_and_its_gaps_are_listed(
+    grounds: entries.Grounds | None, gaps: list[dict[str, str]], grounded: tuple[str, ...] | None
+) -> None:
+    found = replace(end("Completed", LOOKED), grounds=grounds, gaps=gaps, summary="It is\nout of memory.")
+    status = projector.status_of(found)
+    told = [one for one in status.conditions if one.type == "Grounded"]
+    assert [(one.status, one.reason, one.message) for one in told] == ([grounded] if grounded else [])
+    assert [(one.tool, one.reason) for one in status.gaps or []] == [(gap["tool"], gap["reason"]) for gap in gaps]
+    assert status.summary == "It is\nout of memory."
+    assert projector.status_of(replace(found, summary="")).summary is None
+    assert not any(one.type == "Grounded" for one in projector.status_of(replace(RUNNING, grounds=grounds)).conditions)
+
+
 def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
     skipped = stage("tell", "Skipped", "skipped")
     (shown,) = projector.status_of(replace(end("Failed", skipped), stage_names=("tell",), stage_agents=(2,))).stages
@@ -298,10 +340,17 @@ def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, s
         stage_names=names,
         stage_agents=(1,) * 20,
         final_analysis=unit * 100_000,
+        summary=unit * 100_000,
+        grounds="InspectedWithGaps",
+        gaps=[{"tool": unit * 200, "reason": unit * 200}] * 10,
     )
     status = projector.status_of(found)
-    for text in (status.message, status.stages[-1].message, status.conditions[-1].message):
+    *_, failed, grounded = status.conditions
+    for text in (status.summary, status.message, status.stages[-1].message, failed.message):
         assert text == unit * (1024 // size)
+    assert 1024 - size < len(json.dumps(grounded.message, ensure_ascii=False).encode()) - 2 <= 1024
+    kept = unit * min(200, 800 // size)
+    assert [(gap.tool, gap.reason) for gap in status.gaps or []] == [(kept, kept)] * 10
     assert (status.final_analysis, status.final_analysis_truncated) == (unit * (8192 // size), True)
     assert projector.status_of(replace(found, final_analysis=unit * (8192 // size))).final_analysis_truncated is None
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -317,6 +366,9 @@ BLIND = stage("look", "Completed", lacks="no tools")
 LACKED = ("ToolsUnavailable", "stage look: no tools", STAGE_ENDED, True)
 HALF = stage("look", "Completed", "A-2: no model", completed=1)
 HALF_FAILED = ("AgentsFailed", "stage look: A-2: no model", STAGE_ENDED, True)
+
+UNJOINED = stage("look", "CompletedWithErrors", "no synthesis")
+UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, True)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +390,10 @@ HALF_FAILED = ("AgentsFailed", "stage look: A-2: no model", STAGE_ENDED, True)
             [BEGUN, ("Cancelled", "why", ENDED, True)],
         ),
         (replace(RUNNING, stages=(replace(stage("look"), lacks=["no tools"]),)), [BEGUN]),
+        (
+            end("CompletedWithErrors", UNJOINED, message="why"),
+            [BEGUN, UNJOINED_TOLD, ("Completed", "why", ENDED, False)],
+        ),
         (end("CompletedWithErrors", BROKE), [BEGUN, FAILED, DONE_WELL]),
         (end("Failed", BROKE, message="why"), [BEGUN, FAILED, ("Failed", "why", ENDED, True)]),
         (end("Cancelled", message="why"), [BEGUN, ("Cancelled", "why", ENDED, True)]),

@@ -29,6 +29,8 @@ POLL_SECONDS = 1.0
 BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
 SUMMARY_MAX = 1024
+GAP_MAX = 800
+"""Of what a gap's tool and reason are, each."""
 WRITES_A_SECOND = 10
 """Of objects whose phase stays, as long as no turn gets longer than LONGEST_TURN for it."""
 SHORTEST_TURN, LONGEST_TURN = 1.0, 3.0
@@ -200,7 +202,10 @@ def status_of(found: history.Summary) -> investigation.Status:
             tool_calls=found.tool_calls,
         ),
         summary=_cut(found.summary, SUMMARY_MAX) or None,
-        gaps=[investigation.Gap(**gap) for gap in found.gaps],
+        gaps=[
+            investigation.Gap(tool=_cut(gap["tool"], GAP_MAX), reason=_cut(gap["reason"], GAP_MAX))
+            for gap in found.gaps
+        ],
         final_analysis=analysis or None,
         final_analysis_truncated=analysis != found.final_analysis or None,
         message=_cut(found.waits_for or found.message, base.MESSAGE_MAX) or None,

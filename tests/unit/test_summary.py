@@ -1,0 +1,394 @@
+"""The executive summary: the last thing that is made, by an execution of no stage, and missed by nobody if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tarsy import failpoints
+from tarsy.agent import templates
+from tarsy.engine import handover, investigation, summary
+from tarsy.resources import chain
+from tarsy.transcript import entries, memory, messages, ports, record
+
+SUMMARY = "ExecutiveSummary"
+LINES = "web-0 restarts every minute.\nIts memory limit is too low."
+FOUND = "It is out of memory."
+FATAL = messages.Failure(kind="fatal", text="the key is invalid")
+NO_PROVIDER = (
+    "Chain 'pod-crash' executiveSummary references unknown LLM provider 'third'. Available LLM providers: first, second"
+)
+CRASHED = pytest.RaisesGroup(failpoints.TriggeredError, allow_unwrapped=True, flatten_subgroups=True)
+LOOKS = messages.Message(
+    role="assistant", text="I look.", calls=(messages.ToolCall(id="", name="k8s.get", arguments="{}"),)
+)
+ENDED = entries.RunEnded(
+    ending="Completed", reason="StagesCompleted", final_analysis=FOUND, summary=LINES, grounds="Inspected"
+)
+
+Script = Sequence[messages.Message | messages.Failure]
+
+
+def says(text: str) -> messages.Message:
+    return messages.Message(role="assistant", text=text)
+
+
+class Silent(memory.ScriptedModel):
+    """Never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:  # noqa: ARG002
+        self.requests.append(request)
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.fixture
+def block() -> dict[str, Any] | None:
+    """The chain's executiveSummary."""
+    return {"llmProvider": "second"}
+
+
+@pytest.fixture
+def stages() -> list[dict[str, Any]]:
+    """The chain's stages."""
+    return [{"name": "analysis", "agent": "KubernetesAgent"}]
+
+
+@pytest.fixture
+def snapshot(snapshot: record.Snapshot, block: dict[str, Any] | None, stages: list[dict[str, Any]]) -> record.Snapshot:
+    """One stage of one agent, and a summary by another provider."""
+    spec = {"alertTypes": ["A"], "stages": stages, **({"executiveSummary": block} if block is not None else {})}
+    return replace(snapshot, chain=chain.Spec.model_validate(spec))
+
+
+@pytest.fixture
+def script() -> Script:
+    """What the agent says."""
+    return (LOOKS, says(FOUND))
+
+
+@pytest.fixture
+def second_script() -> Script:
+    """What the summary's model says."""
+    return (says(LINES),)
+
+
+@pytest.fixture
+def second_model(second_script: Script) -> memory.ScriptedModel:
+    return memory.ScriptedModel(*second_script)
+
+
+@pytest.fixture
+def runtime(runtime: ports.Runtime, model: memory.ScriptedModel, second_model: memory.ScriptedModel) -> ports.Runtime:
+    return replace(runtime, model={"first": model, "second": second_model}.__getitem__)
+
+
+class Batches(memory.MemoryJournal):
+    """Remembers what each commit kept."""
+
+    def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
+        super().__init__(snapshot, *facts)
+        self.commits: list[list[str]] = []
+
+    async def commit(self, *added: entries.Entry) -> None:
+        self.commits.append([type(entry).__name__ for entry in added])
+        await super().commit(*added)
+
+
+@pytest.fixture
+def journal(snapshot: record.Snapshot) -> Batches:
+    return Batches(snapshot)
+
+
+def of(journal: ports.Journal) -> record.Execution | None:
+    """The summary's execution, if it has begun; it is of no stage."""
+    found = list(journal.record.runs[0].executions.values())
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def end_of(journal: ports.Journal) -> tuple[str, str]:
+    execution = of(journal)
+    assert execution
+    assert execution.ended
+    return execution.ended.outcome, execution.ended.error
+
+
+@pytest.mark.parametrize(
+    ("second_script", "told"),
+    [
+        ((says(LINES),), LINES),
+        ((says("It is out of memory."),), "It is out of memory."),
+        ((says("\n  one \n\n two\r\n\nthree\n \nfour\n"),), "one\ntwo\nthree\nfour"),
+    ],
+    ids=["two lines", "one line", "blank lines"],
+)
+async def test_its_lines_are_in_the_end_of_the_run(runtime: ports.Runtime, journal: Batches, told: str) -> None:
+    await investigation.run(runtime=runtime, journal=journal)
+    assert journal.record.ended == replace(ENDED, summary=told)
+
+
+async def test_it_is_an_execution_of_no_stage_that_the_last_stages_commit_starts_and_the_run_ends_with(
+    runtime: ports.Runtime, journal: Batches, snapshot: record.Snapshot
+) -> None:
+    await investigation.run(runtime=runtime, journal=journal)
+    execution = of(journal)
+    assert execution
+    started = execution.started
+    assert (started.kind, started.stage, started.index, started.name) == ("summary", "", 0, SUMMARY)
+    assert started.execution == record.execution_id(snapshot.id, run=0, stage="", kind="summary", index=0)
+    assert started.agent
+    assert (started.agent.provider, started.agent.servers, started.tools) == ("second", (), ())
+    assert journal.commits[-2:] == [
+        ["Answered", "ExecutionEnded", "StageEnded", "ExecutionStarted"],
+        ["Answered", "ExecutionEnded", "RunEnded"],
+    ]
+    assert [one.started.kind for one in journal.record.stages["analysis"].executions.values()] == ["agent"]
+
+
+async def test_it_is_asked_once_without_tools_and_told_the_result_and_what_could_not_be_inspected(
+    runtime: ports.Runtime, journal: Batches, second_model: memory.ScriptedModel, snapshot: record.Snapshot
+) -> None:
+    away = replace(runtime, toolbox=lambda _: Broken({"k8s.get": ""}))
+    await investigation.run(runtime=away, journal=journal)
+    (request,) = second_model.requests
+    system, task = request.messages
+    assert request.tools == ()
+    assert system.text.startswith(templates.text("summary")[:60])
+    gaps = "- k8s.get: --&gt; forbidden\n- -: KubernetesAgent concluded without a result of its tools"
+    known = [
+        f"{handover.START}\n{FOUND}\n{handover.END}",
+        f"### What could not be inspected:\n\n{handover.START}\n{gaps}\n{handover.END}",
+    ]
+    start, end = "<!-- DATA 0123abcd START -->", "<!-- DATA 0123abcd END -->"
+    assert task.text.endswith(
+        "\n\n".join(["", f"{start}\n" + "\n\n".join(known) + f"\n{end}", "Sum up this investigation."])
+    )
+    assert snapshot.alert_data in task.text
+    assert "I look." not in task.text
+
+
+class Broken(memory.DictToolbox):
+    """Its tools fail."""
+
+    async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:  # noqa: ARG002
+        return ports.ToolOutput(text="--> forbidden", failed=True)
+
+
+@pytest.mark.parametrize(
+    ("block", "script", "ending"),
+    [
+        ({"enabled": False}, (LOOKS, says(FOUND)), replace(ENDED, summary="")),
+        (
+            {"llmProvider": "second"},
+            (FATAL, FATAL),
+            entries.RunEnded(
+                ending="Failed",
+                reason="StagesFailed",
+                message="stage 'analysis' failed: the key is invalid",
+                final_analysis="Chain Execution Summary:\n- Total stages: 1\n- Successful: 0\n- Failed: 1\n\n"
+                "Stage Results:\n❌ analysis: the key is invalid",
+            ),
+        ),
+    ],
+    ids=["disabled", "there is no analysis"],
+)
+async def test_there_is_none_where_nobody_wants_one_or_there_is_nothing_to_sum_up(
+    runtime: ports.Runtime, journal: Batches, second_model: memory.ScriptedModel, ending: entries.RunEnded
+) -> None:
+    await investigation.run(runtime=runtime, journal=journal)
+    assert (of(journal), second_model.requests, journal.record.ended) == (None, [], ending)
+    assert journal.commits[-1][-2:] == ["StageEnded", "RunEnded"], "all in one"
+
+
+@pytest.mark.parametrize("block", [None, {}, {"enabled": True}], ids=["no block", "an empty one", "enabled"])
+async def test_there_is_one_unless_the_chain_says_no(runtime: ports.Runtime, journal: Batches) -> None:
+    await investigation.run(runtime=runtime, journal=journal)
+    execution = of(journal)
+    assert execution
+    assert execution.started.agent
+    assert execution.started.agent.provider == "first", "the default"
+    assert end_of(journal) == ("Completed", "")
+
+
+TWO_STAGES = [
+    {"name": "look", "agent": "KubernetesAgent", "llmProvider": "first"},
+    {"name": "analysis", "agent": "Nobody"},
+]
+
+
+@pytest.mark.parametrize("stages", [TWO_STAGES])
+@pytest.mark.parametrize("policy", ["Continue", "Stop"])
+async def test_after_a_failed_stage_it_sums_up_what_was_found_with_the_account_of_the_stages(
+    runtime: ports.Runtime, snapshot: record.Snapshot, second_model: memory.ScriptedModel, policy: str
+) -> None:
+    spec = snapshot.chain.model_copy(update={"failure_policy": policy})
+    journal = memory.MemoryJournal(replace(snapshot, chain=spec))
+    await investigation.run(runtime=runtime, journal=journal)
+    ended = journal.record.ended
+    assert ended
+    assert (ended.ending, ended.summary) == ("Failed" if policy == "Stop" else "CompletedWithErrors", LINES)
+    assert f"{handover.START}\n{ended.final_analysis}\n{handover.END}" in second_model.requests[0].messages[1].text
+
+
+@pytest.mark.parametrize("stages", [[TWO_STAGES[0], {**TWO_STAGES[0], "name": "again"}, TWO_STAGES[1]]])
+async def test_where_stages_are_skipped_it_begins_with_their_ends(
+    runtime: ports.Runtime, snapshot: record.Snapshot
+) -> None:
+    first, again, last = snapshot.chain.stages
+    spec = snapshot.chain.model_copy(update={"failure_policy": "Stop", "stages": [first, last, again]})
+    journal = Batches(replace(snapshot, chain=spec))
+    await investigation.run(runtime=runtime, journal=journal)
+    assert journal.commits[-2] == [
+        *("StageStarted", "ExecutionStarted", "ExecutionEnded", "StageEnded", "StageEnded", "ExecutionStarted")
+    ]
+    assert journal.record.ended
+    assert (journal.record.ended.ending, journal.record.ended.summary) == ("Failed", LINES)
+
+
+@pytest.mark.parametrize(
+    ("block", "second_model", "seconds", "ended"),
+    [
+        ({"llmProvider": "second"}, memory.ScriptedModel(FATAL), 30.0, ("Failed", "the key is invalid")),
+        ({"llmProvider": "third"}, memory.ScriptedModel(), 30.0, ("Failed", NO_PROVIDER)),
+        ({"llmProvider": "second"}, Silent(), 0.1, ("TimedOut", "there was no summary after 0.1 s")),
+    ],
+    ids=["a fatal error", "an unknown provider", "silence"],
+)
+async def test_without_it_the_run_ends_as_its_stages_ended_and_what_failed_is_kept(
+    runtime: ports.Runtime,
+    journal: Batches,
+    seconds: float,
+    ended: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert summary.SECONDS == 30
+    monkeypatch.setattr(summary, "SECONDS", seconds)
+    async with asyncio.timeout(5):
+        await investigation.run(runtime=runtime, journal=journal)
+    assert end_of(journal) == ended
+    assert journal.record.ended == replace(ENDED, summary="")
+
+
+async def test_suspended_before_it_asks_the_run_rests_and_asks_when_it_goes_on(
+    runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel, second_model: memory.ScriptedModel
+) -> None:
+    class Suspending(memory.MemoryJournal):
+        async def commit(self, *added: entries.Entry) -> None:
+            await super().commit(*added)
+            if any(isinstance(entry, entries.StageEnded) for entry in added):
+                self.suspend()
+
+    journal = Suspending(snapshot)
+    await investigation.run(runtime=runtime, journal=journal)
+    assert (journal.record.ended, second_model.requests) == (None, [])
+    asked = len(model.requests)
+    second = journal.taken_over()
+    await investigation.run(runtime=runtime, journal=second)
+    assert (second.record.ended, len(model.requests), len(second_model.requests)) == (ENDED, asked, 1)
+
+
+async def test_what_people_ask_meanwhile_is_none_of_its_business(
+    runtime: ports.Runtime, snapshot: record.Snapshot, second_model: memory.ScriptedModel
+) -> None:
+    journal = memory.MemoryJournal(snapshot, entries.RunStarted(run=1, question="Why, oh why?"))
+    await investigation.run(runtime=runtime, journal=journal)
+    assert "oh why" not in second_model.requests[0].messages[1].text
+    assert journal.record.ended == ENDED
+
+
+async def test_a_deadline_that_comes_while_it_is_made_ends_the_run_as_its_stages_ended(
+    runtime: ports.Runtime, journal: Batches, model: memory.ScriptedModel
+) -> None:
+    silent = Silent()
+    models: dict[str, ports.Model] = {"first": model, "second": silent}
+    running = asyncio.create_task(
+        investigation.run(runtime=replace(runtime, model=models.__getitem__), journal=journal)
+    )
+    await silent.asked.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await journal.commit(*investigation.ends_of_stages(journal.record))
+    assert end_of(journal) == ("TimedOut", "the investigation's deadline came first")
+    assert journal.record.ended == replace(ENDED, summary="")
+    assert investigation.ends_of_stages(journal.record) == (), "it has ended"
+
+
+@pytest.mark.parametrize("stages", [[TWO_STAGES[0], {**TWO_STAGES[0], "name": "again"}]])
+async def test_a_deadline_that_comes_before_the_last_stage_has_ended_is_left_to_others(
+    runtime: ports.Runtime, snapshot: record.Snapshot
+) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    class Looking(memory.MemoryJournal):
+        """Looks after each commit, whether a deadline would find the work done."""
+
+        async def commit(self, *added: entries.Entry) -> None:
+            await super().commit(*added)
+            ends = [stage.ended is not None for stage in self.record.stages.values()]
+            done = ends == [True, True] and not self.record.ended
+            seen.append((done, bool(investigation.ends_of_stages(self.record))))
+
+    await investigation.run(runtime=runtime, journal=Looking(snapshot))
+    assert [told for _, told in seen] == [done for done, _ in seen]
+    assert sum(done for done, _ in seen) == 1
+
+
+KINDS: list[tuple[dict[str, Any], Script, int]] = [
+    ({"llmProvider": "second"}, (says(LINES),), 5),
+    ({"llmProvider": "second"}, (FATAL, FATAL), 5),
+    ({"llmProvider": "third"}, (), 4),
+]
+"""Each with its commits: the agent's start, its answers and its result, and what ends the summary, if it can begin."""
+
+
+@pytest.mark.parametrize(
+    ("block", "second_script", "crash"),
+    [
+        (block, said, (at, when))
+        for block, said, commits in KINDS
+        for at in range(1, commits + 1)
+        for when in ("before", "after")
+    ],
+)
+async def test_a_takeover_at_any_commit_ends_in_the_same_record(
+    runtime: ports.Runtime,
+    snapshot: record.Snapshot,
+    journal: memory.MemoryJournal,
+    doomed_journal: ports.Journal,
+    script: Script,
+    second_script: Script,
+    second_model: memory.ScriptedModel,
+) -> None:
+    faultless = memory.MemoryJournal(snapshot)
+    models = {"first": memory.ScriptedModel(*script), "second": memory.ScriptedModel(*second_script)}
+    await investigation.run(runtime=replace(runtime, model=models.__getitem__), journal=faultless)
+    with CRASHED:
+        await investigation.run(runtime=runtime, journal=doomed_journal)
+    second = memory.MemoryJournal(snapshot, *journal.facts)
+    asked = len(second_model.requests)
+    has_ended = second.record.ended is not None
+    await investigation.run(runtime=runtime, journal=second)
+    assert second.record.ended == faultless.record.ended
+    assert second.record.executions == faultless.record.executions
+    assert of(second)
+    assert len(second_model.requests) - asked == (bool(second_script) and not has_ended)
+
+
+@pytest.mark.parametrize(("block", "second_script", "crash"), [(b, said, (n + 1, "before")) for b, said, n in KINDS])
+async def test_the_takeovers_above_are_all_that_there_are(
+    runtime: ports.Runtime, doomed_journal: ports.Journal
+) -> None:
+    await investigation.run(runtime=runtime, journal=doomed_journal)
+    assert doomed_journal.record.ended
+    with CRASHED:
+        await doomed_journal.commit()
