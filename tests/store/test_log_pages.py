@@ -170,7 +170,7 @@ async def test_there_is_no_page_of_what_is_not_there(database: databases.Databas
     identity = await queue.admit(database)
     for after in (0, 7):
         page = await history.log_page(database, identity, after=after, limit=1)
-        assert page == history.LogPage(log=[], last=after, claims={}, more=False)
+        assert page == history.LogPage(log=[], last=after, claims={}, executions={}, more=False)
 
 
 Counted = Callable[[], int]
