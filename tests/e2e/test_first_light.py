@@ -143,7 +143,15 @@ def as_sent(rows: Sequence[dict[str, Any]]) -> tuple[str, tuple[model.Message, .
     for role, group in itertools.groupby((row for row in rows if row["role"] != "system"), key=lambda row: row["role"]):
         messages = list(group)
         if role == "tool":
-            results = [model.Result(name=wire(r["tool_name"]), text=r["text"], failed=r["failed"]) for r in messages]
+            results = [
+                model.Result(
+                    name=wire(r["tool_name"]),
+                    text=r["text"],
+                    failed=r["failed"],
+                    reference=f"[tool {r['call_id']}]",
+                )
+                for r in messages
+            ]
             said.append(model.Message(role="user", results=tuple(results)))
             continue
         (row,) = messages

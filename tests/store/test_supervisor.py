@@ -48,6 +48,10 @@ def execution(identity: UUID, index: int) -> str:
     return record.execution_id(str(identity), run=0, stage=STAGE, kind="agent", index=index)
 
 
+def synthesis(identity: UUID) -> str:
+    return record.execution_id(str(identity), run=0, stage=STAGE, kind="synthesis", index=0)
+
+
 class Worker:
     """A worker that claims what comes next and runs it to its end."""
 
@@ -109,7 +113,9 @@ async def test_what_an_agent_was_having_kept_is_kept_when_its_sibling_breaks(dat
     await queue.let_leases_pass(database)
     sound = Model(done)
     await Worker(database, sound).run()
-    assert sound.asked == [execution(identity, 1)], "only the one that broke is asked again"
+    again, joined = sound.asked
+    assert again == execution(identity, 1), "only the one that broke is asked again"
+    assert joined == synthesis(identity)
     assert (await queue.summary(database, identity)).ending == "Completed"
 
 
@@ -185,10 +191,12 @@ async def test_lines_of_runs_side_by_side_say_whose_they_are(
     names = {str(await queue.admit(database, queue.subject(name), chain=SIDE_BY_SIDE)): name for name in ("one", "two")}
     all_asked = asyncio.Barrier(4)
     owners = {execution(UUID(uid), index): uid for uid in names for index in (0, 1)}
+    joining = {synthesis(UUID(uid)): uid for uid in names}
 
     async def ask(_request: ports.Request, scope: ports.Scope) -> messages.Message:
-        await all_asked.wait()
-        logging.getLogger("some.sdk").warning("asked", extra={"asked_by": owners[scope.execution]})
+        if scope.execution in owners:  # what joins their work asks later, and each by itself
+            await all_asked.wait()
+        logging.getLogger("some.sdk").warning("asked", extra={"asked_by": (owners | joining)[scope.execution]})
         return messages.Message(role="assistant", text="done")
 
     await asyncio.gather(*(Worker(database, Model(ask)).run() for _ in names))
@@ -200,7 +208,7 @@ async def test_lines_of_runs_side_by_side_say_whose_they_are(
         assert line["uid"] == line.get("asked_by", line["uid"])
     for uid in names:
         of_run = [line for line in lines if line["uid"] == uid]
-        assert sum("asked_by" in line for line in of_run) == 2
+        assert sum("asked_by" in line for line in of_run) == 3
         first, end = of_run[0], of_run[-1]
         assert (first["message"], first["action"]) == ("run started", "run_started")
         assert (end["action"], end["ending"], end["reason"]) == ("run_ended", "Completed", "StagesCompleted")

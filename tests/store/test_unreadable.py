@@ -92,7 +92,8 @@ SPOILT: dict[str, tuple[str, str]] = {
         r"entry 1 cannot follow those before it",
     ),
     "a stage twice": (
-        "UPDATE entries SET (kind, body) = (SELECT kind, body FROM entries WHERE seq = 1) WHERE seq = 8",
+        "UPDATE entries AS spoilt SET (kind, version, body) = (SELECT kind, version, body FROM entries WHERE seq = 1) "
+        "WHERE seq = 8",
         r"entry 8 cannot follow those before it: stage 'analysis' has started already",
     ),
     "an execution that never started": (

@@ -234,11 +234,11 @@ async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(databa
           SELECT investigation, log_seq + number, 1, kind, version, 0, 'analysis', 'a', body
           FROM work, (
             SELECT row_number() OVER () AS number, source.kind, source.body, made.version FROM entries AS source,
-              (VALUES (2), (0)) AS made (version)
+              (VALUES (3), (0)) AS made (version)
           ) AS copies
         """,
     )
-    await queue.execute(database, "UPDATE entries SET kind = 'Pondered' WHERE seq % 3 = 0 AND version = 2")
+    await queue.execute(database, "UPDATE entries SET kind = 'Pondered' WHERE seq % 3 = 0 AND version = 3")
     assert {name: await view(database, name, identity) for name in VIEWS} == known
 
 

@@ -185,7 +185,7 @@ class Loop:
         return steps.Rules(
             limit=self._settings.max_iterations if self._strategy.tools else 0,
             problem=self._strategy.dialect.problem,
-            must_look=started.kind == "agent" and bool(started.tools),
+            must_look=started.kind == "agent" and self._strategy.tools and bool(started.tools),
         )
 
     @property

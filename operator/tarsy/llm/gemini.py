@@ -259,6 +259,12 @@ def _wire(name: str) -> str:
     return name.replace(".", "__", 1)
 
 
+def _name(wire: str) -> str:
+    """The name behind what was sent, of a tool that was not declared: only what is sent back as the same."""
+    name = wire.replace("__", ".", 1)
+    return name if _wire(name) == wire else wire
+
+
 def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any]:
     response = {"error" if message.failed else "output": message.text, "reference": f"[tool {message.call_id}]"}
     # An answer may leave its calls without ids; their results have none then.
@@ -269,7 +275,7 @@ def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any
 def _events(part: _Part, names: Mapping[str, str]) -> Iterator[provider.StreamEvent]:
     if part.function_call is not None:
         wire = part.function_call.name or ""
-        yield provider.Call(names.get(wire, wire), json.dumps(part.function_call.args or {}, ensure_ascii=False))
+        yield provider.Call(names.get(wire, _name(wire)), json.dumps(part.function_call.args or {}, ensure_ascii=False))
     elif part.text:
         yield provider.Thinking(part.text) if part.thought else provider.Text(part.text)
 

@@ -1,0 +1,275 @@
+"""What is made of agents' work in a real operator: joined, in either dialect, summed up, and what it stands on."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from support import manifests
+from tarsy_dev import mcp_server, model
+
+if TYPE_CHECKING:
+    from support.operators import Operator, Process
+
+LOOKUP = model.Call(name="tools__lookup", args={"name": "web-0"})
+SUMMARISED = {"executiveSummary": {"enabled": True}}
+
+
+def react(thought: str, *lines: str) -> model.Answer:
+    return model.Answer(text="\n".join([f"Thought: {thought}", *lines]))
+
+
+def act(name: str, given: str, *, thought: str = "I look.") -> model.Answer:
+    return react(thought, f"Action: {name}", f"Action Input: {given}")
+
+
+def final(text: str) -> model.Answer:
+    return react("That is enough.", f"Final Answer: {text}")
+
+
+def task(request: model.Request) -> str:
+    """What the first user message says."""
+    return str(request.body["contents"][0]["parts"][0]["text"])
+
+
+def told(request: model.Request) -> str:
+    """What the user said last."""
+    return "".join(part.get("text", "") for part in request.body["contents"][-1]["parts"])
+
+
+def system(request: model.Request) -> str:
+    return str(request.body["systemInstruction"]["parts"][0]["text"])
+
+
+def condition(found: dict[str, Any], kind: str) -> tuple[str, str]:
+    (one,) = [one for one in found["status"]["conditions"] if one["type"] == kind]
+    return one["status"], one["reason"]
+
+
+async def events(process: Process, found: dict[str, Any]) -> list[dict[str, Any]]:
+    uid = found["metadata"]["uid"]
+    status, page = await process.request("GET", f"/api/v1/investigations/{uid}/timeline?limit=500")
+    assert (status, page["more"]) == (200, False)
+    return list({event["id"]: event for event in page["events"]}.values())
+
+
+async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    def script(turn: model.Turn) -> model.Answer:
+        match turn.kind, turn.key.agent, turn.iteration:
+            case "summary", _, _:
+                return model.Answer(text="web-0 is there.\n\n  Restart it.  ")
+            case "synthesis", _, 0:
+                return model.Answer(text="Both saw web-0 [tool 0.0].", thoughts="They agree.")
+            case _, "Native", 0:
+                return model.Answer(calls=(LOOKUP,), thoughts="Erst schauen.")
+            case _, "Native", 1:
+                return model.Answer(text="native: web-0 exists [tool 0.0]")
+            case _, "Acting", 0:
+                return act("tools.lookup", '{"name": "web-1"}', thought="What of web-1?")
+            case _, "Acting", 1:
+                return final("react: web-1 exists [tool 0.0]")
+            case _, "KubernetesAgent", 0:
+                return model.Answer(text="1. Root cause: web-0")
+        raise model.ScriptError(str(turn.key))
+
+    llm.script = script
+    process = await operator.start()
+    own = [
+        {"name": "Native", "mcpServers": ["tools"]},
+        {"name": "Acting", "mcpServers": ["tools"], "iterationStrategy": "react"},
+    ]
+    stages = [
+        {"name": "collect", "agents": [{"name": "Native"}, {"name": "Acting"}]},
+        manifests.stage("conclude", iterationStrategy="react-final-analysis"),
+    ]
+    await operator.apply(manifests.chain(agents=own, stages=stages, **SUMMARISED), manifests.investigation())
+    found = (await operator.finished("web-crash"))["web-crash"]
+    status = found["status"]
+    assert (status["phase"], status["progress"]) == ("Completed", "2/2")
+    assert [(stage["phase"], stage["agents"]) for stage in status["stages"]] == [
+        ("Completed", "2/2"),
+        ("Completed", "1/1"),
+    ]
+    assert status["summary"] == "web-0 is there.\nRestart it."
+    assert status["finalAnalysis"] == "1. Root cause: web-0"
+    assert status["gaps"] == []
+    assert condition(found, "Grounded") == ("True", "Inspected")
+    assert status["usage"]["llmCalls"] == len(llm.requests) == 7
+    assert sorted(call.args["name"] for call in toolbox.calls) == ["web-0", "web-1"]
+
+    first, second = llm.of(agent="Acting")
+    assert "tools" not in first.body
+    assert "tools" not in second.body
+    tools = re.search(r"## Tools\n\n<!-- DATA \w+ START -->\n(.*?)\n<!-- DATA", system(first), re.DOTALL)
+    assert tools
+    assert re.search(r"^tools\.lookup: Look up a thing by its name", tools[1], re.MULTILINE)
+    assert told(second) == "Observation: [tool 0.0] web-1 exists"
+    native = llm.of(agent="Native")
+    assert native[0].body["tools"]
+    (response,) = native[1].body["contents"][-1]["parts"]
+    assert response["functionResponse"]["response"] == {"output": "web-0 exists", "reference": "[tool 0.0]"}
+
+    (joining,) = llm.of(kind="synthesis")
+    assert "tools" not in joining.body
+    for shown in (
+        "#### Agent 1: Native\n",
+        "Thinking: Erst schauen.",
+        "Observation: tools.lookup: web-0 exists",
+        "native: web-0 exists [tool 0.0]",
+        "#### Agent 2: Acting\n",
+        "Thinking: What of web-1?",
+        "Observation: tools.lookup: web-1 exists",
+        "react: web-1 exists [tool 0.0]",
+    ):
+        assert shown in task(joining)
+
+    (concluding,) = llm.of(stage="conclude")
+    assert "tools" not in concluding.body
+    assert "Observation: tools.lookup: web-0 exists" in task(concluding)
+    assert "Observation: tools.lookup: web-1 exists" in task(concluding)
+    assert "Both saw web-0" in task(concluding)
+    assert "Thinking: " not in task(concluding)
+    (summing_up,) = llm.of(kind="summary")
+    assert "tools" not in summing_up.body
+    assert "1. Root cause: web-0" in task(summing_up)
+
+    told_of = await events(process, found)
+    (summary,) = [event for event in told_of if event["type"] == "executive_summary"]
+    assert (summary["content"].split(), summary["stage"]) == (["web-0", "is", "there.", "Restart", "it."], "")
+    thoughts = [event for event in told_of if event["type"] == "llm_thinking"]
+    assert {event["metadata"].get("source") for event in thoughts} >= {"react"}
+    assert [event["content"] for event in thoughts if event["metadata"].get("source") == "react"] == [
+        "What of web-1?",
+        "That is enough.",
+    ]
+    uid = found["metadata"]["uid"]
+    _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
+    assert (read["summary"]["summary"], read["summary"]["gaps"], read["summary"]["grounds"]) == (
+        status["summary"],
+        [],
+        "Inspected",
+    )
+    assert [one["ungrounded"] for one in read["executions"]] == [False] * 5
+    await process.stop()
+
+
+async def test_what_a_result_stands_on_is_told_with_it(operator: Operator, llm: model.Server) -> None:
+    """By investigation: who only announces, whose tools all fail, and who names a call that never was."""
+
+    def script(turn: model.Turn) -> model.Answer:
+        match turn.key.investigation.rpartition("/")[2], turn.iteration:
+            case "announces", 0 | 1:
+                return model.Answer(text="I will look at the pods.")
+            case "fails", 0:
+                return model.Answer(calls=(model.Call(name="tools__flaky"), model.Call(name="tools__nothing")))
+            case "fails", 1:
+                return model.Answer(text="inconclusive")
+            case "invents", 0:
+                return model.Answer(calls=(LOOKUP,))
+            case "invents", 1:
+                return model.Answer(text="It exists [tool 0.0], and is broken [tools 0.0, 7.3].")
+        raise model.ScriptError(str(turn.key))
+
+    llm.script = script
+    process = await operator.start()
+    names = ("announces", "fails", "invents")
+    await operator.apply(manifests.chain(), *map(manifests.investigation, names))
+    found = await operator.finished(*names)
+    assert {name: (one["status"]["phase"], *condition(one, "Grounded")) for name, one in found.items()} == {
+        "announces": ("Completed", "False", "NothingInspected"),
+        "fails": ("Completed", "False", "NothingInspected"),
+        "invents": ("Completed", "False", "UnknownReferences"),
+    }
+    gaps = {name: [(gap["tool"], gap["reason"]) for gap in one["status"]["gaps"]] for name, one in found.items()}
+    assert gaps["announces"] == [("-", "KubernetesAgent concluded without a result of its tools")]
+    assert [tool for tool, _ in gaps["fails"]] == ["tools.flaky", "tools.nothing", "-"]
+    assert "the backend is away" in gaps["fails"][0][1]
+    assert [tool for tool, _ in gaps["invents"]] == ["[tool 7.3]"]
+
+    first, second = llm.of(investigation=f"{operator.namespace}/announces")
+    assert told(second).startswith("You have not looked at anything yet.")
+    assert first.body["tools"] == second.body["tools"]
+    uid = found["announces"]["metadata"]["uid"]
+    _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
+    assert [one["ungrounded"] for one in read["executions"]] == [True]
+    await process.stop()
+
+
+async def test_after_a_failure_an_account_of_the_stages_comes_first(operator: Operator, llm: model.Server) -> None:
+    def script(turn: model.Turn) -> model.Reply:
+        if turn.kind == "summary":
+            return model.Answer(text="two of three")
+        if turn.key.stage == "middle":
+            return model.HttpError(status=400, message="the request is too long")
+        return model.Answer(calls=(LOOKUP,)) if turn.iteration == 0 else model.Answer(text=f"of {turn.key.stage}")
+
+    llm.script = script
+    process = await operator.start()
+    stages = [manifests.stage(name) for name in ("first", "middle", "last")]
+    await operator.apply(manifests.chain(stages=stages, **SUMMARISED), manifests.investigation())
+    found = (await operator.finished("web-crash"))["web-crash"]
+    status = found["status"]
+    assert (status["phase"], status["progress"], status["summary"]) == ("CompletedWithErrors", "3/3", "two of three")
+    lines = status["finalAnalysis"].splitlines()
+    assert lines[:7] == [
+        "Chain Execution Summary:",
+        "- Total stages: 3",
+        "- Successful: 2",
+        "- Failed: 1",
+        "",
+        "Stage Results:",
+        "✅ first: of first",
+    ]
+    assert lines[7].startswith("❌ middle: ")
+    assert "the request is too long" in lines[7]
+    assert lines[8:] == ["✅ last: of last", "", "of last"]
+    (summing_up,) = llm.of(kind="summary")
+    assert "Chain Execution Summary:" in task(summing_up)
+    await process.stop()
+
+
+async def test_a_react_model_that_makes_every_mistake_completes(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    """It makes up observations, forgets the format twice, and calls what there is not in five ways."""
+    wrong = ["lookup", "other.lookup", "tools.lookdown", "tools.", "tools lookup"]
+    made_up = (
+        'Thought: now\nAction: tools.lookup\nAction Input: {"name": "web-0"}\n'
+        "Observation: web-0 is on fire\nThought: I see\nFinal Answer: it burns [tool 0.0]"
+    )
+    replies = [
+        "I shall look at the pods.",
+        "Still thinking about it.",
+        made_up,
+        *(f"Thought: so?\nAction: {name}\nAction Input: {{}}" for name in wrong),
+        "**Thought:** in words\n**Action:** `tools.lookup`\n**Action Input:**\n```yaml\nname: web-1\n```",
+        "Thought: enough\nFinal Answer: both exist [tool 2.0], [tool 8.0]",
+    ]
+    llm.script = model.answers(*replies)
+    process = await operator.start()
+    chain = manifests.chain(stages=[manifests.stage("analysis", iterationStrategy="react")])
+    await operator.apply(chain, manifests.investigation())
+    found = (await operator.finished("web-crash"))["web-crash"]
+    status = found["status"]
+    assert (status["phase"], status["finalAnalysis"]) == ("Completed", "both exist [tool 2.0], [tool 8.0]")
+    assert condition(found, "Grounded") == ("True", "InspectedWithGaps")
+    assert [call.args["name"] for call in toolbox.calls] == ["web-0", "web-1"]
+
+    said = [told(request) for request in llm.requests]
+    for forgot in said[1:3]:
+        assert forgot.startswith("The reply has neither an action nor a final answer.")
+        assert "Action Input: its arguments as one JSON object" in forgot
+    assert said[3] == "Observation: [tool 2.0] web-0 exists"
+    assert all("on fire" not in json.dumps(request.body) for request in llm.requests), "it is never told its own words"
+    for number, (name, observed) in enumerate(zip(wrong, said[4:9], strict=True), start=3):
+        assert observed.startswith(f"Observation: [tool {number}.0] "), name
+        assert "Available tools: tools.flaky, " in observed or "tools.lookup" in observed
+    assert "There is no MCP server 'other'" in said[5]
+    assert "There is no tool 'tools.lookdown'" in said[6]
+    assert said[9] == "Observation: [tool 8.0] web-1 exists"
+    assert all("tools" not in request.body for request in llm.requests)
+    assert [gap["tool"] for gap in status["gaps"]][:3] == ["lookup", "other.lookup", "tools.lookdown"]
+    await process.stop()
