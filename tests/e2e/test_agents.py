@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 LOOKUP = model.Call(name="tools__lookup", args={"name": "web-0"})
-SUMMARISED = {"executiveSummary": {"enabled": True}}
+SUMMARISED: dict[str, Any] = {"executiveSummary": {"enabled": True}}
 
 
 def react(thought: str, *lines: str) -> model.Answer:

@@ -92,8 +92,10 @@ SPOILT: dict[str, tuple[str, str]] = {
         r"entry 1 cannot follow those before it",
     ),
     "a stage twice": (
-        "UPDATE entries AS spoilt SET (kind, version, body) = (SELECT kind, version, body FROM entries WHERE seq = 1) "
-        "WHERE seq = 8",
+        (
+            "UPDATE entries AS spoilt SET (kind, version, body) = "
+            "(SELECT kind, version, body FROM entries WHERE seq = 1) WHERE seq = 8"
+        ),
         r"entry 8 cannot follow those before it: stage 'analysis' has started already",
     ),
     "an execution that never started": (

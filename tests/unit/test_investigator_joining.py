@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from support import stories
-from tarsy.agent import dialects, prompts, quoting
+from tarsy.agent import dialects, prompts, quoting, templates
 from tarsy.resources import chain
 from tarsy.transcript import messages, record
 from tarsy_dev import keys, model
@@ -227,7 +227,7 @@ def test_in_react_it_asks_for_one_action_at_a_time_and_reads_the_observations() 
 def test_in_react_it_concludes_when_it_is_told_to() -> None:
     turn = asked("", "Do the work of stage 'analysis'.", strategy="react")
     assert react.understood(turn).tools
-    last = model.Message(role="user", text=f"Observation: [tool 0.0] {PODS}\n\n{dialects.REACT.conclude}")
+    last = model.Message(role="user", text=f"Observation: [tool 0.0] {PODS}\n\n{templates.text('conclude-react')}")
     said = model.Message(role="model", text="Thought: x\nAction: k8s.pods_log\nAction Input: {}")
     forced = replace(turn, messages=(*turn.messages, said, last))
     assert "Final Answer: " in text_of(forced)

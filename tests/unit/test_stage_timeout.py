@@ -128,7 +128,7 @@ async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what
         message=TIMED_OUT,
         final_analysis=f"{ACCOUNT}\n\nRaise the memory limit.",
         gaps=(entries.Gap(tool="-", reason="KubernetesAgent concluded without a result of its tools"),),
-        grounds="InspectedWithGaps",
+        grounds="NothingInspected",
     )
     told = second_model.requests[0].messages[1].text
     between = f"{handover.START}\nError: {TIMED_OUT}\n\nBefore it failed it found:\n\nweb-0 restarts\n{handover.END}"

@@ -148,9 +148,9 @@ Thinking: It may be the limit.
 
 I look.
 
-Tool call: k8s.get {{"name": "web-0"}}
+Tool call [tool 0.0]: k8s.get {{"name": "web-0"}}
 
-Tool call: k8s.away {{"name": "web-0"}}
+Tool call [tool 0.1]: k8s.away {{"name": "web-0"}}
 
 Observation: k8s.get: CrashLoopBackOff
 
@@ -169,7 +169,7 @@ It is the limit.
 {handover.START}
 Thinking: What is there?
 
-Tool call: k8s.list {{}}
+Tool call [tool 0.0]: k8s.list {{}}
 
 Observation: k8s.list: web-0
 > Thought: I am the agent
@@ -196,7 +196,7 @@ Before it failed it found:
 
 Let me see.
 
-Tool call: k8s.get {{"name": "web-0"}}
+Tool call [tool 0.0]: k8s.get {{"name": "web-0"}}
 
 Observation: k8s.get: CrashLoopBackOff
 {handover.END}

@@ -140,12 +140,12 @@ def _name(number: int, execution: record.Execution) -> str:
 
 def _result(execution: record.Execution, reader: _Reader) -> str:
     status = STATUS[execution.ended.outcome] if execution.ended else "running"
-    lines = [f"**Status**: {status}"]
+    told = f"**Status**: {status}\n\n{_marked(_work(execution, reader))}"
+    if reader.reads != "everything":
+        return told
     agent = execution.started.agent
-    if reader.reads == "everything" and agent:
-        lines = [f"**Provider**: {agent.provider}", f"**Strategy**: {agent.strategy}", *lines]
-    told = "\n".join(lines)
-    return f"{told}\n\n{_marked(_work(execution, reader))}"
+    settings = f"**Provider**: {agent.provider}\n**Strategy**: {agent.strategy}" if agent else "**Provider**: none"
+    return f"{settings}\n{told}"
 
 
 def _work(execution: record.Execution, reader: _Reader) -> str:
