@@ -46,6 +46,9 @@ def changed(seq: int, change: str) -> str:
     return f"UPDATE entries SET body = (CAST(body AS jsonb) {change})::json WHERE seq = {seq}"  # noqa: S608
 
 
+SECOND_START = """
+  UPDATE entries SET (kind, version, body) = (SELECT kind, version, body FROM entries WHERE seq = 1) WHERE seq = 8
+"""
 SPOILT: dict[str, tuple[str, str]] = {
     "an unknown kind": (
         "UPDATE entries SET kind = 'Pondered' WHERE seq = 3",
@@ -92,8 +95,7 @@ SPOILT: dict[str, tuple[str, str]] = {
         r"entry 1 cannot follow those before it",
     ),
     "a stage twice": (
-        "UPDATE entries AS spoilt SET (kind, version, body) = (SELECT kind, version, body FROM entries WHERE seq = 1) "
-        "WHERE seq = 8",
+        SECOND_START,
         r"entry 8 cannot follow those before it: stage 'analysis' has started already",
     ),
     "an execution that never started": (
