@@ -29,16 +29,19 @@ LEASE = timedelta(seconds=3)
 KILLS = 40
 STAGES = ("collect", "analysis")
 CHAIN = manifests.chain(stages=[manifests.stage(name) for name in STAGES])
-AGENTS = {"collect": ["KubernetesAgent"], "analysis": ["KubernetesAgent"]}
+TURNS = 3
+"""Of an agent: two calls, one more, a conclusion."""
+AGENTS = {(stage, "KubernetesAgent"): TURNS for stage in STAGES}
+"""How often each execution asks its model."""
 SIDE_BY_SIDE = manifests.chain(
-    stages=[
-        {"name": "collect", "agent": "KubernetesAgent", "replicas": 3},
-        {"name": "analysis", "agents": [{"name": "KubernetesAgent"}, {"name": "KubernetesAgent"}]},
-    ]
+    stages=[{"name": "collect", "agent": "KubernetesAgent", "replicas": 3}, manifests.stage("analysis")],
+    executiveSummary={"enabled": True},
 )
 AGENTS_SIDE_BY_SIDE = {
-    "collect": ["KubernetesAgent-1", "KubernetesAgent-2", "KubernetesAgent-3"],
-    "analysis": ["KubernetesAgent-1", "KubernetesAgent-2"],
+    **{("collect", f"KubernetesAgent-{number}"): TURNS for number in (1, 2, 3)},
+    ("collect", "SynthesisAgent"): 1,
+    ("analysis", "KubernetesAgent"): TURNS,
+    ("", ""): 1,  # the summary, of no stage and of no agent
 }
 FAILPOINTS = (
     "journal.commit.before",
@@ -51,6 +54,8 @@ FAILPOINTS = (
 
 def investigate(turn: model.Turn) -> model.Answer:
     """Two reads side by side, a write, a conclusion; slow enough to be hit in the middle."""
+    if turn.kind != "agent":
+        return model.Answer(text=f"A {turn.kind}.", delay=0.15)
     calls = {
         0: [model.Call(name="tools__lookup", args={"name": "a"}), model.Call(name="tools__lookup", args={"name": "b"})],
         1: [model.Call(name="tools__restart", args={"name": "web"})],
@@ -74,7 +79,7 @@ async def check(
     toolbox: mcp_server.Server,
     *,
     names: Sequence[str],
-    agents: Mapping[str, Sequence[str]] = AGENTS,
+    agents: Mapping[tuple[str, str], int] = AGENTS,
 ) -> None:
     """Hold the logs of model and tools against what was committed."""
     namespace = operator.namespace
@@ -85,20 +90,23 @@ async def check(
     )
     assert [(row["name"], row["ending"]) for row in outcomes] == [(name, "Completed") for name in sorted(names)]
     takeovers = {f"{namespace}/{row['name']}": row["attempts"] - 1 for row in outcomes}
-    executions = [(stage, agent) for stage, named in agents.items() for agent in named]
 
     answered = {
         (f"{namespace}/{row['name']}", row["stage"], row["agent"], row["turn"]): row["committed"].timestamp()
         for row in await rows(
             operator,
-            "SELECT known.name, call.stage, agent.name AS agent, turn, created_at AS committed "
-            "FROM llm_interactions AS call JOIN investigations AS known ON known.id = call.investigation "
+            "SELECT known.name, call.stage, CASE agent.kind WHEN 'summary' THEN '' ELSE agent.name END AS agent, turn, "
+            "created_at AS committed FROM llm_interactions AS call "
+            "JOIN investigations AS known ON known.id = call.investigation "
             "JOIN executions AS agent ON agent.investigation = call.investigation AND agent.id = call.execution "
             "WHERE failure IS NULL",
         )
     }
     assert set(answered) == {
-        (f"{namespace}/{name}", *execution, turn) for name in names for execution in executions for turn in range(3)
+        (f"{namespace}/{name}", *execution, turn)
+        for name in names
+        for execution, turns in agents.items()
+        for turn in range(turns)
     }
     asked: Counter[tuple[str, str, str, int]] = Counter()
     for request in llm.requests:
@@ -129,7 +137,7 @@ async def check(
             "JOIN executions AS agent ON agent.investigation = call.investigation AND agent.id = call.execution",
         )
     }
-    assert len(called) == len(names) * len(executions) * 3
+    assert len(called) == len(names) * sum(turns == TURNS for turns in agents.values()) * 3
     made: Counter[str] = Counter()
     for entry in toolbox.calls:
         made[entry.key] += 1
@@ -175,7 +183,7 @@ async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_
     toolbox: mcp_server.Server,
     *,
     chain: dict[str, Any],
-    agents: Mapping[str, Sequence[str]],
+    agents: Mapping[tuple[str, str], int],
 ) -> None:
     llm.script = investigate
     names = [f"crash-{number:02}" for number in range(KILLS)]

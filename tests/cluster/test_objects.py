@@ -153,6 +153,7 @@ async def test_chains_are_listed_as_they_are(plane: ControlPlane, cluster: clien
     spec: dict[str, Any] = {
         "alertTypes": ["PodCrash"],
         "stages": [manifests.stage("analysis", mcpServers=[], maxIterations=3)],
+        "executiveSummary": {"enabled": False},
     }
     chain = manifests.chain(**spec)
     plane.kubectl("create", "-f", "-", input=json.dumps(chain), namespace=cluster.namespace)
@@ -295,13 +296,13 @@ async def test_kubectl_shows_tells_and_waits(plane: ControlPlane, cluster: clien
         return plane.kubectl(*args, namespace=cluster.namespace)
 
     made = await objects.create_investigation(cluster, manifest(cluster.namespace))
-    await apply(cluster, made.found.metadata.uid, a_status(1))
+    await apply(cluster, made.found.metadata.uid, a_status(1).model_copy(update={"summary": "OOM."}))
     header, row = (line.split() for line in kubectl("get", "inv").splitlines())
     assert header == ["NAME", "ALERT", "CHAIN", "PHASE", "PROGRESS", "AGE"]
     assert row[:-1] == ["web-crash", "kubernetes", "pod-crash", "Running", "1/2"]
     header, row = (line.split() for line in kubectl("get", "ainv", "-o", "wide").splitlines())
-    assert header == ["NAME", "ALERT", "CHAIN", "PHASE", "PROGRESS", "STAGE", "DURATION", "TOKENS", "AGE"]
-    assert row[1:-1] == ["kubernetes", "pod-crash", "Running", "1/2", "analysis", "1m32s", "1200"]
+    assert header == ["NAME", "ALERT", "CHAIN", "PHASE", "PROGRESS", "STAGE", "DURATION", "TOKENS", "SUMMARY", "AGE"]
+    assert row[1:-1] == ["kubernetes", "pod-crash", "Running", "1/2", "analysis", "1m32s", "1200", "OOM."]
     assert "web-crash" in kubectl("get", "tarsy")
     told = kubectl("explain", "inv.spec")
     assert "alertType\t<string> -required-" in told

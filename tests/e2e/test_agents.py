@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 LOOKUP = model.Call(name="tools__lookup", args={"name": "web-0"})
-SUMMARISED: dict[str, Any] = {"executiveSummary": {"enabled": True}}
+SUMMARISED = {"enabled": True}
 
 
 def react(thought: str, *lines: str) -> model.Answer:
@@ -85,7 +85,8 @@ async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
         {"name": "collect", "agents": [{"name": "Native"}, {"name": "Acting"}]},
         manifests.stage("conclude", iterationStrategy="react-final-analysis"),
     ]
-    await operator.apply(manifests.chain(agents=own, stages=stages, **SUMMARISED), manifests.investigation())
+    chain = manifests.chain(agents=own, stages=stages, executiveSummary=SUMMARISED)
+    await operator.apply(chain, manifests.investigation())
     found = (await operator.finished("web-crash"))["web-crash"]
     status = found["status"]
     assert (status["phase"], status["progress"]) == ("Completed", "2/2")
@@ -209,7 +210,7 @@ async def test_after_a_failure_an_account_of_the_stages_comes_first(operator: Op
     llm.script = script
     process = await operator.start()
     stages = [manifests.stage(name) for name in ("first", "middle", "last")]
-    await operator.apply(manifests.chain(stages=stages, **SUMMARISED), manifests.investigation())
+    await operator.apply(manifests.chain(stages=stages, executiveSummary=SUMMARISED), manifests.investigation())
     found = (await operator.finished("web-crash"))["web-crash"]
     status = found["status"]
     assert (status["phase"], status["progress"], status["summary"]) == ("CompletedWithErrors", "3/3", "two of three")

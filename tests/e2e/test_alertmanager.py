@@ -55,7 +55,7 @@ async def post(port: int, *, starts_at: datetime, ends_at: datetime | None = Non
 async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is_recorded(
     operator: Operator, llm: model.Server, tmp_path: Path
 ) -> None:
-    llm.script = model.answers("root cause")
+    llm.script = model.answers(model.Answer(calls=(model.Call(name="tools__lookup"),)), "root cause")
     process = await operator.start()
     await operator.apply(manifests.chain("KubePodCrashLooping"))
     (tmp_path / "alertmanager.yml").write_text(configuration(process.url))
@@ -87,6 +87,6 @@ async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is
         assert found["spec"]["source"]["receiver"] == "tarsy"
         await post(port, starts_at=starts_at, ends_at=datetime.now(UTC) - timedelta(seconds=1))
         await process.logged("resolved=1")
-        assert len(llm.requests) == 1
+        assert len(llm.requests) == 2
     finally:
         await asyncio.to_thread(alertmanager.end)

@@ -148,7 +148,7 @@ def as_sent(rows: Sequence[dict[str, Any]]) -> tuple[str, tuple[model.Message, .
                     name=wire(r["tool_name"]),
                     text=r["text"],
                     failed=r["failed"],
-                    reference=f"[tool {r['call_id']}]",
+                    reference=f"[tool {r['tool_call_id']}]",
                 )
                 for r in messages
             ]

@@ -23,7 +23,9 @@ NAMES = ["KubernetesAgent-1", "KubernetesAgent-2", "KubernetesAgent-3"]
 
 
 def investigate(turn: model.Turn) -> model.Answer:
-    """Two calls side by side, one more, a conclusion; each agent at its own pace."""
+    """Two calls side by side, one more, a conclusion; each agent at its own pace. Their work is joined at once."""
+    if turn.kind == "synthesis":
+        return model.Answer(thoughts="Hm.", text="All three found it.")
     calls = {
         0: [model.Call(name="tools__lookup", args={"name": "a"}), model.Call(name="tools__flaky", args={"name": "b"})],
         1: [model.Call(name="tools__restart", args={"name": "web"})],
@@ -82,12 +84,12 @@ async def test_a_timeline_read_in_steps_of_five_during_a_run_is_the_one_read_at_
         kind: sum(event["type"] == kind for event in merged.values()) for kind in {e["type"] for e in merged.values()}
     }
     assert types == {
-        "llm_thinking": 12,
+        "llm_thinking": 13,
         "llm_response": 8,
         "llm_tool_call": 12,
         "mcp_tool_call": 12,
         "tool_result": 12,
-        "final_analysis": 4,
+        "final_analysis": 5,
     }
     assert {event["status"] for event in merged.values() if event["type"] == "mcp_tool_call"} == {"completed", "failed"}
     await process.stop()
@@ -99,7 +101,7 @@ async def test_agents_side_by_side_are_told_apart_in_status_prompts_and_result(
     together = asyncio.Barrier(3)
 
     async def script(turn: model.Turn) -> model.Answer:
-        if turn.key.stage == "collect" and turn.iteration == 0:
+        if turn.key.stage == "collect" and turn.kind == "agent" and turn.iteration == 0:
             async with asyncio.timeout(20):
                 await together.wait()  # none is answered before all three have asked
         return investigate(turn)
@@ -113,11 +115,17 @@ async def test_agents_side_by_side_are_told_apart_in_status_prompts_and_result(
         "analysis": ("Completed", "1/1"),
     }
     assert (status["phase"], status["progress"]) == ("Completed", "2/2")
-    assert sorted({request.key.agent for request in llm.of(stage="collect")}) == NAMES
+    assert sorted({request.key.agent for request in llm.of(stage="collect", kind="agent")}) == NAMES
+    (joining,) = llm.of(stage="collect", kind="synthesis")
+    task = joining.body["contents"][0]["parts"][0]["text"]
+    found = [task.index(f"#### Agent {number}: {name}\n") for number, name in enumerate(NAMES, 1)]
+    assert task.index("# The agents of this stage") < found[0] < found[1] < found[2]
+    assert task.count("**Status**: completed") == 3
     (request,) = llm.of(stage="analysis", iteration=0)
     task = request.body["contents"][0]["parts"][0]["text"]
-    found = [task.index(f"#### Agent {number}: {name}\n**Status**: completed") for number, name in enumerate(NAMES, 1)]
-    assert task.index("### Results from 'collect' stage:") < found[0] < found[1] < found[2]
+    assert "### Results from 'collect' stage:" in task
+    assert "All three found it." in task
+    assert "#### Agent" not in task, "what joins their results takes their place"
     await process.stop()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import signal
 import sys
@@ -427,6 +428,55 @@ async def test_calls_can_carry_a_key_that_tells_them_apart() -> None:
         calls = [part.function_call for part in parts(await sdk.stream(user())) if part.function_call]
     told = [keys.CallKey.parse((call.args or {})["key"]) for call in calls]
     assert [(key.execution, key.iteration, key.call) for key in told] == [(KEY, 0, 0), (KEY, 0, 1)]
+
+
+def test_a_script_of_answers_says_the_same_again_to_who_asks_it_to_look_and_nothing_else_unasked() -> None:
+    script = model.answers("the end", summary="in short")
+    asked = model.Turn(model="m", messages=(model.Message(role="user", text="x"),))
+    concluded = (*asked.messages, model.Message(role="model", text="the end"))
+
+    def then(text: str) -> model.Turn:
+        return dataclasses.replace(asked, iteration=1, messages=(*concluded, model.Message(role="user", text=text)))
+
+    assert script(asked) == script(then(model.LOOK)) == model.Answer(text="the end")
+    with pytest.raises(model.ScriptError, match="iteration 1 of a script of 1 replies"):
+        script(then("go on"))
+    explicit = model.answers("I shall look", model.Answer(calls=CALLS))
+    assert explicit(then(model.LOOK)) == model.Answer(calls=CALLS)
+    assert script(dataclasses.replace(asked, kind="summary")) == model.Answer(text="in short")
+    assert script(dataclasses.replace(asked, kind="synthesis")) == model.Answer(text="synthesis")
+
+
+@pytest.mark.parametrize(("kind", "hit"), [("agent", True), ("summary", False)])
+def test_misbehaviour_can_be_for_one_kind_of_request(kind: keys.Kind, *, hit: bool) -> None:
+    script = model.first(1, model.Cut(), then=model.answers("the end"), kind="agent")
+    asked = model.Turn(model="m", messages=(model.Message(role="user", text="x"),), kind=kind)
+    assert (script(asked) == model.Cut()) is hit
+
+
+async def test_results_are_read_with_their_references() -> None:
+    heard: list[model.Turn] = []
+
+    def script(turn: model.Turn) -> model.Reply:
+        heard.append(turn)
+        return model.Answer(calls=CALLS) if turn.iteration == 0 else model.Answer(text="the end")
+
+    async with talking(script) as (_, sdk):
+        first = said(await sdk.stream(user()))
+        calls = [part.function_call for part in first.parts or [] if part.function_call]
+        answered = [
+            types.Part(
+                function_response=types.FunctionResponse(
+                    name=call.name, id=call.id, response={"output": "ok", "reference": f"[tool 0.{index}]"}
+                )
+            )
+            for index, call in enumerate(calls)
+        ]
+        await sdk.stream(user(), first, types.Content(role="user", parts=answered))
+    assert [(result.text, result.reference) for result in heard[1].messages[-1].results] == [
+        ("ok", "[tool 0.0]"),
+        ("ok", "[tool 0.1]"),
+    ]
 
 
 def test_it_serves_those_without_a_loop_from_a_thread() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tarsy_dev.model.investigator import investigate
 from tarsy_dev.model.script import (
+    LOOK,
     Answer,
     Call,
     Cut,
@@ -42,6 +43,7 @@ __all__ = [
     "Request",
     "digest",
     "investigate",
+    "LOOK",
     "agents",
     "answers",
     "first",

@@ -125,7 +125,7 @@ class Cancelled:
 
 
 _LATEST = text("""
-  SELECT run, state, namespace || '/' || name AS name FROM work JOIN investigations ON id = investigation
+  SELECT run, state, cancel, namespace || '/' || name AS name FROM work JOIN investigations ON id = investigation
   WHERE investigation = :id
 """)
 
@@ -138,5 +138,7 @@ async def cancel(database: databases.Database, investigation: UUID) -> Cancelled
     (row,) = rows
     if row.run == entries.INVESTIGATION or row.state == "ended":
         return "none"
-    await work.cancel(database, investigation, why="user", run=row.run)
+    cancelled = await work.cancel(database, investigation, why="user", run=row.run)
+    if not cancelled and not row.cancel:  # it has ended since
+        return "none"
     return Cancelled(investigation=row.name, run=row.run)

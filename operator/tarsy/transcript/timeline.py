@@ -281,4 +281,4 @@ def _resumed(logged: entries.Logged) -> Event:
 
 def _is_sum_of_stages(entry: entries.RunEnded) -> bool:
     """Whether its message only says again what its agents' errors said."""
-    return entry.reason == "StagesFailed"
+    return entry.reason in ("StagesFailed", "NotAnswered")
