@@ -14,7 +14,7 @@ from tarsy.api import investigations as api
 from tarsy.config import platform
 from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import history, journal, retention, work
+from tarsy.store import history, journal, work
 from tarsy.transcript import entries, memory, ports, record
 from tarsy.worker import claimer, lease, run
 
@@ -46,9 +46,6 @@ def changed(seq: int, change: str) -> str:
     return f"UPDATE entries SET body = (CAST(body AS jsonb) {change})::json WHERE seq = {seq}"  # noqa: S608
 
 
-SECOND_START = """
-  UPDATE entries SET (kind, version, body) = (SELECT kind, version, body FROM entries WHERE seq = 1) WHERE seq = 8
-"""
 SPOILT: dict[str, tuple[str, str]] = {
     "an unknown kind": (
         "UPDATE entries SET kind = 'Pondered' WHERE seq = 3",
@@ -95,7 +92,10 @@ SPOILT: dict[str, tuple[str, str]] = {
         r"entry 1 cannot follow those before it",
     ),
     "a stage twice": (
-        SECOND_START,
+        (
+            "UPDATE entries AS spoilt SET (kind, version, body) = "
+            "(SELECT kind, version, body FROM entries WHERE seq = 1) WHERE seq = 8"
+        ),
         r"entry 8 cannot follow those before it: stage 'analysis' has started already",
     ),
     "an execution that never started": (
@@ -252,7 +252,7 @@ async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spo
     assert (await queue.log(database, identity))[-1].entry == entries.RunEnded(
         ending="Cancelled", reason=found.reason, message=found.message
     )
-    await retention.gone(database, identity)
+    await work.gone(database, identity)
     assert await work.open_in(database, namespace="tarsy") == []
     assert await queue.claim(database, build=NEWER) is None
 
