@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from tarsy_dev import errors, keys
 
-LOOK = "You have not looked at anything yet."
+LOOK = "No tool has shown you anything yet."
 """How the one prompt begins that asks a model to look before it concludes."""
 
 CHARACTERS_PER_TOKEN = 4  # by which usage is derived; what matters is only that it is always the same
