@@ -123,6 +123,7 @@ async def test_a_question_ends_on_request_and_with_its_object(operator: Operator
     await process.stop()
 
 
+@pytest.mark.slow
 async def test_a_question_in_flight_is_answered_by_the_operator_that_follows_a_killed_one(
     operator: Operator, llm: model.Server
 ) -> None:

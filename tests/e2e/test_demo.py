@@ -19,6 +19,7 @@ def demo(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tools.ROOT, env=given | env, capture_output=True, text=True, timeout=100)
 
 
+@pytest.mark.slow
 def test_the_demo_prints_table_stages_analysis_and_summary_and_leaves_nothing_running() -> None:
     done = demo({})
     assert done.returncode == 0, done.stdout + done.stderr

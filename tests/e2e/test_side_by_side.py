@@ -51,6 +51,7 @@ async def whole(process: Process, uid: str) -> dict[str, dict[str, Any]]:
     return events
 
 
+@pytest.mark.slow
 async def test_a_timeline_read_in_steps_of_five_during_a_run_is_the_one_read_at_its_end(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

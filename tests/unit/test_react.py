@@ -507,6 +507,7 @@ def test_arguments_take_time_in_proportion(head: str, piece: str) -> None:
     assert grows_linearly(react.arguments, head, piece, short=4_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_megabyte_is_read_within_a_second(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
