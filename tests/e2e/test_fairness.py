@@ -47,7 +47,9 @@ WEBHOOK = "/api/v1/webhooks/alertmanager"
 
 def script(turn: model.Turn) -> model.Answer:
     """A tool call in each turn but the last."""
-    calls = [model.Call(name="tools__lookup", args={"name": "web-0"})] if turn.iteration < CALLS - 1 else []
+    calls = (
+        [model.Call(name="tools__lookup", args={"name": "web-0"})] if turn.tools and turn.iteration < CALLS - 1 else []
+    )
     return model.Answer(text="I see.", calls=model.keyed(turn, calls), delay=ANSWER_SECONDS)
 
 
@@ -164,9 +166,9 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
     await database.close()
 
     assert Counter(one["status"]["phase"] for one in found.values()) == {"Completed": INVESTIGATIONS}
-    assert [tuple(row) for row in outcomes] == [("Completed", INVESTIGATIONS * AGENTS)]
+    assert [tuple(row) for row in outcomes] == [("Completed", INVESTIGATIONS * (AGENTS + 1))], "agents and syntheses"
     assert {request.end for request in llm.requests} == {"completed"}
-    assert len(llm.requests) == INVESTIGATIONS * AGENTS * CALLS, "none was asked twice"
+    assert len(llm.requests) == INVESTIGATIONS * (AGENTS * CALLS + 1), "none was asked twice"
     changes = sorted([(one.arrived, 1) for one in llm.requests] + [(one.ended or 0.0, -1) for one in llm.requests])
     open_calls = list(itertools.accumulate(change for _, change in changes))
     assert max(open_calls) == SLOTS

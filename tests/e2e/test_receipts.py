@@ -28,6 +28,9 @@ NAME = naming.for_alert(
     starts_at=datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC),
 )
 
+WITHOUT_TOOLS = manifests.stage("analysis", mcpServers=[])
+"""So that each run is one request."""
+
 
 def stranger(name: str = NAME, *, receipt: str | None = None, **spec: Any) -> dict[str, Any]:
     """What anybody may write who may create investigations."""
@@ -55,7 +58,7 @@ async def test_an_object_of_a_stranger_swallows_no_alert(
     llm.script = model.answers("root cause")
     process = await operator.start()
     await operator.apply(
-        manifests.chain(),
+        manifests.chain(stages=[WITHOUT_TOOLS]),
         stranger(suspend=suspend),
         stranger("guessed", receipt="0" * 32, suspend=suspend),
         stranger("without", suspend=suspend),
@@ -77,7 +80,7 @@ async def test_an_object_of_a_stranger_swallows_no_alert(
 async def test_a_copy_of_what_intake_made_stands_for_no_alert(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _turn: model.Hang()
     process = await operator.start()
-    await operator.apply(manifests.chain())
+    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
     assert await notify(process) == ("created", NAME)
     made = (await objects(operator))[NAME]
     await llm.wait_for(lambda requests: requests or None, timeout=20)
@@ -94,7 +97,7 @@ async def test_the_watch_repairs_what_an_api_process_left_behind_and_it_stands_f
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = model.answers("root cause")
-    await operator.apply(manifests.chain(), stranger(suspend=True))
+    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]), stranger(suspend=True))
     dies = await operator.start(role="api", env={"TARSY_FAILPOINTS": "intake.create.after=exit@2"})
     with pytest.raises(aiohttp.ClientError):
         await notify(dies)  # at the second: the first found that a stranger has the name
@@ -111,7 +114,7 @@ async def test_an_object_put_in_the_place_of_what_an_api_process_left_behind_swa
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = model.answers("root cause")
-    await operator.apply(manifests.chain())
+    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
     dies = await operator.start(role="api", env={"TARSY_FAILPOINTS": "intake.create.after=exit@1"})
     with pytest.raises(aiohttp.ClientError):
         await notify(dies)
@@ -134,7 +137,7 @@ async def test_the_same_notification_to_two_processes_at_once_is_one_object_and_
 ) -> None:
     """The first is stopped where it is about to create the object, or has just done so; the second passes it."""
     llm.script = model.answers("root cause")
-    await operator.apply(manifests.chain(), *([stranger(suspend=True)] if taken else []))
+    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]), *([stranger(suspend=True)] if taken else []))
     hit = 2 if taken and point == "after" else 1
     first = await operator.start(role="api", env={"TARSY_FAILPOINTS": f"intake.create.{point}=stop@{hit}"})
     second = await operator.start()
@@ -154,7 +157,7 @@ async def test_a_pair_that_tells_twenty_episodes_at_once_makes_twenty_runs(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = model.answers("root cause")
-    await operator.apply(manifests.chain())
+    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
     processes = [await operator.start(), await operator.start(role="api")]
     bodies = [manifests.notification(fingerprint=f"{number:016x}") for number in range(20)]
     answers = await asyncio.gather(
@@ -171,7 +174,7 @@ async def test_a_stranger_who_guesses_an_idempotency_key_swallows_no_alert(
 ) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
-    await operator.apply(manifests.chain())
+    await operator.apply(manifests.chain(stages=[WITHOUT_TOOLS]))
     body = json.dumps({"alert_type": "kubernetes", "data": "web-0 restarts"}).encode()
 
     async def post() -> str:

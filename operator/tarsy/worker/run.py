@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tarsy.engine import chat, investigation
+from tarsy.engine import chat, grounds, investigation
 from tarsy.store import database as databases
 from tarsy.store import journal as journals
 from tarsy.store import notify, work
@@ -184,9 +184,10 @@ def _tell_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) ->
 
 async def _end(journal: journals.PgJournal, run: int, ending: entries.Outcome, *, reason: str, message: str) -> None:
     """End the run, and with it all that is open in it."""
+    gaps = grounds.gaps(journal.record.runs[run])
     await journal.commit(
         *journal.record.endings(run, ending, message=message),
-        entries.RunEnded(run=run, ending=ending, reason=reason, message=message),
+        entries.RunEnded(run=run, ending=ending, reason=reason, message=message, gaps=gaps),
     )
 
 
