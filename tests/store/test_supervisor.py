@@ -132,6 +132,33 @@ async def test_a_run_that_is_taken_over_after_its_deadline_sends_nothing(databas
     assert (found.ending, found.reason, model.asked) == ("TimedOut", "DeadlineExceeded", [])
 
 
+async def test_a_deadline_while_it_is_summed_up_ends_a_run_as_its_stages_ended(database: databases.Database) -> None:
+    stages = [{"name": STAGE, "agent": "KubernetesAgent"}]
+    summed_up = queue.chain(stages=stages, executiveSummary={"enabled": True}, activeDeadlineSeconds=1)
+    identity = await admitted(database, summed_up)
+    agent = execution(identity, 0)
+
+    async def ask(request: ports.Request, scope: ports.Scope) -> messages.Message:
+        if scope.execution != agent:
+            await asyncio.Event().wait()
+        return await done(request, scope)
+
+    await Worker(database, Model(ask)).run()
+    found = await queue.summary(database, identity)
+    assert (found.ending, found.reason, found.final_analysis, found.summary) == (
+        "Completed",
+        "StagesCompleted",
+        "done",
+        "",
+    )
+    (told,) = [
+        logged.entry
+        for logged in await queue.log(database, identity)
+        if isinstance(logged.entry, entries.ExecutionEnded) and logged.entry.outcome == "TimedOut"
+    ]
+    assert told.error == "the investigation's deadline came first"
+
+
 @pytest.mark.parametrize("spoilt", [False, True], ids=["a log that can be read", "one that cannot"])
 async def test_a_run_that_ends_its_workers_is_given_up_without_a_look_at_its_log(
     database: databases.Database, *, spoilt: bool
