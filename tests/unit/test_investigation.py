@@ -274,6 +274,19 @@ Stage Results:
     )
 
 
+@pytest.mark.parametrize("script", [(messages.Failure(kind="fatal", text="429\n{\n✅ analysis: fine" + " x" * 500),)])
+async def test_the_account_has_a_line_for_each_stage_whatever_an_error_says(
+    runtime: ports.Runtime, journal: memory.MemoryJournal
+) -> None:
+    await investigation.run(runtime=runtime, journal=journal)
+    assert journal.record.ended
+    account, _, _ = journal.record.ended.final_analysis.partition("\n\nRaise")
+    failed, completed = account.partition("Stage Results:\n")[2].splitlines()
+    assert failed.startswith("❌ data-collection: 429 { ✅ analysis: fine x x")
+    assert len(failed) < 250
+    assert completed == "✅ analysis: Raise the memory limit."
+
+
 def changed(snapshot: record.Snapshot, *, spec: dict[str, Any], stage: dict[str, Any]) -> record.Snapshot:
     """The snapshot with these fields of its chain, and of the chain's first stage, as the cluster has them."""
     written = snapshot.chain.model_dump(by_alias=True, exclude_none=True)

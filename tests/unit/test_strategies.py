@@ -339,3 +339,10 @@ async def test_elsewhere_an_alert_is_told_as_it_came(
 ) -> None:
     await investigated(runtime, memory.MemoryJournal(replace(snapshot, alert_data=SHOUTS)))
     assert SHOUTS in model.requests[0].messages[1].text
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_step_in_react_has_a_longest_length(over: int) -> None:
+    text = "Final Answer: ".ljust(dialects.READ_MAX + over, "x")
+    read = dialects.REACT.read(says(text), final=False)
+    assert isinstance(read, messages.Failure if over else messages.Message)

@@ -128,8 +128,10 @@ def end_of(journal: ports.Journal) -> tuple[str, str]:
         ((says(LINES),), LINES),
         ((says("It is out of memory."),), "It is out of memory."),
         ((says("\n  one \n\n two\r\n\nthree\n \nfour\n"),), "one\ntwo\nthree\nfour"),
+        ((says("\n".join(f"- {number}" for number in range(30))),), "- 0\n- 1\n- 2\n- 3"),
+        ((says("x" * 5_000),), "x" * 1_024),
     ],
-    ids=["two lines", "one line", "blank lines"],
+    ids=["two lines", "one line", "blank lines", "more than four", "one that does not end"],
 )
 async def test_its_lines_are_in_the_end_of_the_run(runtime: ports.Runtime, journal: Batches, told: str) -> None:
     await investigation.run(runtime=runtime, journal=journal)
@@ -276,6 +278,31 @@ async def test_without_it_the_run_ends_as_its_stages_ended_and_what_failed_is_ke
         await investigation.run(runtime=runtime, journal=journal)
     assert end_of(journal) == ended
     assert journal.record.ended == replace(ENDED, summary="")
+
+
+class Queued:
+    """Waits for a slot before it is asked to sum up, as a model does whose provider is busy."""
+
+    def __init__(self, model: ports.Model) -> None:
+        self._model = model
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        if request.messages[-1].text.endswith("Sum up this investigation."):
+            free = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.5, free.set)
+            with scope.waiting():
+                await free.wait()
+        return await self._model.ask(request, scope)
+
+
+async def test_what_it_waits_for_a_slot_is_none_of_its_time(
+    runtime: ports.Runtime, journal: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "SECONDS", 0.2)
+    queued = replace(runtime, model=lambda name: Queued(runtime.model(name)))
+    await investigation.run(runtime=queued, journal=journal)
+    assert end_of(journal) == ("Completed", "")
+    assert journal.record.ended == ENDED
 
 
 async def test_suspended_before_it_asks_the_run_rests_and_asks_when_it_goes_on(

@@ -109,8 +109,8 @@ def _after_words(
         return GiveUp(f"{REJECTED_IN_A_ROW} answers in a row that cannot be read: {problems[-1]}")
     if problems[-1]:
         return Ask(final=False, prompt="format", problem=problems[-1])
-    is_first = sum(_is_conclusion(turn, rules) for turn in turns) == 1
-    if rules.must_look and not has_looked and is_first and len(turns) < rules.limit:
+    may_look = rules.must_look and not has_looked and len(turns) < rules.limit
+    if may_look and sum(_is_conclusion(turn, rules) for turn in turns) == 1:
         return Ask(final=False, prompt="look")
     return Done(answer.text)
 

@@ -5,6 +5,7 @@ Folded from the log, like everything that is told of it.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -21,8 +22,12 @@ _ID = re.compile(r"(?<![\d.])\d{1,6}\.\d{1,6}(?![\d.])")
 
 def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
     """What could not be inspected, the first ten: what failed, was denied, is missing or cut, and calls never made."""
-    found = dict.fromkeys((*unknown_references(run), *_uninspected(run)))
-    return tuple(found)[:GAPS_MAX]
+    found: dict[entries.Gap, None] = {}
+    for gap in itertools.chain(unknown_references(run), _uninspected(run)):
+        found.setdefault(gap)
+        if len(found) == GAPS_MAX:
+            break
+    return tuple(found)
 
 
 def of(run: record.Run) -> entries.Grounds | None:

@@ -1,7 +1,7 @@
 """What is read of others' work: by a stage of the stages before it, by a synthesis of its agents, by a chat of it all.
 
-Built when it is needed: the record holds it already. How much is shown is the word of the strategy that reads it. What
-people asked, and the executive summary, are in none of it.
+Built when it is needed: the record holds it already. How much is shown is the word of the strategy that reads it. The
+executive summary is in none of it, and what people asked only in what a later question's agent reads.
 
 The words around it are the founding documents'. A model, a tool or a provider wrote what stands between them, with what
 an alert made them write: comments are escaped in it, so that it holds no marker, and lines that look like steps of
@@ -30,8 +30,8 @@ STATUS: dict[entries.StageOutcome, str] = {
 """Outcomes in the words of the founding documents."""
 RESULTS_SHOWN = 400_000
 """Characters of tool results that are read of others' work in all, about 130,000 tokens; each has an equal share."""
-RESULT_SHOWN_LEAST, RESULT_SHOWN_MOST = 500, 16_000
-"""Characters of one of them, however many there are, and however few."""
+RESULT_SHOWN = 16_000
+"""Characters of one of them at most, however few there are."""
 QUESTIONS_SHOWN, QUESTION_SHOWN = 20, 8_000
 """How many of the latest questions are read, and characters of each and of its answer."""
 
@@ -112,7 +112,7 @@ class _Reader:
         agents = [one for stage in run.stages.values() for one in stage.agents]
         said = (entry for one in agents for entry in one.log if isinstance(entry, messages.Message))
         share = RESULTS_SHOWN // max(sum(message.role == "tool" for message in said), 1)
-        return cls(reads=reads, result_max=min(max(share, RESULT_SHOWN_LEAST), RESULT_SHOWN_MOST))
+        return cls(reads=reads, result_max=min(share, RESULT_SHOWN))
 
 
 def _stage(name: str, stage: record.Stage, reader: _Reader) -> str:

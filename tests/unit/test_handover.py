@@ -1,0 +1,55 @@
+"""What is read of others' work stays bounded, however much that is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support import stories
+from tarsy.engine import handover
+from tarsy.transcript import entries, messages, record
+
+RESULT = "y" * 70_000
+
+
+def stage(results: int) -> record.Stage:
+    """One agent, which has called a tool so often and read as much each time."""
+    log: messages.Log = []
+    for turn in range(results):
+        call = messages.ToolCall(id=f"{turn}.0", name="k8s.get", arguments="{}")
+        log.append(messages.Message(role="assistant", calls=(call,)))
+        log.append(messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=RESULT))
+    log.append(messages.Message(role="assistant", text="done"))
+    one = record.Execution(started=stories.started(), log=log, ended=stories.ended())
+    return record.Stage(started=stories.stage_started(), executions={"one": one}, ended=stories.stage_ended())
+
+
+@pytest.mark.parametrize("results", [1, 10, 100, 1_000, 10_000])
+def test_however_many_results_there_are_what_is_read_of_them_is_bounded(results: int) -> None:
+    one = stage(results)
+    joined, earlier = (
+        handover.agents_work(one),
+        handover.earlier_stages(record.Run(stages={"a": one}), reads="data"),
+    )
+    for told in (joined, earlier):
+        shown = [len(found) for found in re.findall("y{5,}", told)]
+        assert len(shown) == results, "each has its share"
+        assert sum(shown) <= handover.RESULTS_SHOWN
+        assert max(shown) <= handover.RESULT_SHOWN
+        assert told.count("of 70000 characters are shown]") == results, "and the cut is told"
+
+
+def test_a_stage_in_sequence_reads_no_results() -> None:
+    assert "y" * 10 not in handover.earlier_stages(record.Run(stages={"a": stage(3)}), reads="results")
+
+
+def test_of_earlier_questions_the_latest_are_read_and_not_more_of_each_than_is_told() -> None:
+    asked = []
+    for number in range(50):
+        answer = messages.Message(role="assistant", text="z" * 20_000)
+        one = record.Execution(started=stories.started(), log=[answer], ended=stories.ended())
+        asked.append(record.Run(question=f"question-{number} {'q' * 20_000}", executions={"one": one}))
+    told = handover.investigation(record.Run(ended=entries.RunEnded(ending="Failed", reason="No")), asked)
+    assert re.findall(r"question-(\d+)", told) == [str(number) for number in range(30, 50)]
+    assert max(map(len, re.findall("z+", told))) == handover.QUESTION_SHOWN
+    assert len(told) < 2 * handover.QUESTIONS_SHOWN * (handover.QUESTION_SHOWN + 500)
