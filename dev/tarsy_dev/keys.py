@@ -28,7 +28,12 @@ _LAST_WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 )
 """The last line of the first user message, which is tarsy's and nobody else's."""
 
-_QUESTION = re.compile(r"^Answer this question:\n\n(?P<question>.*)\Z", re.DOTALL | re.MULTILINE)
+_QUESTION = re.compile(
+    r"<!-- DATA (?P<word>\w+) START -->\n(?P<question>(?:(?!<!-- DATA ).)*)\n<!-- DATA (?P=word) END -->\n\n"
+    r"Answer the question that stands between the last two markers\.\Z",
+    re.DOTALL,
+)
+"""The last block of data, and the last line behind it."""
 
 _SEPARATOR = "|"  # in no name of Kubernetes, and not in a stage's or an agent's
 

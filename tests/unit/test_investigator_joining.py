@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from support import stories
 from tarsy.agent import dialects, prompts, quoting, templates
+from tarsy.engine import chat
 from tarsy.resources import chain
 from tarsy.transcript import messages, record
 from tarsy_dev import keys, model
@@ -52,6 +53,7 @@ def asked(
     known: str,
     task: str,
     *,
+    question: str = "why?",
     place: str = "stage 'analysis' of chain 'pods'",
     strategy: chain.IterationStrategy = "synthesis",
 ) -> model.Turn:
@@ -67,7 +69,13 @@ def asked(
     )
     agent = replace(stories.AGENT, strategy=strategy)
     assignment = prompts.Assignment(
-        snapshot=snapshot, place=place, name="A", known=known, task=task, now=datetime.now(UTC)
+        snapshot=snapshot,
+        place=place,
+        name="A",
+        known=known,
+        question=question if task == chat.TASK else "",
+        task=task,
+        now=datetime.now(UTC),
     )
     if task == "Sum up this investigation.":
         said = prompts.of_summary(assignment)
@@ -91,7 +99,6 @@ def text_of(turn: model.Turn) -> str:
 
 SUM_UP = "Sum up this investigation."
 JOIN = "Join the results of the agents of stage 'analysis'."
-QUESTION = "Answer this question:\n\n"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +106,7 @@ QUESTION = "Answer this question:\n\n"
     [
         (SUM_UP, "", "summary"),
         (JOIN, "stage 'analysis' of chain 'pods'", "synthesis"),
-        (f"{QUESTION}why?", "chain 'pods'", "chat"),
+        (chat.TASK, "chain 'pods'", "chat"),
         ("Do the work of stage 'analysis'.", "stage 'analysis' of chain 'pods'", "agent"),
         (f"{SUM_UP}\nDo the work of stage 'analysis'.", "stage 'analysis' of chain 'pods'", "agent"),
     ],
@@ -156,14 +163,14 @@ def test_a_summary_of_nothing_invents_nothing(known: str) -> None:
 
 def test_a_question_is_answered_with_what_was_found_about_it() -> None:
     known = f"# Results of earlier stages\n\n### Results from 'collect' stage:\n\n{marked(ANALYSIS)}"
-    text = text_of(asked(known, f"{QUESTION}What should I mend first?", place="chain 'pods'"))
+    text = text_of(asked(known, chat.TASK, question="What should I mend first?", place="chain 'pods'"))
     assert "- 1. `web-0`: Mend what its last log lines name." in text
     assert text.endswith("Nothing was looked at anew for this answer.")
 
 
 def test_a_question_that_asks_to_look_is_looked_at_if_there_are_tools() -> None:
     known = f"# Results of earlier stages\n\n### Results from 'collect' stage:\n\n{marked(ANALYSIS)}"
-    turn = asked(known, f"{QUESTION}Does it still crash?", place="chain 'pods'")
+    turn = asked(known, chat.TASK, question="Does it still crash?", place="chain 'pods'")
     assert "Nothing was looked at anew" in text_of(turn)
     tool = model.Tool(name="k8s__pods_get", schema={"required": ["name"]})
     with_tools = replace(turn, tools=(tool,))

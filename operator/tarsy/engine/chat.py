@@ -11,6 +11,9 @@ from tarsy.config import resolve
 from tarsy.engine import execution, handover
 from tarsy.transcript import entries, messages, ports, record
 
+TASK = "Answer the question that stands between the last two markers."
+"""The last word of a question's prompt."""
+
 
 async def run(*, runtime: ports.Runtime, journal: ports.Journal, run: int) -> None:
     """Run, or go on with, the question of that run until it has ended, or is to stand still."""
@@ -55,7 +58,7 @@ def _task(runtime: ports.Runtime, journal: ports.Journal, run: int) -> execution
             name=agent.name,
             known=handover.investigation(runs[entries.INVESTIGATION], earlier),
             question=runs[run].question,
-            task="Answer the question that stands between the last two markers.",
+            task=TASK,
             now=datetime.now(UTC),
         )
         return prompts.of_agent(assignment, agent=agent, tools=specs, extra="chat")
