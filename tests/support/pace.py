@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
+from collections.abc import Callable
 
 _IDLE_SECONDS = 0.0113
-"""What the work below takes on an idle core of 2024."""
+"""What the work of `slowness` takes on an idle core of 2024."""
+
+TRIES = 5
+"""How often work is timed before it is said to be slow: another process on the core costs one try, not a test."""
 
 
 def slowness() -> float:
@@ -14,3 +19,28 @@ def slowness() -> float:
     start = time.thread_time()
     sum(found.end() for found in re.finditer(rb"\w++", b"ab, cd: (ef) {x} " * 10_000))
     return (time.thread_time() - start) / _IDLE_SECONDS
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """What `work` takes of this thread's processor time, without collecting what other tests have left."""
+    gc.disable()
+    try:
+        start = time.thread_time()
+        work()
+        return time.thread_time() - start
+    finally:
+        gc.enable()
+
+
+def within(limit: float, work: Callable[[], object]) -> bool:
+    """Whether `work`, which can be done again, takes less than `limit` seconds of an idle core, in one try of five."""
+    return any(seconds(work) < limit * max(1.0, slowness()) for _ in range(TRIES))
+
+
+def grows_linearly(work: Callable[[], object], longer: Callable[[], object], *, limit: float, times: float) -> bool:
+    """Whether `longer` takes at most `times` as long as `work` (and 50 ms), and less than `limit` seconds as above."""
+    for _ in range(TRIES):
+        taken, allowed = seconds(longer), limit * max(1.0, slowness())
+        if taken < min(times * seconds(work) + 0.05, allowed):
+            return True
+    return False

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import time
-
 import hypothesis
 import pytest
 from hypothesis import strategies
@@ -114,26 +111,13 @@ REPEATED = [
 """What takes the most work, as far as is known."""
 
 
-def seconds(text: str) -> float:
-    gc.disable()  # what other tests have left is none of this text's work
-    try:
-        start = time.thread_time()
-        MASKER.text(text)
-        return time.thread_time() - start
-    finally:
-        gc.enable()
-
-
 def grows_linearly(text: str, longer: str) -> bool:
     """Eight times as much takes at most sixteen times as long; and 0.15 s, and 0.6 s a megabyte, of an idle core.
 
     Any text takes half a second a megabyte at most, but for the first 0.1 s; the rest is for a busy machine.
     """
-    for _ in range(5):
-        taken, allowed = seconds(longer), (0.15 + 0.6 * len(longer) / 1_000_000) * max(1.0, pace.slowness())
-        if taken < min(16 * seconds(text) + 0.05, allowed):
-            return True
-    return False
+    limit = 0.15 + 0.6 * len(longer) / 1_000_000
+    return pace.grows_linearly(lambda: MASKER.text(text), lambda: MASKER.text(longer), limit=limit, times=16)
 
 
 def grown(head: str, piece: str) -> tuple[str, str]:

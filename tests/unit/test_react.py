@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -475,24 +473,11 @@ HOSTILE = [
 ]
 
 
-def seconds(work: Callable[[str], object], text: str) -> float:
-    gc.disable()  # what other tests have left is none of this text's work
-    try:
-        start = time.thread_time()
-        work(text)
-        return time.thread_time() - start
-    finally:
-        gc.enable()
-
-
 def grows_linearly(work: Callable[[str], object], head: str, piece: str, *, short: int) -> bool:
     """Eight times as much takes at most twenty times as long (2.5 a doubling, and a little); and 1 s a megabyte."""
     text, longer = head + piece * (short // len(piece)), head + piece * (8 * short // len(piece))
-    for _ in range(5):
-        taken, allowed = seconds(work, longer), (0.1 + len(longer) / 1_000_000) * max(1.0, pace.slowness())
-        if taken < min(15.6 * seconds(work, text) + 0.05, allowed):
-            return True
-    return False
+    limit = 0.1 + len(longer) / 1_000_000
+    return pace.grows_linearly(lambda: work(text), lambda: work(longer), limit=limit, times=15.6)
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
@@ -511,8 +496,5 @@ def test_arguments_take_time_in_proportion(head: str, piece: str) -> None:
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_megabyte_is_read_within_a_second(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
-    for _ in range(3):
-        allowed = max(1.0, pace.slowness())
-        if max(seconds(react.read, text), seconds(react.arguments, text)) < allowed:
-            return
-    pytest.fail("it takes longer")
+    assert pace.within(1, lambda: react.read(text))
+    assert pace.within(1, lambda: react.arguments(text))
