@@ -10,13 +10,13 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import manifests
-from tarsy.config import check, platform
+from tarsy.config import check, platform, providers
 from tarsy.controller import chains, workqueue
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy_dev.controlplane import ControlPlane
 
-PROVIDERS = {"only": platform.GoogleProvider(type="google", model="gemini-2.5-flash")}
+PROVIDERS = {"only": providers.GoogleProvider(type="google", model="gemini-2.5-flash")}
 
 
 def reconciler(

@@ -374,9 +374,10 @@ async def test_whatever_a_model_calls_a_tool_is_kept(opened: Journals) -> None:
     journal = await opened.open()
     for entry in OPENING:
         await journal.commit(entry)
+    poisoned = model.LimitedModel("google-default", Poisoner(), limits=platform.Limits())
     await loop.Loop(
         execution=journal.record.executions["collect/1"],
-        model=model.LimitedModel("google-default", Poisoner(), limits=platform.Limits()),
+        model=lambda _: poisoned,
         toolbox=memory.DictToolbox({TOOLS[1].name: "web-0"}),
         journal=journal,
         following=lambda _: (),

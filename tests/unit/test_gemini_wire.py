@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.genai import _api_client, errors, types
 from support import leases
-from tarsy.config import platform
+from tarsy.config import platform, providers
 from tarsy.llm import gemini, model, provider, registry
 from tarsy.transcript import messages, ports
 
@@ -77,7 +77,7 @@ async def source() -> AsyncIterator[Source]:
     http = registry.session()
 
     def make(name: str) -> gemini.Gemini:
-        settings = platform.GoogleProvider(type="google", model=name)
+        settings = providers.GoogleProvider(type="google", model=name)
         made.append(gemini.Gemini("google-default", settings, api_key="k", http=http))
         return made[-1]
 

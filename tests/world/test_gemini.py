@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from aiohttp import test_utils, web
 from support import leases
-from tarsy.config import platform
+from tarsy.config import platform, providers
 from tarsy.llm import gemini, registry
 from tarsy.llm import model as models
 from tarsy.transcript import messages, ports
@@ -36,7 +36,7 @@ def no_garbage_collector() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def limited(url: str, **limits: object) -> AsyncIterator[models.LimitedModel]:
-    settings = platform.GoogleProvider(type="google", model="gemini-2.5-flash", base_url=url)
+    settings = providers.GoogleProvider(type="google", model="gemini-2.5-flash", base_url=url)
     http = registry.session()
     source = gemini.Gemini("google-default", settings, api_key="k", http=http)
     try:

@@ -36,7 +36,8 @@ class Loop:
 
     execution: record.Execution
     """The one in the journal's record: every commit adds to its log."""
-    model: ports.Model
+    model: Callable[[str], ports.Model]
+    """The model of a provider."""
     toolbox: ports.Toolbox
     journal: ports.Journal
     following: Following
@@ -78,13 +79,15 @@ class Loop:
         said = messages.conversation(self.execution.log)
         added = self._added(ask, said)
         dialect = self._strategy.dialect
+        source = self.execution.source
         request = ports.Request(
             messages=dialect.sent((*said, *added)),
             tools=() if ask.final else dialect.offered(self.execution.started.tools),
+            native_tools=() if ask.final else source.native.offered,
         )
         failpoints.hit("model.ask.before")
         try:
-            answer = await self.model.ask(request, self._scope)
+            answer = await self.model(source.provider).ask(request, self._scope)
         except ports.ModelError as error:
             await self._unanswered(error.failure, added, error.call)
         else:

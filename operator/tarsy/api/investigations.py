@@ -349,6 +349,8 @@ class _Log:
             case entries.Unanswered() as entry:
                 self._say(logged, entry.messages)
                 self._ask(logged, entry, failure=entry.failure)
+            case entries.FellBack() as entry:
+                self._ask(logged, entry, failure=entry.failure)
             case entries.ToolsAnswered() as entry:
                 self.tool_calls += [_tool_call(logged, run) for run in entry.runs]
                 self._say(logged, [run.result for run in entry.runs])
@@ -374,7 +376,7 @@ class _Log:
     def _ask(
         self,
         logged: entries.Logged,
-        entry: entries.Answered | entries.Unanswered,
+        entry: entries.Answered | entries.Unanswered | entries.FellBack,
         *,
         failure: messages.Failure | None,
     ) -> None:

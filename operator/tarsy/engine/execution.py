@@ -94,7 +94,7 @@ class Execution:
             assert self.so_far  # noqa: S101 - the line above
             await loop.Loop(
                 execution=self.so_far,
-                model=self.runtime.model(agent.provider),
+                model=self.runtime.model,
                 toolbox=toolbox,
                 journal=self.journal,
                 following=self.following,
@@ -106,7 +106,7 @@ class Execution:
         agent = self.task.settings()
         if strategies.STRATEGIES[agent.strategy].tools:
             return agent
-        return replace(agent, servers=(), server_instructions=())
+        return agent.without_tools()
 
     def start(
         self,
@@ -137,6 +137,8 @@ class Execution:
         )
         wanted = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
         tools = [spec for spec in wanted if self.task.admits(spec.name)]
+        if tools:
+            agent = agent.beside_tools()
         return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
 
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:

@@ -21,7 +21,7 @@ from google.genai import errors, types
 from pydantic import alias_generators
 
 from tarsy import proxies
-from tarsy.config import platform
+from tarsy.config import providers
 from tarsy.llm import provider
 from tarsy.telemetry import logs
 from tarsy.transcript import messages, ports
@@ -97,7 +97,7 @@ class Gemini:
     """
 
     def __init__(
-        self, name: str, settings: platform.GoogleProvider, *, api_key: str, http: aiohttp.ClientSession
+        self, name: str, settings: providers.GoogleProvider, *, api_key: str, http: aiohttp.ClientSession
     ) -> None:
         """`name` is the provider's in the platform file: only its own state is sent back. `http` stays the caller's."""
         self.model = settings.model

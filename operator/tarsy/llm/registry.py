@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from tarsy.config import platform
+from tarsy.config import platform, providers
 from tarsy.llm import model, provider
 
 READ_AHEAD = 4 * 1024 * 1024
@@ -65,18 +65,21 @@ def build(settings: platform.Platform, *, environment: Mapping[str, str], http: 
 
 
 def _source(
-    name: str, settings: platform.GoogleProvider, environment: Mapping[str, str], http: aiohttp.ClientSession
+    name: str, settings: providers.Provider, environment: Mapping[str, str], http: aiohttp.ClientSession
 ) -> provider.Provider:
     try:
         key = _key(settings, environment)
     except UnusableError as error:
         return provider.Unusable(settings.model, str(error))
+    assert isinstance(settings, providers.GoogleProvider)  # noqa: S101 - else `_key` has said so
     from tarsy.llm import gemini
 
     return gemini.Gemini(name, settings, api_key=key, http=http)
 
 
-def _key(settings: platform.GoogleProvider, environment: Mapping[str, str]) -> str:
+def _key(settings: providers.Provider, environment: Mapping[str, str]) -> str:
+    if not isinstance(settings, providers.GoogleProvider):
+        raise UnusableError(f"type {settings.type} is not spoken here yet")
     if settings.api_key_file is not None:
         try:
             read = settings.api_key_file.read_text(encoding="utf-8").strip()

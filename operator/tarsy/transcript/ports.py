@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
 from tarsy.config import platform
+from tarsy.resources import chain
 from tarsy.transcript import entries, messages, record
 
 
@@ -24,9 +25,11 @@ class ModelError(Exception):
     `kind` as in `messages.Failure`; `call` is what it cost.
     """
 
-    def __init__(self, text: str, *, kind: Literal["timeout", "rejected", "fatal"], call: entries.ModelCall) -> None:
+    def __init__(
+        self, text: str, *, kind: Literal["timeout", "rejected", "fatal"], call: entries.ModelCall, code: str = ""
+    ) -> None:
         super().__init__(text)
-        self.failure = messages.Failure(kind=kind, text=text)
+        self.failure = messages.Failure(kind=kind, text=text, code=code)
         self.call = call
 
 
@@ -36,6 +39,8 @@ class Request:
 
     tools: tuple[messages.ToolSpec, ...]
     messages: tuple[messages.Message, ...]
+    native_tools: tuple[chain.NativeTool, ...] = ()
+    """Tools of the provider's own that it may use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,10 @@ class Scope:
     """See `Journal.ensure_lease`. Whoever sends awaits it last before each sending, behind whatever he waited for."""
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
     """Entered for as long as a model waits for the calls of others to end: that is no time of the execution's."""
+    has_fallback: bool = False
+    """Whether another provider is asked where this one gives no answer: it is then tried less often."""
+    may_retry: Callable[[], bool] = lambda: True
+    """Asked before each repeated request: whether the investigation may have one more; that one is counted then."""
 
 
 class Model(Protocol):
@@ -72,6 +81,18 @@ class ToolOutput:
 
     text: str
     failed: bool = False
+
+
+class Throttle(Protocol):
+    """How fast providers may be asked, over all processes together."""
+
+    async def take(self, provider: str, tokens: int) -> None:
+        """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then."""
+        ...
+
+    def correct(self, provider: str, tokens: int) -> None:
+        """Count so many tokens more (or less) than were estimated, with the next request that is taken."""
+        ...
 
 
 class Toolbox(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tarsy.config import resolve
 from tarsy.resources import chain
 from tarsy.transcript import entries, messages, react
 
@@ -15,12 +16,12 @@ class OutOfOrderError(Exception):
     """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
 
 
-CHAIN_VERSION = 2
+CHAIN_VERSION = 3
 """Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it."""
-CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = {1: chain.Spec.model_validate, 2: chain.Spec.model_validate}
+CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = dict.fromkeys((1, 2, 3), chain.Spec.model_validate)
 """A decoder for each version that was ever stored; what it raises is a ValueError.
 
-Version 2 has more fields and more strategies, none of them required, so what version 1 wrote is one of version 2.
+Each newer version has more fields and more strategies, none of them required, so what an older one wrote is one of it.
 """
 
 
@@ -52,6 +53,26 @@ class Execution:
     started: entries.ExecutionStarted
     log: messages.Log = field(default_factory=list)
     ended: entries.ExecutionEnded | None = None
+    fallen: list[str] = field(default_factory=list)
+    """The fallbacks that it came to, in order: the last one is asked."""
+    compacted: set[str] = field(default_factory=set)
+    """The calls whose results the model is shown as a line."""
+
+    @property
+    def source(self) -> resolve.Fallback:
+        """The provider that is asked now."""
+        agent = self.started.agent
+        assert agent  # noqa: S101 - one that has none has ended with its start
+        if not self.fallen:
+            return resolve.Fallback(provider=agent.provider, native=agent.native)
+        return next(one for one in agent.fallbacks if one.provider == self.fallen[-1])
+
+    @property
+    def next_source(self) -> resolve.Fallback | None:
+        """The provider that is asked where this one gives no answer; None where there is none left."""
+        agent = self.started.agent
+        left = agent.fallbacks[len(self.fallen) :] if agent else ()
+        return left[0] if left else None
 
     @property
     def analysis(self) -> str:
@@ -151,7 +172,13 @@ class _Scopes:
                 self.begin(_stage(entry), within=_run(entry))
             case entries.ExecutionStarted():
                 self.begin(_execution(entry), within=_stage(entry) if entry.stage else _run(entry))
-            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
+            case (
+                entries.Answered()
+                | entries.Unanswered()
+                | entries.FellBack()
+                | entries.ContextCompacted()
+                | entries.ToolsAnswered()
+            ):
                 self.require(_execution(entry))
             case entries.ExecutionEnded():
                 self.end(_execution(entry))
@@ -181,6 +208,8 @@ def _execution(
     entry: entries.ExecutionStarted
     | entries.Answered
     | entries.Unanswered
+    | entries.FellBack
+    | entries.ContextCompacted
     | entries.ToolsAnswered
     | entries.ExecutionEnded,
 ) -> Scope:
@@ -239,6 +268,10 @@ class Record:
                 scope.executions[entry.execution] = execution
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
                 self.executions[entry.execution].log.extend(said(entry))
+            case entries.FellBack():
+                self.executions[entry.execution].fallen.append(entry.provider)
+            case entries.ContextCompacted():
+                self.executions[entry.execution].compacted.update(entry.results)
             case entries.ExecutionEnded():
                 self.executions[entry.execution].ended = entry
             case entries.StageEnded(outcome="Skipped"):
