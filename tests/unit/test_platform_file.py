@@ -69,7 +69,10 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("defaults: {iteration_strategy: rect}", f"defaults.iteration_strategy: Input should be {STRATEGIES}"),
         ("agents: {A: {iteration_strategy: rect}}", f"agents.A.iteration_strategy: Input should be {STRATEGIES}"),
         ("llm_providers: {g: {type: google}}", "llm_providers.g.model: Field required"),
-        ("llm_providers: {g: {type: x, model: m}}", "llm_providers.g: expected one of 'google', 'vertexai', 'openai', 'anthropic', 'xai', 'langchain'"),
+        (
+            "llm_providers: {g: {type: x, model: m}}",
+            "llm_providers.g: expected one of 'google', 'vertexai', 'openai', 'anthropic', 'xai', 'langchain'",
+        ),  # noqa: E501
         (
             "mcp_servers: {k: {transport: {type: tcp}}}",
             "mcp_servers.k.transport: expected one of 'stdio', 'http'",
