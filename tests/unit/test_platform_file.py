@@ -72,7 +72,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         (
             "llm_providers: {g: {type: x, model: m}}",
             "llm_providers.g: expected one of 'google', 'vertexai', 'openai', 'anthropic', 'xai', 'langchain'",
-        ),  # noqa: E501
+        ),
         (
             "mcp_servers: {k: {transport: {type: tcp}}}",
             "mcp_servers.k.transport: expected one of 'stdio', 'http'",
