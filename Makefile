@@ -10,6 +10,8 @@ BIN := .venv/bin
 DEV := $(BIN)/python -m tarsy_dev
 PYTEST := $(BIN)/python -m pytest
 SOURCES := operator dev bench tests
+# What needs little of a machine: a core is enough for each, so two run at once. What starts operators fills both.
+SMALL := tests/unit tests/store tests/world
 
 .PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
 	bench demo local local-down clean
@@ -55,7 +57,8 @@ test:  ## All tests that fit into minutes: unit, store, world, cluster, end to e
 	@echo "start Kubernetes, Postgres and a scripted model on 127.0.0.1. What they need and this machine lacks is fetched or"
 	@echo "built first, once: Python packages (2 minutes), the control plane with Go (6 to 13), kubernetes-mcp-server."
 	@$(MAKE) --no-print-directory assets
-	$(PYTEST) tests
+	$(PYTEST) -n 2 --dist loadfile $(SMALL)
+	$(PYTEST) tests $(SMALL:%=--ignore=%)
 
 test-unit: setup  ## The tests that need nothing but Python
 	$(PYTEST) tests/unit

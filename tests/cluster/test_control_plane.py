@@ -61,6 +61,7 @@ def test_a_token_has_the_rights_of_its_service_account_only(plane: ControlPlane,
         plane.kubectl("get", "pods", f"--kubeconfig={limited}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("component", ["kube-apiserver", "etcd"])
 def test_a_killed_component_comes_back_on_its_port_with_its_data(
     plane: ControlPlane, namespace: str, component: str
@@ -73,12 +74,14 @@ def test_a_killed_component_comes_back_on_its_port_with_its_data(
     assert "kept" in plane.kubectl("get", "configmap", "kept", namespace=namespace)
 
 
+@pytest.mark.slow
 def test_a_component_that_dies_is_named_with_the_end_of_its_log(tmp_path: Path, programs: dict[str, Path]) -> None:
     (tmp_path / "etcd").write_text("a file where etcd wants its folder")
     with pytest.raises(children.ChildError, match=r"etcd ended with status \d+; the end of .*/etcd\.log:\n.*\S"):
         ControlPlane(folder=tmp_path).start()
 
 
+@pytest.mark.slow
 def test_kinds_given_as_files_are_served_from_the_start(tmp_path: Path, programs: dict[str, Path]) -> None:
     with ControlPlane(folder=tmp_path / "plane", crds=[_widget(tmp_path)]) as plane:
         assert plane.kubectl("get", "widgets") == ""

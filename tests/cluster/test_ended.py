@@ -200,6 +200,7 @@ async def test_everything_is_listed_once_after_each_list_of_the_watch(
     assert [await passed() > UID_BYTES * 500 for _ in range(2)] == [True, False]
 
 
+@pytest.mark.slow
 async def test_what_a_watch_missed_while_the_api_server_restarted_is_noticed(
     plane: ControlPlane,
     cluster: client.Cluster,

@@ -157,6 +157,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_stop_right_after_the_start_ends_the_thread(plane: ControlPlane, namespace: str) -> None:
     """In a process of its own: a thread that cannot be told to end would hang this one."""
     kubeconfig = plane.kubeconfig(namespace=namespace)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support import manifests
 from tarsy_dev import mcp_server, model
 
@@ -81,6 +82,7 @@ async def test_a_chain_may_be_chosen_by_name(operator: Operator, llm: model.Serv
     }
 
 
+@pytest.mark.slow
 async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_transcript_stays(
     operator: Operator, llm: model.Server
 ) -> None:

@@ -28,6 +28,7 @@ def test_it_listens_on_loopback_tcp_only(postgres: launcher.Server) -> None:
     assert postgres.execute("SHOW unix_socket_directories") == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "stop"])
 async def test_what_was_committed_is_there_after_the_end_on_the_same_port(tmp_path: Path, end: str) -> None:
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
@@ -43,6 +44,7 @@ async def test_what_was_committed_is_there_after_the_end_on_the_same_port(tmp_pa
         await connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 def test_root_needs_no_open_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = launcher.find_programs().parent

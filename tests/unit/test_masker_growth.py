@@ -129,7 +129,7 @@ def test_time_grows_with_the_length_of_one_thing_repeated(piece: str) -> None:
     assert grows_linearly(*grown(SAID, piece))
 
 
-@hypothesis.settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@hypothesis.settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @hypothesis.given(
     head=strategies.lists(strategies.sampled_from(HEADS), max_size=2).map("".join),
     piece=strategies.lists(strategies.sampled_from([*PIECES, *REPEATED]), min_size=1, max_size=6).map("".join),

@@ -215,8 +215,8 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
         (b"a: !!bool S3cretPw", "not YAML: line 1, column 4: a value that does not fit its tag"),
         (b"a: !!map S3cretPw", "not YAML: line 1, column 4: expected a mapping node, but found scalar"),
         (b"a: !!set [S3cretPw]", "not YAML: line 1, column 4: expected a mapping node, but found sequence"),
-        (b"a:\n  " + b"[" * 5000, "line 2, column 5002: nested too deep"),
-        (b"a: S3cretPw\nb: " + b"{a: " * 5000, "line 2, column 20000: nested too deep"),
+        (b"a:\n  " + b"[" * 1500, "line 2, column 1502: nested too deep"),
+        (b"a: S3cretPw\nb: " + b"{a: " * 1500, "line 2, column 6000: nested too deep"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, problem: str) -> None:
