@@ -122,7 +122,10 @@ async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() ->
     source = Provider((provider.RetryableError("429"),), half, WHOLE)
     answer = await limited(source).ask(REQUEST, SCOPE)
     assert answer.message.text == "It is memory.", "nothing of a failed attempt may be left in the answer"
-    assert answer.call.attempts == (entries.Attempt(error="429"), entries.Attempt(error="503", usage=HALF))
+    assert answer.call.attempts == (
+        entries.Attempt(error="429", provider="first"),
+        entries.Attempt(error="503", usage=HALF, provider="first"),
+    )
     assert answer.call.usage == USAGE
 
 

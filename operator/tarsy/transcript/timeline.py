@@ -152,7 +152,7 @@ def _turned_out(last: Event, entry: entries.Entry | entries.Unreadable) -> Type 
     match entry:
         case entries.ExecutionEnded(outcome="Completed"):
             kind: Type = "final_analysis"
-        case entries.Answered() | entries.Unanswered() | entries.ExecutionEnded():
+        case entries.Answered() | entries.Unanswered() | entries.FellBack() | entries.ExecutionEnded():
             kind = "llm_response"
         case _:
             return None
