@@ -141,7 +141,7 @@ class _Tries:
             text = f"{self.name} did not answer, and there is {no_time}{_tried(self.attempts)}"
             raise self.failed(text, kind="timeout", code=error.code) from error
         if not self.scope.may_retry():
-            used = f"the {self.limits.retries} retries of the investigation (limits.retries) are used up"
+            used = f"the {self.limits.retries} retries of an investigation or a question (limits.retries) are used up"
             text = f"{self.name} did not answer, and {used}; the last error: {last}"
             raise self.failed(text, kind="fatal", code=messages.RETRIES) from error
         self.retries += 1
