@@ -208,6 +208,7 @@ SAMPLES: dict[str, entries.Entry] = {
         call=replace(
             CALL,
             attempts=(entries.Attempt(error="429 slow down", provider="google-default", code="429"),),
+            retries=1,
             cost=0.0125,
         ),
     ),

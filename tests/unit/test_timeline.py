@@ -40,6 +40,11 @@ def unanswered(*, execution: str = "e0", turn: int = 0) -> entries.Unanswered:
     return entries.Unanswered(execution=execution, turn=turn, failure=failure, call=CALL)
 
 
+def fell_back(*, execution: str = "e0", turn: int = 0, to: str = "other") -> entries.FellBack:
+    failure = messages.Failure(kind="fatal", text="google-default: 401: the key", code="401")
+    return entries.FellBack(execution=execution, turn=turn, provider=to, failure=failure, call=CALL)
+
+
 def ran(
     *calls: messages.ToolCall, execution: str = "e0", failed: bool = False, in_doubt: bool = False
 ) -> entries.ToolsAnswered:
@@ -371,8 +376,13 @@ def random_log(source: random.Random) -> list[entries.Logged]:
 def _life(execution: str, source: random.Random) -> Iterator[entries.Entry]:
     turn = 0
     for turn in range(source.randrange(8)):
+        if source.random() < 0.1:
+            yield fell_back(execution=execution, turn=turn, to=f"other-{turn}")
         if source.random() < 0.2:
             yield unanswered(execution=execution, turn=turn)
+            continue
+        if source.random() < 0.1:
+            yield answered(execution=execution, turn=turn, text="so I think")
             continue
         calls = [
             messages.ToolCall(id=f"{turn}.{index}", name="k8s.get", arguments="{}")
@@ -501,6 +511,20 @@ def test_who_concluded_and_was_asked_again_had_given_an_answer_like_others() -> 
         (4, "e0.1.text", "final_analysis", "completed", "It is out of memory."),
     ]
     assert went_on[0].created_at == at(3)
+
+
+def test_a_fallback_says_from_whom_to_whom_and_why() -> None:
+    rows = log(STARTED, began(), fell_back(turn=1), fell_back(turn=1, to="third"), answered(turn=1, text="so"), ended())
+    first, second, _ = timeline.fold(rows)
+    assert (first.id, first.type, first.status) == ("e0.1.fallback-other", "provider_fallback", "completed")
+    assert first.content == "other is asked from here on: google-default: 401: the key"
+    assert first.metadata == {"from": "google-default", "to": "other", "kind": "fatal", "code": "401"}
+    assert (first.stage, first.execution, second.id) == ("look", "e0", "e0.1.fallback-third")
+
+
+def test_who_concluded_and_whose_provider_was_left_when_he_was_asked_again_had_not_concluded() -> None:
+    told = timeline.fold(log(STARTED, began(), answered(text="It is a guess."), fell_back(turn=1)))
+    assert [one.type for one in told] == ["llm_response", "provider_fallback"]
 
 
 def test_an_answer_that_cannot_be_read_is_the_conclusion_only_where_its_execution_completes_with_it() -> None:

@@ -5,6 +5,9 @@ crash leaves behind is therefore one of three things: an answer not yet committe
 read-only calls not yet committed (called again), or a writing call whose outcome nobody knows (in doubt, never
 repeated). Cancellation has no code here: it ends the task.
 
+A provider that brings no answer is left for the next of the execution's fallbacks, for good: the log says so, and who
+takes over asks where it ends. What one provider failed at is not held against the next.
+
 The last answer is committed together with the ends that it brings: of the execution, and whatever ends with that.
 """
 
@@ -43,6 +46,8 @@ class Loop:
     following: Following
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
     """See `ports.Scope.waiting`."""
+    may_retry: Callable[[], bool] = lambda: True
+    """See `ports.Scope.may_retry`."""
 
     async def run(self) -> None:
         """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
@@ -114,13 +119,40 @@ class Loop:
             return
         calls = tuple(replace(call, id=f"{self._turn}.{index}") for index, call in enumerate(message.calls))
         said = (*added, replace(message, calls=calls))
+        if (why := self._falls_back(said)) is not None:
+            await self._fall_back(messages.Failure(kind="rejected", text=why), answer.call)
+            return
         await self._commit(entries.Answered(execution=self._id, turn=self._turn, messages=said, call=answer.call))
 
     async def _unanswered(
         self, failure: messages.Failure, added: tuple[messages.Message, ...], call: entries.ModelCall
     ) -> None:
+        if (why := self._falls_back((*added, failure))) is not None:
+            await self._fall_back(replace(failure, text=why), call)
+            return
         await self._commit(
             entries.Unanswered(execution=self._id, turn=self._turn, messages=added, failure=failure, call=call)
+        )
+
+    def _falls_back(self, said: Sequence[messages.Message | messages.Failure]) -> str | None:
+        """Why another provider is asked instead of what would follow `said`; None where none is."""
+        if self.execution.next_source is None:
+            return None
+        match said[-1], self._next_step([*self.execution.log, *said]):
+            case messages.Failure(code=messages.RETRIES), _:
+                return None
+            case (_, steps.GiveUp(text)) | (messages.Failure(kind="timeout", text=text), _):
+                return text
+        return None
+
+    async def _fall_back(self, failure: messages.Failure, call: entries.ModelCall) -> None:
+        """Have the next provider asked the same: nothing was said yet."""
+        following = self.execution.next_source
+        assert following  # noqa: S101 - `_falls_back` has looked
+        await self.journal.commit(
+            entries.FellBack(
+                execution=self._id, turn=self._turn, provider=following.provider, failure=failure, call=call
+            )
         )
 
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
@@ -189,11 +221,18 @@ class Loop:
             limit=self._settings.max_iterations if self._strategy.tools else 0,
             problem=self._strategy.dialect.problem,
             must_look=started.kind == "agent" and self._strategy.tools and bool(started.tools),
+            since=self.execution.since,
         )
 
     @property
     def _scope(self) -> ports.Scope:
-        return ports.Scope(execution=self._id, ensure_lease=self.journal.ensure_lease, waiting=self.waiting)
+        return ports.Scope(
+            execution=self._id,
+            ensure_lease=self.journal.ensure_lease,
+            waiting=self.waiting,
+            has_fallback=self.execution.next_source is not None,
+            may_retry=self.may_retry,
+        )
 
 
 async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -117,6 +117,8 @@ class ModelCall(_Part):
     attempts: list[dict[str, Any]]
     """Requests that failed before, each with its error and the tokens it had counted, which are not in the above."""
     failure: str | None
+    failure_code: str | None
+    """What the provider calls it, such as an HTTP status; "" where nothing does."""
     failure_text: str | None
     created_at: datetime
 
@@ -397,6 +399,7 @@ class _Log:
                 total_tokens=call.usage.total_tokens,
                 attempts=[_shown(attempt) for attempt in call.attempts],
                 failure=failure and failure.kind,
+                failure_code=failure and failure.code,
                 failure_text=failure and failure.text,
                 created_at=logged.at,
             )

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from tarsy.agent import loop, strategies
 from tarsy.config import resolve
+from tarsy.engine import retries
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -51,6 +52,7 @@ class Execution:
     task: Task
     runtime: ports.Runtime
     journal: ports.Journal
+    retries: retries.Retries
     opening: Opening = nothing
     following: loop.Following
 
@@ -99,6 +101,7 @@ class Execution:
                 journal=self.journal,
                 following=self.following,
                 waiting=waiting,
+                may_retry=self.retries.take,
             ).run()
 
     def _settings(self) -> resolve.ResolvedAgent:

@@ -117,6 +117,8 @@ class ModelCall:
     seconds: float
     usage: messages.Usage = field(default_factory=messages.Usage)
     attempts: tuple[Attempt, ...] = ()
+    retries: int = 0
+    """How many of its requests repeated one that had failed: the last attempt of a call that failed was not."""
     cost: float | None = None
     """By the provider's price, attempts included; None where it has none."""
 

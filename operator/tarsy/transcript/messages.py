@@ -69,11 +69,14 @@ class Message:
     provider_state: ProviderState | None = None
 
 
+FailureKind: TypeAlias = Literal["timeout", "rejected", "fatal"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """A model call that brought no usable answer."""
 
-    kind: Literal["timeout", "rejected", "fatal"]
+    kind: FailureKind
     """timeout: nothing in time. rejected: an answer that is none; asking again may help. fatal: it cannot."""
     text: str
     code: str = ""
@@ -82,6 +85,10 @@ class Failure:
 
 CONTEXT_OVERFLOW = "context_overflow"
 """The code of a failure that a smaller request would not have."""
+EMPTY = "empty"
+"""The code of answers with neither words nor calls."""
+RETRIES = "retries"
+"""The code of a failure that might have been none, had requests been left to repeat: no provider's fault."""
 
 Log: TypeAlias = list[Message | Failure]
 """What happened in one execution, in order."""

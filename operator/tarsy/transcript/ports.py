@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import Protocol, Self
 
 from tarsy.config import platform
 from tarsy.resources import chain
@@ -25,9 +25,7 @@ class ModelError(Exception):
     `kind` as in `messages.Failure`; `call` is what it cost.
     """
 
-    def __init__(
-        self, text: str, *, kind: Literal["timeout", "rejected", "fatal"], call: entries.ModelCall, code: str = ""
-    ) -> None:
+    def __init__(self, text: str, *, kind: messages.FailureKind, call: entries.ModelCall, code: str = "") -> None:
         super().__init__(text)
         self.failure = messages.Failure(kind=kind, text=text, code=code)
         self.call = call

@@ -55,6 +55,10 @@ class Execution:
     ended: entries.ExecutionEnded | None = None
     fallen: list[str] = field(default_factory=list)
     """The fallbacks that it came to, in order: the last one is asked."""
+    since: int = 0
+    """The first turn of the provider that is asked now."""
+    retries: int = 0
+    """Its repeated model requests."""
     compacted: set[str] = field(default_factory=set)
     """The calls whose results the model is shown as a line."""
 
@@ -126,6 +130,12 @@ class Run:
     executions: dict[str, Execution] = field(default_factory=dict)
     """Those of no stage: its summary, or its answer."""
     ended: entries.RunEnded | None = None
+
+    @property
+    def retries(self) -> int:
+        """The repeated model requests of all its executions."""
+        scopes: tuple[Stage | Run, ...] = (self, *self.stages.values())
+        return sum(one.retries for scope in scopes for one in scope.executions.values())
 
 
 Scope: TypeAlias = tuple[str, ...]
@@ -255,6 +265,8 @@ class Record:
     def apply(self, entry: entries.Entry) -> None:
         """Add one fact; an OutOfOrderError says what it lacks."""
         self._scopes.add(entry)
+        if isinstance(entry, entries.Answered | entries.Unanswered | entries.FellBack):
+            self.executions[entry.execution].retries += entry.call.retries
         match entry:
             case entries.RunStarted():
                 self.runs[entry.run] = Run(question=entry.question)
@@ -269,7 +281,9 @@ class Record:
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
                 self.executions[entry.execution].log.extend(said(entry))
             case entries.FellBack():
-                self.executions[entry.execution].fallen.append(entry.provider)
+                execution = self.executions[entry.execution]
+                execution.fallen.append(entry.provider)
+                execution.since = entry.turn
             case entries.ContextCompacted():
                 self.executions[entry.execution].compacted.update(entry.results)
             case entries.ExecutionEnded():

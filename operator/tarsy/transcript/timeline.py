@@ -152,7 +152,7 @@ def _turned_out(last: Event, entry: entries.Entry | entries.Unreadable) -> Type 
     match entry:
         case entries.ExecutionEnded(outcome="Completed"):
             kind: Type = "final_analysis"
-        case entries.Answered() | entries.Unanswered() | entries.ExecutionEnded():
+        case entries.Answered() | entries.Unanswered() | entries.FellBack() | entries.ExecutionEnded():
             kind = "llm_response"
         case _:
             return None
@@ -251,8 +251,9 @@ _NATIVE: dict[chain.NativeTool, Type] = {
 
 
 def _fell_back(entry: entries.FellBack, new: _New) -> Event:
-    metadata = {"from": entry.call.provider, "to": entry.provider, "kind": entry.failure.kind}
-    content = f"{entry.provider} is asked from here on: {entry.failure.text}"
+    failure = entry.failure
+    metadata = {"from": entry.call.provider, "to": entry.provider, "kind": failure.kind, "code": failure.code}
+    content = f"{entry.provider} is asked from here on: {failure.text}"
     return new(f"{entry.turn}.fallback-{entry.provider}", "provider_fallback", "completed", content, metadata)
 
 
