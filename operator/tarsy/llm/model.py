@@ -77,17 +77,26 @@ class _TimeLeft:
 class LimitedModel:
     """One provider of the platform file, within its limits."""
 
-    def __init__(self, name: str, source: provider.Provider, *, limits: platform.Limits) -> None:
-        """`name` is the provider's in the platform file."""
+    def __init__(
+        self,
+        name: str,
+        source: provider.Provider,
+        *,
+        limits: platform.Limits,
+        throttle: ports.Throttle | None = None,
+    ) -> None:
+        """`name` is the provider's in the platform file; without a `throttle` it may be asked as fast as it answers."""
         self._name = name
         self._source = source
         self._limits = limits
+        self._throttle = throttle
         self._slots = asyncio.Semaphore(limits.provider_calls)
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Ask, and ask again where that may help; a ModelError says why there is no answer.
 
-        The iteration's limit counts from the first request on: waiting for a slot or for the lease is nobody's silence.
+        The iteration's limit counts from the first request on: waiting for a slot, for the throttle or for the lease
+        is nobody's silence.
         """
         started = time.monotonic()
         limit = self._limits.iteration.total_seconds()
@@ -106,7 +115,7 @@ class LimitedModel:
         while True:
             answer = _Answer()
             try:
-                async with self._slot(scope):
+                async with self._slot(scope), self._throttled(request, scope, answer):
                     await scope.ensure_lease()
                     async with time_left.running():
                         await self._receive(request, answer)
@@ -145,6 +154,20 @@ class LimitedModel:
             yield
         finally:
             self._slots.release()
+
+    @asynccontextmanager
+    async def _throttled(self, request: ports.Request, scope: ports.Scope, answer: _Answer) -> AsyncIterator[None]:
+        """The throttle's leave, asked in the slot: all that could use that would have to wait, too."""
+        if self._throttle is None:
+            yield
+            return
+        with scope.waiting():
+            taken = await self._throttle.take(self._name, _estimate(request))
+        try:
+            yield
+        finally:
+            if answer.usage.total_tokens:
+                self._throttle.correct(taken, answer.usage.total_tokens)
 
     async def _receive(self, request: ports.Request, answer: _Answer) -> None:
         silence = self._limits.first_byte
@@ -187,6 +210,11 @@ def _refuse_circles(length: int, *, of: str) -> None:
     if length:
         what = f"the last {repetition.TAIL} characters of its {of} are one passage of {length} over and over"
         raise provider.RejectedError(f"the model repeated itself: {what}")
+
+
+def _estimate(request: ports.Request) -> int:
+    """Tokens that a request may have."""
+    return len(str(request)) // 3
 
 
 def _message(error: provider.ProviderError) -> str:
