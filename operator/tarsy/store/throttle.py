@@ -85,7 +85,7 @@ _TAKE = text(f"""
   ), timed AS MATERIALIZED (
     SELECT held.*, extract(epoch FROM clock_timestamp()) / CAST(:second AS double precision) AS now FROM held
   ), counted AS (
-    SELECT second, sum(requests) AS requests, greatest(sum(tokens), 0) AS tokens
+    SELECT second, sum(past.requests) AS requests, greatest(sum(past.tokens), 0) AS tokens
     FROM timed, LATERAL (
       SELECT * FROM unnest(timed.seconds, timed.requests, timed.tokens) AS known (second, requests, tokens)
       UNION ALL
