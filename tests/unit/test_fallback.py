@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tarsy import failpoints
 from tarsy.agent import dialects, loop, templates
@@ -398,6 +398,7 @@ DIES = object()
 OUTCOMES = [DEAD, OVERFLOW, SLOW, MALFORMED, USED_UP, EMPTY, asks(), asks("k8s.restart"), asks("no tool"), says("so")]
 
 
+@settings(deadline=None)
 @given(
     scripts=st.tuples(*[st.lists(st.sampled_from([*OUTCOMES, DIES]), max_size=9)] * 3),
     fallbacks=st.sampled_from([(), ("second",), ("second", "third"), ("third",)]),

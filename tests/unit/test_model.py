@@ -484,13 +484,15 @@ class Throttle:
         if opened:
             self.opened.set()
 
-    async def take(self, provider: str, tokens: int) -> None:
+    async def take(self, provider: str, tokens: int) -> ports.Taken:
         self.waits.set()
         await self.opened.wait()
         self.taken.append((provider, tokens))
+        return ports.Taken(provider=provider, tokens=tokens)
 
-    def correct(self, provider: str, tokens: int) -> None:
-        self.corrected.append((provider, tokens))
+    def correct(self, taken: ports.Taken, tokens: int) -> None:
+        assert taken.tokens == ESTIMATE
+        self.corrected.append((taken.provider, tokens))
 
 
 ESTIMATE = size.tokens(REQUEST)
@@ -502,14 +504,14 @@ async def test_each_request_is_taken_by_estimate_and_corrected_by_what_the_provi
     tries = (half, (provider.RetryableError("429"),), WHOLE)
     await throttled(Provider(*tries), throttle).ask(REQUEST, SCOPE)
     assert throttle.taken == [("first", ESTIMATE)] * 3
-    assert throttle.corrected == [("first", 107 - ESTIMATE), ("first", 129 - ESTIMATE)], "what nobody counted stands"
+    assert throttle.corrected == [("first", 107), ("first", 129)], "what nobody counted stands"
 
 
 async def test_a_count_without_a_total_is_its_sum() -> None:
     throttle = Throttle()
     counted = provider.Usage(messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9))
     await throttled(Provider((counted, *WHOLE[2:])), throttle).ask(REQUEST, SCOPE)
-    assert throttle.corrected == [("first", 129 - ESTIMATE)]
+    assert throttle.corrected == [("first", 129)]
 
 
 async def test_whoever_waits_for_the_throttle_is_not_silent_uses_no_time_and_asks_after_his_lease_then() -> None:

@@ -65,6 +65,8 @@ class Execution(_Part):
     """Its settings, resolved; None where it ended before it could begin."""
     tools: list[dict[str, Any]]
     """The tools that it was shown."""
+    provider: str
+    """The one that it asks now, or asked last: its agent's, or a fallback."""
     started_at: datetime
     ended_at: datetime | None = None
     outcome: str | None = None
@@ -94,6 +96,8 @@ class Message(_Part):
     """With role tool: the tool answered with an error, or not at all."""
     in_doubt: bool
     """With role tool: the call may have happened, and was not repeated."""
+    native: list[dict[str, Any]]
+    """What the provider's own tools brought on the way to it: tool, content, details."""
     created_at: datetime
 
 
@@ -120,6 +124,8 @@ class ModelCall(_Part):
     failure_code: str | None
     """What the provider calls it, such as an HTTP status; "" where nothing does."""
     failure_text: str | None
+    cost: float | None
+    """Of all its requests; None where the provider has no price."""
     created_at: datetime
 
 
@@ -168,6 +174,8 @@ class Run(_Part):
     message: str
     final_analysis: str
     """Of a question: its answer."""
+    cost: float | None
+    """Of its model calls; None where none had a price."""
 
 
 class Summary(_Part):
@@ -218,6 +226,8 @@ class Summary(_Part):
     total_tokens: int
     llm_calls: int
     tool_calls: int
+    cost: float | None
+    """Of its model calls; None where none had a price."""
     stages: list[Stage]
     """Those that have started, or were skipped."""
 
@@ -353,21 +363,26 @@ class _Log:
                 self._ask(logged, entry, failure=entry.failure)
             case entries.FellBack() as entry:
                 self._ask(logged, entry, failure=entry.failure)
+                self._change(logged.execution, provider=entry.provider)
             case entries.ToolsAnswered() as entry:
                 self.tool_calls += [_tool_call(logged, run) for run in entry.runs]
                 self._say(logged, [run.result for run in entry.runs])
-            case entries.ExecutionEnded() as entry if logged.execution in self.executions:
-                ended = {
-                    "ended_at": logged.at,
-                    "outcome": entry.outcome,
-                    "error": entry.error,
-                    "ungrounded": entry.ungrounded,
-                }
-                self.executions[logged.execution] = self.executions[logged.execution].model_copy(update=ended)
+            case entries.ExecutionEnded() as entry:
+                self._change(
+                    logged.execution,
+                    ended_at=logged.at,
+                    outcome=entry.outcome,
+                    error=entry.error,
+                    ungrounded=entry.ungrounded,
+                )
             case entries.Unreadable() as entry:
                 self.unreadable.append(
                     Unreadable(seq=logged.seq, kind=entry.kind, version=entry.version, problem=entry.problem)
                 )
+
+    def _change(self, execution: str, **changed: Any) -> None:
+        if execution in self.executions:
+            self.executions[execution] = self.executions[execution].model_copy(update=changed)
 
     def _say(self, logged: entries.Logged, said: Iterable[messages.Message]) -> None:
         for message in said:
@@ -401,6 +416,7 @@ class _Log:
                 failure=failure and failure.kind,
                 failure_code=failure and failure.code,
                 failure_text=failure and failure.text,
+                cost=call.cost,
                 created_at=logged.at,
             )
         )
@@ -416,6 +432,7 @@ def _execution(logged: entries.Logged, entry: entries.ExecutionStarted) -> Execu
         name=entry.name,
         agent=entry.agent and _shown(entry.agent),
         tools=[_shown(tool) for tool in entry.tools],
+        provider=entry.agent.provider if entry.agent else "",
         started_at=logged.at,
     )
 
@@ -434,6 +451,7 @@ def _message(logged: entries.Logged, message: messages.Message, *, position: int
         tool_name=message.tool_name,
         failed=message.failed,
         in_doubt=message.in_doubt,
+        native=[_shown(result) for result in message.native],
         created_at=logged.at,
     )
 

@@ -20,8 +20,8 @@ WithMCP = Literal["never", "auto"]
 class Price(Part):
     """What a provider takes for a million tokens, in whatever currency; thinking counts as output."""
 
-    input: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    output: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    input: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+    output: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 BudgetTokens = Annotated[int, Field(ge=0, le=1_000_000)]

@@ -215,17 +215,25 @@ class LimitedModel:
         with scope.waiting():
             await self._slots.acquire()
         try:
-            expected = 0
-            if self._throttle is not None:
-                expected = size.tokens(request)
-                with scope.waiting():
-                    await self._throttle.take(self._name, expected)
-            await scope.ensure_lease()
-            yield
+            async with self._throttled(request, scope, answer):
+                await scope.ensure_lease()
+                yield
         finally:
             self._slots.release()
-            if self._throttle is not None and (counted := _total(answer.usage)):
-                self._throttle.correct(self._name, counted - expected)
+
+    @asynccontextmanager
+    async def _throttled(self, request: ports.Request, scope: ports.Scope, answer: _Answer) -> AsyncIterator[None]:
+        """The throttle's leave; it is told afterwards what the request had really."""
+        if self._throttle is None:
+            yield
+            return
+        with scope.waiting():
+            taken = await self._throttle.take(self._name, size.tokens(request))
+        try:
+            yield
+        finally:
+            if counted := _total(answer.usage):
+                self._throttle.correct(taken, counted)
 
     async def _receive(self, request: ports.Request, answer: _Answer) -> None:
         silence = self._limits.first_byte

@@ -8,6 +8,7 @@ import aiohttp
 
 from tarsy.config import platform, providers
 from tarsy.llm import model, provider
+from tarsy.transcript import ports
 
 READ_AHEAD = 4 * 1024 * 1024
 """Bytes of an answer that are read before anybody asks for them: google-genai wants a line whole."""
@@ -29,10 +30,19 @@ def session() -> aiohttp.ClientSession:
 class Models:
     """The models of one process, one for each provider of the platform file."""
 
-    def __init__(self, sources: Mapping[str, provider.Provider], *, limits: platform.Limits) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, provider.Provider],
+        *,
+        limits: platform.Limits,
+        throttle: ports.Throttle | None = None,
+    ) -> None:
+        """`throttle`: what providers' limits a minute are kept by."""
         self._sources = sources
         self._limits = limits
-        self._models = {name: model.LimitedModel(name, source, limits=limits) for name, source in sources.items()}
+        self._models = {
+            name: model.LimitedModel(name, source, limits=limits, throttle=throttle) for name, source in sources.items()
+        }
 
     def __getitem__(self, name: str) -> model.LimitedModel:
         """The model of provider `name`; of one that the platform file has lost since, a model that says so."""
@@ -58,10 +68,19 @@ def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> 
     return problems
 
 
-def build(settings: platform.Platform, *, environment: Mapping[str, str], http: aiohttp.ClientSession) -> Models:
-    """Build every provider, to speak over `http`; one that cannot be used answers every question with why."""
+def build(
+    settings: platform.Platform,
+    *,
+    environment: Mapping[str, str],
+    http: aiohttp.ClientSession,
+    throttle: ports.Throttle | None = None,
+) -> Models:
+    """Build every provider, to speak over `http`; one that cannot be used answers every question with why.
+
+    `throttle` is what limits a minute are kept by.
+    """
     sources = {name: _source(name, found, environment, http) for name, found in settings.llm_providers.items()}
-    return Models(sources, limits=settings.limits)
+    return Models(sources, limits=settings.limits, throttle=throttle)
 
 
 def _source(

@@ -102,6 +102,24 @@ class ScriptedModel:
         return ports.Answer(message=concluded[-1], call=self.call)
 
 
+class NoThrottle:
+    """Whoever asks may; `taken` and `corrected` hold what it was told."""
+
+    def __init__(self) -> None:
+        self.taken: list[ports.Taken] = []
+        self.corrected: list[tuple[ports.Taken, int]] = []
+
+    async def take(self, provider: str, tokens: int) -> ports.Taken:
+        """Take note of it."""
+        taken = ports.Taken(provider=provider, tokens=tokens)
+        self.taken.append(taken)
+        return taken
+
+    def correct(self, taken: ports.Taken, tokens: int) -> None:
+        """Take note of it."""
+        self.corrected.append((taken, tokens))
+
+
 class DictToolbox:
     """Tools that always answer the same; those in `writing` may not be repeated."""
 

@@ -81,15 +81,28 @@ class ToolOutput:
     failed: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A request as a throttle has counted it; given back to it once the request's tokens are known."""
+
+    provider: str
+    tokens: int
+    """The estimate."""
+    second: int = 0
+    """When, by the throttle's clock."""
+    at: float = 0.0
+    """When, in this process's monotonic seconds."""
+
+
 class Throttle(Protocol):
     """How fast providers may be asked, over all processes together."""
 
-    async def take(self, provider: str, tokens: int) -> None:
-        """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then."""
+    async def take(self, provider: str, tokens: int) -> Taken:
+        """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then, asked or not."""
         ...
 
-    def correct(self, provider: str, tokens: int) -> None:
-        """Count so many tokens more (or less) than were estimated, with the next request that is taken."""
+    def correct(self, taken: Taken, tokens: int) -> None:
+        """Count so many tokens for a request instead of the estimate, from the next one that is taken on."""
         ...
 
 
