@@ -127,11 +127,11 @@ class LimitedModel:
                 time_left.seconds -= wait
             except provider.RejectedError as error:
                 raise ports.ModelError(
-                    f"{self._name}: {_message(error)}", kind="rejected", call=call(answer.usage)
+                    f"{self._name}: {_message(error)}", kind="rejected", call=call(answer.usage), code=error.code
                 ) from error
             except provider.FatalError as error:
                 raise ports.ModelError(
-                    f"{self._name}: {_message(error)}", kind="fatal", call=call(answer.usage)
+                    f"{self._name}: {_message(error)}", kind="fatal", call=call(answer.usage), code=error.code
                 ) from error
             else:
                 return ports.Answer(message=self._answered(answer), call=call(answer.usage))

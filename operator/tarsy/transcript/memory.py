@@ -95,7 +95,7 @@ class ScriptedModel:
         turn = sum(message.role == "assistant" for message in request.messages)
         if failures := self._failures.get(turn):
             failure = failures.pop(0)
-            raise ports.ModelError(failure.text, kind=failure.kind, call=self.call)
+            raise ports.ModelError(failure.text, kind=failure.kind, call=self.call, code=failure.code)
         if turn < len(self._answers):
             return ports.Answer(message=self._answers[turn], call=self.call)
         concluded = [answer for answer in self._answers if not answer.calls] or [self._DONE]

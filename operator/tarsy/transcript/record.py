@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -46,6 +46,18 @@ class Snapshot:
     chain: chain.Spec
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What a provider counted of a request."""
+
+    provider: str
+    tokens: int
+    messages: int
+    """How many of the conversation's the request had."""
+    compacted: Mapping[str, int]
+    """See `Execution.compacted`: as it was then."""
+
+
 @dataclass(kw_only=True)
 class Execution:
     """One agent's work so far."""
@@ -55,8 +67,10 @@ class Execution:
     ended: entries.ExecutionEnded | None = None
     fallen: list[str] = field(default_factory=list)
     """The fallbacks that it came to, in order: the last one is asked."""
-    compacted: set[str] = field(default_factory=set)
-    """The calls whose results the model is shown as a line."""
+    compacted: Mapping[str, int] = field(default_factory=dict)
+    """The calls whose results the model is not shown whole: how many characters of each, 0 for a line in its place."""
+    reported: Reported | None = None
+    """The last request of which a provider told how large it was."""
 
     @property
     def source(self) -> resolve.Fallback:
@@ -267,11 +281,16 @@ class Record:
                 scope = run.stages[entry.stage] if entry.stage else run
                 scope.executions[entry.execution] = execution
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
-                self.executions[entry.execution].log.extend(said(entry))
+                execution = self.executions[entry.execution]
+                execution.log.extend(said(entry))
+                if not isinstance(entry, entries.ToolsAnswered):
+                    execution.reported = _reported(entry, execution) or execution.reported
             case entries.FellBack():
                 self.executions[entry.execution].fallen.append(entry.provider)
             case entries.ContextCompacted():
-                self.executions[entry.execution].compacted.update(entry.results)
+                execution = self.executions[entry.execution]
+                now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
+                execution.compacted = {**execution.compacted, **now}  # a new one: what was reported keeps the old
             case entries.ExecutionEnded():
                 self.executions[entry.execution].ended = entry
             case entries.StageEnded(outcome="Skipped"):
@@ -328,6 +347,16 @@ def said(
             return (*entry.messages, entry.failure)
         case entries.ToolsAnswered():
             return tuple(run.result for run in entry.runs)
+
+
+def _reported(entry: entries.Answered | entries.Unanswered, execution: Execution) -> Reported | None:
+    """What the provider counted of the request behind `entry`, which is in the log; None where it told nothing."""
+    tokens = entry.call.usage.input_tokens
+    if tokens <= 0:
+        return None
+    known = sum(isinstance(one, messages.Message) for one in execution.log)
+    sent = known - 1 if isinstance(entry, entries.Answered) else known
+    return Reported(provider=entry.call.provider, tokens=tokens, messages=sent, compacted=execution.compacted)
 
 
 def execution_id(investigation: str, *, run: int, stage: str, kind: entries.ExecutionKind, index: int) -> str:

@@ -257,9 +257,22 @@ def _fell_back(entry: entries.FellBack, new: _New) -> Event:
 
 
 def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
-    metadata = {"results": list(entry.results), "tokens": entry.tokens, "limit": entry.limit}
-    content = f"{len(entry.results)} results of tools are shown to the model as a line each from here on"
-    return new(f"{entry.turn}.compacted-{entry.results[0]}", "context_compacted", "completed", content, metadata)
+    metadata = {
+        "results": list(entry.results),
+        "cut": list(entry.cut),
+        "shown": entry.shown,
+        "tokens": entry.tokens,
+        "limit": entry.limit,
+    }
+    told = []
+    if entry.results:
+        told.append(f"{len(entry.results)} older results of tools are shown to the model as a line each")
+    if entry.cut:
+        told.append(f"{len(entry.cut)} results of the last turn are cut to {entry.shown} characters each")
+    why = f", because the request was refused: {entry.failure.text}" if entry.failure else ""
+    first = (*entry.results, *entry.cut, "")[0]
+    place = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
+    return new(place, "context_compacted", "completed", f"{' and '.join(told)}{why}", metadata)
 
 
 def _left_out(place: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:
