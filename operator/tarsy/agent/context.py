@@ -12,6 +12,7 @@ comes later is logs and JSON, which have more tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,18 @@ class Compaction:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """How large a request is; in characters as they would count if there were three to each of its tokens."""
+
+    lengths: list[int]
+    """Of the text of each message, in its own characters."""
+    rates: list[float]
+    """What one of these counts."""
+    total: float
+    """Of the whole request."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Context:
     """A conversation that is about to be sent to a provider."""
 
@@ -58,6 +71,11 @@ class Context:
         """The conversation as it is sent: each message that there is, and lines for the results that gave way."""
         return tuple(self._shown(message, self.compacted) for message in self.conversation)
 
+    @property
+    def tokens(self) -> int:
+        """What the request has, by estimate."""
+        return math.ceil(self._measured().total / size.CHARACTERS)
+
     def compaction(self, limit: int | None, *, refused: bool = False) -> Compaction | None:
         """What is to give way, for a request of `limit` tokens at most; None is no limit.
 
@@ -66,47 +84,63 @@ class Context:
         """
         if limit is None and not refused:
             return None
-        sizes = [size.of_message(message, self.provider) for message in self.shown()]
-        known, ratio = self._ratio(sizes)
-        rates = [ratio if place < known else max(1.0, ratio) for place in range(len(sizes))]
-        beside = ratio * size.of_tools(self.tools) if known else size.of_tools(self.tools)
-        total = beside + sum(one * rate for one, rate in zip(sizes, rates, strict=True))
+        measured = self._measured()
         if refused or limit is None:
-            most = goal = total / 2
+            most = goal = measured.total / 2
         else:
             most, goal = limit * size.CHARACTERS, TARGET * limit * size.CHARACTERS
-            if total <= most:
+            if measured.total <= most:
                 return None
-
         last = max((place for place, message in enumerate(self.conversation) if message.calls), default=0)
-        left, results = total, []
-        for place, message in enumerate(self.conversation[:last]):
-            if left <= goal:
-                break
-            if message.role == "tool" and (saved := sizes[place] - size.BESIDE - len(self._line(message))) > 0:
-                results.append(message.call_id)
-                left -= saved * rates[place]
+        results, left = self._oldest(last, measured, goal)
         cut: list[str] = []
         longest = 0
         if left > most and not (refused and results):  # which may have been enough
-            fresh = {place: sizes[place] - size.BESIDE for place in range(last, len(sizes)) if self._is_result(place)}
-            others = left - sum(length * rates[place] for place, length in fresh.items())
-            rate = max((rates[place] for place in fresh), default=1.0)
-            longest = max(LEAST_SHOWN, _level(fresh.values(), (goal - others) / rate) - _CUT_MAX)
-            cut = [self.conversation[place].call_id for place, length in fresh.items() if length > longest + _CUT_MAX]
+            cut, longest = self._longest(last, measured, goal - left)
         if not results and not cut:
             return None
-        tokens = int(total / size.CHARACTERS)
-        return Compaction(results=tuple(results), cut=tuple(cut), shown=longest if cut else 0, tokens=tokens)
+        tokens = math.ceil(measured.total / size.CHARACTERS)
+        return Compaction(results=tuple(results), cut=tuple(cut), shown=longest, tokens=tokens)
 
-    def _is_result(self, place: int) -> bool:
-        return self.conversation[place].role == "tool"
+    def _oldest(self, last: int, measured: _Measured, goal: float) -> tuple[list[str], float]:
+        """The oldest results before message `last`, as many as it takes for the goal, and what is left then."""
+        results, left = [], measured.total
+        for place, message in enumerate(self.conversation[:last]):
+            if left <= goal:
+                break
+            saved = measured.lengths[place] - len(self._line(message)) if message.role == "tool" else 0
+            if saved > 0:
+                results.append(message.call_id)
+                left -= saved * measured.rates[place]
+        return results, left
+
+    def _longest(self, last: int, measured: _Measured, more: float) -> tuple[list[str], int]:
+        """The longest results behind message `last`, and the length that is left of each, to have so much `more` room.
+
+        Room is less than nothing where they are too long.
+        """
+        fresh = [place for place in range(last, len(self.conversation)) if self.conversation[place].role == "tool"]
+        if not fresh:
+            return [], 0
+        lengths = [measured.lengths[place] for place in fresh]
+        room = sum(lengths) + more / measured.rates[fresh[0]]  # they came together, so they have one rate
+        longest = max(LEAST_SHOWN, _level(lengths, room) - _CUT_MAX)
+        cut = [self.conversation[place].call_id for place in fresh if measured.lengths[place] > longest + _CUT_MAX]
+        return cut, longest if cut else 0
+
+    def _measured(self) -> _Measured:
+        shown = self.shown()
+        sizes = [size.of_message(message, self.provider) for message in shown]
+        known, ratio = self._ratio(sizes)
+        rates = [ratio if place < known else max(1.0, ratio) for place in range(len(sizes))]
+        total = size.of_tools(self.tools) * ratio + sum(one * rate for one, rate in zip(sizes, rates, strict=True))
+        return _Measured(lengths=[len(message.text) for message in shown], rates=rates, total=total)
 
     def _ratio(self, sizes: Sequence[int]) -> tuple[int, float]:
         """How many of the messages the provider has counted, and how its count compares with our estimate of them."""
-        if self.reported is None:
-            return 0, 1.0
         then = self.reported
+        if then is None:
+            return 0, 1.0
         if then.compacted is self.compacted and then.provider == self.provider:
             counted = sum(sizes[: then.messages])
         else:
@@ -133,6 +167,20 @@ class Context:
         ask = "; ask for less" if message.tool_name in self.repeatable else ""
         told = f"[cut to save space: {characters:,} of {len(message.text):,} characters are shown{ask}]"
         return f"{message.text[:characters]}\n{told}"
+
+
+def of(
+    execution: record.Execution, conversation: Sequence[messages.Message], tools: Sequence[messages.ToolSpec]
+) -> Context:
+    """The conversation of `execution` as its provider is about to be sent it, with these tools declared."""
+    return Context(
+        conversation=conversation,
+        provider=execution.source.provider,
+        tools=tools,
+        repeatable={spec.name for spec in execution.started.tools if spec.idempotent},
+        compacted=execution.compacted,
+        reported=execution.reported,
+    )
 
 
 def _level(lengths: Collection[int], room: float) -> int:

@@ -85,7 +85,7 @@ class Loop:
         tools = () if ask.final else dialect.offered(self.execution.started.tools)
         await self._fit((*said, *added), tools)
         request = ports.Request(
-            messages=dialect.sent(self._context((*said, *added), tools).shown()),
+            messages=dialect.sent(context.of(self.execution, (*said, *added), tools).shown()),
             tools=tools,
             native_tools=() if ask.final else source.native.offered,
         )
@@ -99,16 +99,6 @@ class Loop:
         else:
             await self._answered(answer, added, final=ask.final)
 
-    def _context(self, conversation: Sequence[messages.Message], tools: Sequence[messages.ToolSpec]) -> context.Context:
-        return context.Context(
-            conversation=conversation,
-            provider=self.execution.source.provider,
-            tools=tools,
-            repeatable={spec.name for spec in self.execution.started.tools if spec.idempotent},
-            compacted=self.execution.compacted,
-            reported=self.execution.reported,
-        )
-
     async def _fit(
         self,
         conversation: Sequence[messages.Message],
@@ -118,7 +108,7 @@ class Loop:
     ) -> bool:
         """Have results give way where the request would be too large, or was; whether any did."""
         limit = self.context_tokens(self.execution.source.provider)
-        due = self._context(conversation, tools).compaction(limit, refused=refused is not None)
+        due = context.of(self.execution, conversation, tools).compaction(limit, refused=refused is not None)
         if due is None:
             return False
         compacted = entries.ContextCompacted(
