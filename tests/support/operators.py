@@ -124,14 +124,21 @@ class Operator:
         role: str = "all",
         queue: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
+        provider: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start one more, with `env` added to its environment, and wait until it serves, if its role does."""
+        """Start one more, with `env` added to its environment, and wait until it serves, if its role does.
+
+        `provider` is what its provider `narrow` has beside what `scripted` has; None is none of that name.
+        """
         number = len(self._children)
         milliseconds = lease // timedelta(milliseconds=1)
         leases = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
         config = self._folder / f"tarsy-{number}.yaml"
         settings = {"queue": {**leases, **(queue or {})}, **({"limits": {**limits}} if limits else {})}
+        if provider is not None:
+            known = self._platform["llm_providers"]
+            settings["llm_providers"] = known | {"narrow": known["scripted"] | provider}
         config.write_text(json.dumps(self._platform | settings))  # which is YAML too
         tarsy = Path(sys.executable).with_name("tarsy")
         child = children.start(
