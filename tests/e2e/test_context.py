@@ -90,7 +90,7 @@ async def test_three_hundred_long_results_end_well_whether_or_not_it_is_known_wh
         given = list(itertools.chain.from_iterable(event["metadata"]["results"] for event in told))
         assert len(given) == len(set(given)) >= sum(TURNS[name]) / 2
         assert any(event["metadata"]["cut"] for event in told)
-        failures = [call for call in transcript["model_calls"] if call["failure"]]
+        failures = [call for call in transcript["llm_interactions"] if call["failure"]]
         assert len(failures) == (len(refused) if name == "unknown" else 0)
         assert all("exceeds the maximum number of tokens" in call["failure_text"] for call in failures)
         assert found[name]["status"]["usage"]["llmCalls"] == len(TURNS[name]) + 1 + len(failures)

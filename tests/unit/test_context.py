@@ -172,8 +172,8 @@ def test_tokens_are_corrected_by_what_the_provider_counted(snapshot: record.Snap
     """Its count stands for what it has counted; of the rest it makes more, where there were more, and never less."""
     alone = of(execution(snapshot, [Turn([30_000])])).tokens
     for counted, rate in ((alone * 2, 2.0), (alone * 3 // 4, 0.75), (alone * 50, 3.0), (1, 0.5), (0, 1.0)):
-        found = execution(snapshot, [Turn([30_000]), Turn([30_000], counted=counted)])
-        expected = alone * rate + 10_000 * max(1.0, rate)
+        found = execution(snapshot, [Turn([30_000]), Turn([30_000], counted=counted, said="y" * 30_000)])
+        expected = alone * rate + 20_000 * max(1.0, rate)
         assert of(found).tokens == pytest.approx(expected, rel=0.02), (counted, rate)
 
 
