@@ -224,6 +224,43 @@ async def test_whoever_takes_over_before_the_answer_asks_the_same_and_compacts_n
     assert len(told) == len(set(told))
 
 
+async def test_what_counts_is_what_the_provider_takes_that_is_asked_now(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    """Of two, the first takes anything and is dead after four turns; the second is asked from there on."""
+    (started,) = journal.facts
+    assert isinstance(started, entries.ExecutionStarted)
+    assert started.agent
+    agent = replace(started.agent, fallbacks=(resolve.Fallback(provider="second"),))
+    both = memory.MemoryJournal(journal.record.snapshot, replace(started, agent=agent))
+    wide, narrow = (Narrow(*script("native-thinking"), takes=takes) for takes in (10**9, TAKES))
+
+    class Falling(memory.ScriptedModel):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            answer = await wide.ask(request, scope)
+            if len(wide.requests) == 4:
+                dead = messages.Failure(kind="fatal", text="gone")
+                await both.commit(
+                    entries.FellBack(execution=ID, turn=4, provider="second", failure=dead, call=self.call)
+                )
+            return answer
+
+    models = {"first": Falling(), "second": narrow}
+    takes = {"first": None, "second": TAKES}
+    await loop.Loop(
+        execution=both.record.executions[ID],
+        model=models.__getitem__,
+        toolbox=toolbox,
+        journal=both,
+        following=lambda _: (),
+        context_tokens=takes.__getitem__,
+    ).run()
+    assert both.record.executions[ID].analysis == "memory"
+    assert (len(wide.requests), narrow.refused) == (4, [])
+    assert {one.turn >= 4 for one in compactions(both)} == {True}
+    assert size.tokens(wide.requests[-1]) > TAKES
+
+
 async def test_a_tool_whose_result_gave_way_may_be_called_again(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:

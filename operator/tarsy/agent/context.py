@@ -131,12 +131,13 @@ class Context:
     def _measured(self) -> _Measured:
         shown = self.shown()
         sizes = [size.of_message(message, self.provider) for message in shown]
-        known, ratio = self._ratio(sizes)
+        tools = size.of_tools(self.tools)
+        known, ratio = self._ratio(sizes, tools)
         rates = [ratio if place < known else max(1.0, ratio) for place in range(len(sizes))]
-        total = size.of_tools(self.tools) * ratio + sum(one * rate for one, rate in zip(sizes, rates, strict=True))
+        total = tools * ratio + sum(one * rate for one, rate in zip(sizes, rates, strict=True))
         return _Measured(lengths=[len(message.text) for message in shown], rates=rates, total=total)
 
-    def _ratio(self, sizes: Sequence[int]) -> tuple[int, float]:
+    def _ratio(self, sizes: Sequence[int], tools: int) -> tuple[int, float]:
         """How many of the messages the provider has counted, and how its count compares with our estimate of them."""
         then = self.reported
         if then is None:
@@ -146,8 +147,8 @@ class Context:
         else:
             before = (self._shown(message, then.compacted) for message in self.conversation[: then.messages])
             counted = sum(size.of_message(message, then.provider) for message in before)
-        estimated = counted + size.of_tools(self.tools)
-        return then.messages, min(max(then.tokens * size.CHARACTERS / estimated, LEAST_RATIO), MOST_RATIO)
+        ratio = then.tokens * size.CHARACTERS / max(1, counted + tools)
+        return then.messages, min(max(ratio, LEAST_RATIO), MOST_RATIO)
 
     def _shown(self, message: messages.Message, compacted: Mapping[str, int]) -> messages.Message:
         characters = compacted.get(message.call_id) if message.role == "tool" else None

@@ -266,13 +266,14 @@ def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
     }
     told = []
     if entry.results:
-        told.append(f"{len(entry.results)} older results of tools are shown to the model as a line each")
+        told.append(f"older results of tools that are a line each from here on: {len(entry.results)}")
     if entry.cut:
-        told.append(f"{len(entry.cut)} results of the last turn are cut to {entry.shown} characters each")
-    why = f", because the request was refused: {entry.failure.text}" if entry.failure else ""
+        told.append(f"results of the last turn that are cut to {entry.shown} characters: {len(entry.cut)}")
+    if entry.failure:
+        told.append(f"the request was refused: {entry.failure.text}")
     first = (*entry.results, *entry.cut, "")[0]
     place = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
-    return new(place, "context_compacted", "completed", f"{' and '.join(told)}{why}", metadata)
+    return new(place, "context_compacted", "completed", "; ".join(told), metadata)
 
 
 def _left_out(place: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:
