@@ -24,6 +24,8 @@ LEAST_RATIO, MOST_RATIO = 0.5, 3.0
 """Of what a provider counted to our estimate; beyond these it is a count of something else."""
 LEAST_SHOWN = 400
 """Characters of a result of the last turn that are shown in any case."""
+BESIDE = 24
+"""Characters that a message has beside what it says: whose it is, and which call's."""
 _CUT_MAX = 96
 """Characters of the line that tells of a cut, at most."""
 _NAME_MAX = 80
@@ -130,8 +132,8 @@ class Context:
 
     def _measured(self) -> _Measured:
         shown = self.shown()
-        sizes = [size.of_message(message, self.provider) for message in shown]
-        tools = size.of_tools(self.tools)
+        sizes = [BESIDE + size.of_message(message, self.provider) for message in shown]
+        tools = sum(map(size.of_tool, self.tools))
         known, ratio = self._ratio(sizes, tools)
         rates = [ratio if place < known else max(1.0, ratio) for place in range(len(sizes))]
         total = tools * ratio + sum(one * rate for one, rate in zip(sizes, rates, strict=True))
@@ -146,7 +148,7 @@ class Context:
             counted = sum(sizes[: then.messages])
         else:
             before = (self._shown(message, then.compacted) for message in self.conversation[: then.messages])
-            counted = sum(size.of_message(message, then.provider) for message in before)
+            counted = sum(BESIDE + size.of_message(message, then.provider) for message in before)
         ratio = then.tokens * size.CHARACTERS / max(1, counted + tools)
         return then.messages, min(max(ratio, LEAST_RATIO), MOST_RATIO)
 

@@ -1,37 +1,36 @@
-"""How large a request is, by estimate: three characters to a token, which is more tokens than most text has."""
+"""How many tokens a request has, by estimate: only its provider can count them, and tells how many there were."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from typing import Any
 
 from tarsy.transcript import messages, ports
 
 CHARACTERS = 3
-"""To a token. English has four or five, logs and JSON about three."""
-BESIDE = 24
-"""Characters that a message has beside what it says: whose it is, and which call's."""
+"""Of a token. Prose has more; logs and JSON, of which requests are full, have as few."""
 _SCALAR = 4
 """Characters of a number, or of another word of JSON's."""
 
 
 def tokens(request: ports.Request) -> int:
-    """The tokens of a whole request; what its provider counts may differ by a third."""
-    return (sum(map(of_message, request.messages)) + of_tools(request.tools)) // CHARACTERS
+    """The tokens of all that is sent: the conversation, its calls and the tools; but for providers' state."""
+    characters = sum(map(of_message, request.messages)) + sum(map(of_tool, request.tools))
+    return -(-characters // CHARACTERS)
 
 
-def of_message(message: messages.Message, provider: str | None = None) -> int:
-    """The characters of a message that goes to `provider`: what another one wants back does not; None is any."""
+def of_message(message: messages.Message, provider: str = "") -> int:
+    """The characters of a message that are sent, with what `provider` wants back; what another one does is not sent."""
     said = len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.calls)
     state = message.provider_state
-    if state is not None and provider in (None, state.provider):
-        said = max(said, _of_json(state.data))  # it holds text and calls as well
-    return said + BESIDE
+    if state is not None and state.provider == provider:
+        return max(said, _of_json(state.data))  # it holds text and calls as well
+    return said
 
 
-def of_tools(tools: Iterable[messages.ToolSpec]) -> int:
-    """The characters of what a request says of its tools."""
-    return sum(len(tool.name) + len(tool.description) + _of_json(tool.parameters) for tool in tools)
+def of_tool(tool: messages.ToolSpec) -> int:
+    """The characters of a tool that are sent."""
+    return len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters))
 
 
 def _of_json(value: Any) -> int:
