@@ -222,6 +222,16 @@ SAMPLES: dict[str, entries.Entry] = {
     "ContextCompacted": entries.ContextCompacted(
         execution="0123456789abcdef", turn=7, results=("0.0", "0.1"), tokens=131_072, limit=128_000
     ),
+    "ContextCompacted, of a refused request": entries.ContextCompacted(
+        execution="0123456789abcdef",
+        turn=7,
+        cut=("6.0", "6.1"),
+        shown=1_200,
+        tokens=131_072,
+        limit=0,
+        failure=messages.Failure(kind="fatal", text="google-default: 400 zu groß", code=messages.CONTEXT_OVERFLOW),
+        call=CALL,
+    ),
 }
 
 

@@ -326,8 +326,13 @@ async def test_only_an_answer_that_the_model_ended_itself_is_whole(
 RETRY_INFO = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]
 
 
-def refusal(code: int, *, details: Sequence[JSON] = (), headers: dict[str, str] | None = None) -> errors.APIError:
-    body = {"error": {"code": code, "status": "S", "message": "no", "details": list(details)}}
+TOO_LARGE = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+
+
+def refusal(
+    code: int, *, message: str = "no", details: Sequence[JSON] = (), headers: dict[str, str] | None = None
+) -> errors.APIError:
+    body = {"error": {"code": code, "status": "S", "message": message, "details": list(details)}}
     return errors.APIError(code, body, Response([], headers or {}))
 
 
@@ -346,6 +351,7 @@ def refusal(code: int, *, details: Sequence[JSON] = (), headers: dict[str, str] 
         ([5], provider.RetryableError, None),
         ([{"error": "overloaded"}], provider.RetryableError, None),
         (refusal(400), provider.FatalError, None),
+        (refusal(400, message=TOO_LARGE), provider.ContextOverflowError, None),
         (refusal(403), provider.FatalError, None),
         (ConnectionResetError("reset"), provider.RetryableError, None),
         (errors.UnknownApiResponseError("half"), provider.RetryableError, None),

@@ -540,3 +540,23 @@ def test_a_summary_and_a_question_are_events_of_their_own() -> None:
     assert seen(timeline.fold(summary)) == [(3, "e0.0.text", "executive_summary", "completed", "Out of memory.")]
     (asked,) = timeline.fold([replace(log(entries.RunStarted(run=2, question="Why?"))[0], run=2, stage="")])
     assert (asked.id, asked.type, asked.content, asked.execution) == ("run-2.question", "user_question", "Why?", "")
+
+
+def test_what_gave_way_is_told_with_why_and_what_is_cut_shorter_for_one_request_is_told_each_time() -> None:
+    refused = messages.Failure(kind="fatal", text="400: too many tokens", code=messages.CONTEXT_OVERFLOW)
+    lines = entries.ContextCompacted(execution="e0", turn=4, results=("0.0", "0.1"), tokens=9000, limit=8000)
+    cut, shorter = (
+        entries.ContextCompacted(
+            execution="e0", turn=4, cut=("3.0",), shown=shown, tokens=2 * shown, limit=0, failure=refused, call=CALL
+        )
+        for shown in (2000, 1000)
+    )
+    told = timeline.fold(log(STARTED, began(), lines, cut, shorter))
+    assert [(one.type, one.status, one.execution) for one in told] == [("context_compacted", "completed", "e0")] * 3
+    assert len(by_id(told)) == 3
+    assert [one.content for one in told] == [
+        "older results of tools that are a line each from here on: 2",
+        "results of the last turn that are cut to 2000 characters: 1; the request was refused: 400: too many tokens",
+        "results of the last turn that are cut to 1000 characters: 1; the request was refused: 400: too many tokens",
+    ]
+    assert told[0].metadata == {"results": ["0.0", "0.1"], "cut": [], "shown": 0, "tokens": 9000, "limit": 8000}

@@ -33,6 +33,7 @@ from tarsy_dev.model.script import (
     answers,
     first,
     keyed,
+    limited,
     usage_of,
 )
 from tarsy_dev.model.server import Request, Server, digest, serve
@@ -48,6 +49,7 @@ __all__ = [
     "answers",
     "first",
     "keyed",
+    "limited",
     "usage_of",
     "Script",
     "ScriptError",

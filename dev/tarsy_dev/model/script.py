@@ -249,6 +249,24 @@ def first(
     return script
 
 
+GEMINIS_LIMIT = "The input token count ({sent}) exceeds the maximum number of tokens allowed ({limit})."
+
+
+def limited(script: Script, tokens: int, *, message: str = GEMINIS_LIMIT) -> Script:
+    """Refuse turns of more than `tokens`, as `usage_of` counts them, with 400 and `message`; else what `script` says.
+
+    `message` is the provider's own, with blanks for what was `{sent}` and for the `{limit}`.
+    """
+
+    def answered(turn: Turn) -> Reply | Awaitable[Reply]:
+        sent = usage_of(turn, Answer()).input
+        if sent > tokens:
+            return HttpError(status=400, message=message.format(sent=sent, limit=tokens))
+        return script(turn)
+
+    return answered
+
+
 def keyed(turn: Turn, calls: Sequence[Call]) -> tuple[Call, ...]:
     """Fill the `key` argument of each call, so that the tool server's log tells the calls apart (`keys.CallKey`)."""
     return tuple(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from tarsy import failpoints
-from tarsy.agent import steps, strategies, templates
+from tarsy.agent import context, steps, strategies, templates
 from tarsy.config import resolve
 from tarsy.transcript import entries, messages, ports, record
 
@@ -44,6 +44,8 @@ class Loop:
     toolbox: ports.Toolbox
     journal: ports.Journal
     following: Following
+    context_tokens: Callable[[str], int | None] = lambda _: None
+    """The tokens that a request to a provider may have; None where that is not known."""
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
     """See `ports.Scope.waiting`."""
     may_retry: Callable[[], bool] = lambda: True
@@ -85,18 +87,48 @@ class Loop:
         added = self._added(ask, said)
         dialect = self._strategy.dialect
         source = self.execution.source
+        tools = () if ask.final else dialect.offered(self.execution.started.tools)
+        await self._fit((*said, *added), tools)
         request = ports.Request(
-            messages=dialect.sent((*said, *added)),
-            tools=() if ask.final else dialect.offered(self.execution.started.tools),
+            messages=dialect.sent(context.of(self.execution, (*said, *added), tools).shown()),
+            tools=tools,
             native_tools=() if ask.final else source.native.offered,
         )
         failpoints.hit("model.ask.before")
         try:
             answer = await self.model(source.provider).ask(request, self._scope)
         except ports.ModelError as error:
-            await self._unanswered(error.failure, added, error.call)
+            overflow = error.failure.code == messages.CONTEXT_OVERFLOW
+            if not overflow or not await self._fit((*said, *added), tools, refused=error):  # else it is asked again
+                await self._unanswered(error.failure, added, error.call)
         else:
             await self._answered(answer, added, final=ask.final)
+
+    async def _fit(
+        self,
+        conversation: Sequence[messages.Message],
+        tools: Sequence[messages.ToolSpec],
+        *,
+        refused: ports.ModelError | None = None,
+    ) -> bool:
+        """Have results give way where the request would be too large, or was; whether any did."""
+        limit = self.context_tokens(self.execution.source.provider)
+        due = context.of(self.execution, conversation, tools).compaction(limit, refused=refused is not None)
+        if due is None:
+            return False
+        compacted = entries.ContextCompacted(
+            execution=self._id,
+            turn=self._turn,
+            results=due.results,
+            cut=due.cut,
+            shown=due.shown,
+            tokens=due.tokens,
+            limit=limit or 0,
+            failure=refused.failure if refused else None,
+            call=refused.call if refused else None,
+        )
+        await self.journal.commit(compacted)
+        return True
 
     def _added(self, ask: steps.Ask, said: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
         """What the model is told beside what was said. After a call that brought nothing it stands there already."""

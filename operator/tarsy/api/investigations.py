@@ -364,6 +364,8 @@ class _Log:
             case entries.FellBack() as entry:
                 self._ask(logged, entry, failure=entry.failure)
                 self._change(logged.execution, provider=entry.provider)
+            case entries.ContextCompacted() as entry if entry.call:
+                self._ask(logged, entry, failure=entry.failure)
             case entries.ToolsAnswered() as entry:
                 self.tool_calls += [_tool_call(logged, run) for run in entry.runs]
                 self._say(logged, [run.result for run in entry.runs])
@@ -393,11 +395,12 @@ class _Log:
     def _ask(
         self,
         logged: entries.Logged,
-        entry: entries.Answered | entries.Unanswered | entries.FellBack,
+        entry: entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted,
         *,
         failure: messages.Failure | None,
     ) -> None:
         call = entry.call
+        assert call  # noqa: S101 - a compaction without one was for a request that nobody sent
         self.model_calls.append(
             ModelCall(
                 run=logged.run,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tarsy.agent import loop, strategies
-from tarsy.config import resolve
+from tarsy.config import contexts, resolve
 from tarsy.engine import retries
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -100,9 +100,14 @@ class Execution:
                 toolbox=toolbox,
                 journal=self.journal,
                 following=self.following,
+                context_tokens=self._context_tokens,
                 waiting=waiting,
                 may_retry=self.retries.take,
             ).run()
+
+    def _context_tokens(self, provider: str) -> int | None:
+        settings = self.runtime.platform.llm_providers.get(provider)  # the file may have lost it since
+        return contexts.of(settings) if settings else None
 
     def _settings(self) -> resolve.ResolvedAgent:
         """What it runs with; its strategy may have no use for tools."""

@@ -28,6 +28,8 @@ from tarsy.transcript import messages, ports
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _WHOLE = frozenset({"STOP", "MAX_TOKENS"})
+_OVERFLOW = "exceeds the maximum number of tokens allowed"
+"""How a request is refused that is too large: "The input token count (N) exceeds the ... allowed (M)."."""
 _ADDRESS = "https://generativelanguage.googleapis.com"
 """Where the SDK goes by itself."""
 _SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError)
@@ -304,6 +306,8 @@ def _usage(found: _UsageMetadata | None) -> provider.Usage | None:
 def _translated(error: errors.APIError) -> provider.ProviderError:
     text = f"{error.code} {error.status or ''}: {error.message}"
     if error.code not in _RETRYABLE:
+        if _OVERFLOW in (error.message or ""):
+            return provider.ContextOverflowError(text)
         return provider.FatalError(text)
     return provider.RetryableError(text, after=_retry_after(error))
 

@@ -276,7 +276,7 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
         case entries.ExecutionEnded():
             row = changes.execution(entry.execution)
             row |= {"outcome": entry.outcome, "error": entry.error}
-        case entries.Answered() | entries.Unanswered() | entries.FellBack():
+        case entries.Answered() | entries.Unanswered() | entries.FellBack() | entries.ContextCompacted() if entry.call:
             row = changes.execution(entry.execution)
             _count(row, entry.call)
             if isinstance(entry, entries.FellBack):

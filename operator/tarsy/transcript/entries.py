@@ -166,17 +166,25 @@ class FellBack:
 
 @dataclass(frozen=True, kw_only=True)
 class ContextCompacted:
-    """From here on the model is shown some results of tools as a line each; the log keeps them whole."""
+    """From here on the model is shown some results of tools as a line each, or cut; the log keeps them whole."""
 
     execution: str
     turn: int
     """The model call that it was done for."""
-    results: tuple[str, ...]
-    """The ids of their calls."""
+    results: tuple[str, ...] = ()
+    """The ids of the calls whose results are a line from here on."""
+    cut: tuple[str, ...] = ()
+    """Those of the last turn, which alone was too large, whose results are cut."""
+    shown: int = 0
+    """Characters of each of these that are still shown."""
     tokens: int
     """What the request would have had, by our estimate."""
     limit: int
-    """What the provider's model takes; 0 where it is not known."""
+    """The tokens that a request to this provider may have; 0 where that is not known."""
+    failure: messages.Failure | None = None
+    """How the provider refused the request as too large; None where it was not sent."""
+    call: ModelCall | None = None
+    """What it cost to be refused."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -46,6 +46,18 @@ class Snapshot:
     chain: chain.Spec
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What a provider counted of a request."""
+
+    provider: str
+    tokens: int
+    messages: int
+    """How many of the conversation's the request had."""
+    compacted: Mapping[str, int]
+    """See `Execution.compacted`: as it was then."""
+
+
 @dataclass(kw_only=True)
 class Execution:
     """One agent's work so far."""
@@ -59,8 +71,10 @@ class Execution:
     """The first turn of the provider that is asked now."""
     retries: int = 0
     """Its repeated model requests."""
-    compacted: set[str] = field(default_factory=set)
-    """The calls whose results the model is shown as a line."""
+    compacted: Mapping[str, int] = field(default_factory=dict)
+    """The calls whose results the model is not shown whole: how many characters of each, 0 for a line in its place."""
+    reported: Reported | None = None
+    """The last request of which a provider told how large it was."""
 
     @property
     def source(self) -> resolve.Fallback:
@@ -265,8 +279,7 @@ class Record:
     def apply(self, entry: entries.Entry) -> None:
         """Add one fact; an OutOfOrderError says what it lacks."""
         self._scopes.add(entry)
-        if isinstance(entry, entries.Answered | entries.Unanswered | entries.FellBack):
-            self.executions[entry.execution].retries += entry.call.retries
+        self._count(entry)
         match entry:
             case entries.RunStarted():
                 self.runs[entry.run] = Run(question=entry.question)
@@ -279,13 +292,18 @@ class Record:
                 scope = run.stages[entry.stage] if entry.stage else run
                 scope.executions[entry.execution] = execution
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
-                self.executions[entry.execution].log.extend(said(entry))
+                execution = self.executions[entry.execution]
+                execution.log.extend(said(entry))
+                if not isinstance(entry, entries.ToolsAnswered):
+                    execution.reported = _reported(entry, execution) or execution.reported
             case entries.FellBack():
                 execution = self.executions[entry.execution]
                 execution.fallen.append(entry.provider)
                 execution.since = entry.turn
             case entries.ContextCompacted():
-                self.executions[entry.execution].compacted.update(entry.results)
+                execution = self.executions[entry.execution]
+                now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
+                execution.compacted = {**execution.compacted, **now}  # a new one: what was reported keeps the old
             case entries.ExecutionEnded():
                 self.executions[entry.execution].ended = entry
             case entries.StageEnded(outcome="Skipped"):
@@ -294,6 +312,12 @@ class Record:
                 self.runs[entry.run].stages[entry.stage].ended = entry
             case entries.RunEnded():
                 self.runs[entry.run].ended = entry
+
+    def _count(self, entry: entries.Entry) -> None:
+        """Count what its model call repeated, if it is one."""
+        calls = (entries.Answered, entries.Unanswered, entries.FellBack, entries.ContextCompacted)
+        if isinstance(entry, calls) and entry.call:
+            self.executions[entry.execution].retries += entry.call.retries
 
     def endings(self, run: int, outcome: entries.Outcome, *, message: str) -> list[entries.Entry]:
         """The ends of all that is open in a run, from the inside out, but for the run's own."""
@@ -342,6 +366,16 @@ def said(
             return (*entry.messages, entry.failure)
         case entries.ToolsAnswered():
             return tuple(run.result for run in entry.runs)
+
+
+def _reported(entry: entries.Answered | entries.Unanswered, execution: Execution) -> Reported | None:
+    """What the provider counted of the request behind `entry`, which is in the log; None where it told nothing."""
+    tokens = entry.call.usage.input_tokens
+    if tokens <= 0:
+        return None
+    known = sum(isinstance(one, messages.Message) for one in execution.log)
+    sent = known - 1 if isinstance(entry, entries.Answered) else known
+    return Reported(provider=entry.call.provider, tokens=tokens, messages=sent, compacted=execution.compacted)
 
 
 def execution_id(investigation: str, *, run: int, stage: str, kind: entries.ExecutionKind, index: int) -> str:

@@ -258,9 +258,23 @@ def _fell_back(entry: entries.FellBack, new: _New) -> Event:
 
 
 def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
-    metadata = {"results": list(entry.results), "tokens": entry.tokens, "limit": entry.limit}
-    content = f"{len(entry.results)} results of tools are shown to the model as a line each from here on"
-    return new(f"{entry.turn}.compacted-{entry.results[0]}", "context_compacted", "completed", content, metadata)
+    metadata = {
+        "results": list(entry.results),
+        "cut": list(entry.cut),
+        "shown": entry.shown,
+        "tokens": entry.tokens,
+        "limit": entry.limit,
+    }
+    told = []
+    if entry.results:
+        told.append(f"older results of tools that are a line each from here on: {len(entry.results)}")
+    if entry.cut:
+        told.append(f"results of the last turn that are cut to {entry.shown} characters: {len(entry.cut)}")
+    if entry.failure:
+        told.append(f"the request was refused: {entry.failure.text}")
+    first = (*entry.results, *entry.cut, "")[0]
+    place = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
+    return new(place, "context_compacted", "completed", "; ".join(told), metadata)
 
 
 def _left_out(place: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:

@@ -17,8 +17,10 @@ CREATE TABLE throttles (
 ALTER TABLE executions ADD COLUMN cost double precision;
 """
 
-READ = """entries.kind IN ('ExecutionStarted', 'Answered', 'Unanswered', 'FellBack', 'ToolsAnswered')
-  AND version BETWEEN 1 AND CASE entries.kind WHEN 'ExecutionStarted' THEN 3 WHEN 'FellBack' THEN 1 ELSE 2 END
+READ = """entries.kind IN ('ExecutionStarted', 'Answered', 'Unanswered', 'FellBack', 'ContextCompacted',
+    'ToolsAnswered')
+  AND version BETWEEN 1 AND CASE entries.kind WHEN 'ExecutionStarted' THEN 3 WHEN 'FellBack' THEN 1
+    WHEN 'ContextCompacted' THEN 1 ELSE 2 END
   AND json_typeof(body) = 'object'"""
 
 # New columns come last: a view can be replaced by no other.
@@ -68,7 +70,7 @@ FROM (
     (kind text, text text, code text) ON true
   WHERE {READ}
 ) AS said
-WHERE kind IN ('Answered', 'Unanswered', 'FellBack');
+WHERE kind IN ('Answered', 'Unanswered', 'FellBack') OR kind = 'ContextCompacted' AND model IS NOT NULL;
 
 CREATE OR REPLACE VIEW mcp_interactions AS
 SELECT investigation, run, stage, execution, seq, call.id AS call_id,
