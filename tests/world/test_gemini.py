@@ -1,4 +1,4 @@
-"""Our Gemini provider over a real socket: what only a socket can show."""
+"""Our Gemini provider over a real socket, by a key and by the tokens of Vertex AI: what only a socket can show."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import gc
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 from aiohttp import test_utils, web
 from support import leases
 from tarsy.config import platform, providers
-from tarsy.llm import gemini, registry
+from tarsy.llm import gemini, provider, registry, vertexai
 from tarsy.llm import model as models
 from tarsy.transcript import messages, ports
 from tarsy_dev import loopback, model
+from tarsy_dev.model import tokens
 
 TASK = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
 SYSTEM = "You are KubernetesAgent, the agent of stage 'analysis' of chain 'pod-crash'."
@@ -34,16 +37,40 @@ def no_garbage_collector() -> Iterator[None]:
     gc.enable()
 
 
-@contextlib.asynccontextmanager
-async def limited(url: str, **limits: object) -> AsyncIterator[models.LimitedModel]:
-    settings = providers.GoogleProvider(type="google", model="gemini-2.5-flash", base_url=url)
-    http = registry.session()
-    source = gemini.Gemini("google-default", settings, api_key="k", http=http)
-    try:
-        yield models.LimitedModel("google-default", source, limits=platform.Limits.model_validate(limits))
-    finally:
-        await source.close()
-        await http.close()
+class Limited(Protocol):
+    """Gemini at an address, within limits."""
+
+    def __call__(self, url: str, **limits: object) -> contextlib.AbstractAsyncContextManager[models.LimitedModel]: ...
+
+
+@pytest.fixture(scope="module")
+def token_uri() -> Iterator[str]:
+    with loopback.background(model.serve()) as running:
+        yield f"{running.server.url}/token"
+
+
+@pytest.fixture(params=["google", "vertexai"])
+def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> Limited:
+    @contextlib.asynccontextmanager
+    async def asked(url: str, **limits: object) -> AsyncIterator[models.LimitedModel]:
+        http = registry.session()
+        source: provider.Provider
+        if request.param == "google":
+            google = providers.GoogleProvider(type="google", model="gemini-2.5-flash", base_url=url)
+            source = gemini.Gemini("ours", google, api_key="k", http=http)
+        else:
+            key_file = tokens.account(tmp_path / "key.json", token_uri=token_uri)
+            vertex = providers.VertexAIProvider(
+                type="vertexai", model="gemini-2.5-flash", base_url=url, credentials_file=key_file
+            )
+            source = vertexai.build("ours", vertex, environment={}, http=http)
+        try:
+            yield models.LimitedModel("ours", source, limits=platform.Limits.model_validate(limits))
+        finally:
+            await source.close()
+            await http.close()
+
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -57,7 +84,7 @@ async def limited(url: str, **limits: object) -> AsyncIterator[models.LimitedMod
     ids=["a flood over its limit", "a flood over its time", "silence in the middle", "silence"],
 )
 async def test_a_stream_that_is_left_early_closes_its_socket(
-    fault: model.Misbehaviour, limits: dict[str, object], kind: str
+    limited: Limited, fault: model.Misbehaviour, limits: dict[str, object], kind: str
 ) -> None:
     async with model.serve(model.answers(fault)) as server, limited(server.url, **limits) as asked:
         with pytest.raises(ports.ModelError) as error:
@@ -70,7 +97,7 @@ async def test_a_stream_that_is_left_early_closes_its_socket(
     assert request.ended - left < 1
 
 
-async def test_a_stream_that_is_not_the_apis_is_left_at_once() -> None:
+async def test_a_stream_that_is_not_the_apis_is_left_at_once(limited: Limited) -> None:
     closed = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -91,7 +118,7 @@ async def test_a_stream_that_is_not_the_apis_is_left_at_once() -> None:
     ):
         with pytest.raises(ports.ModelError) as error:
             await asked.ask(REQUEST, leases.SCOPE)
-        (attempt,) = error.value.call.attempts
+        (attempt, *_) = error.value.call.attempts
         assert "the stream is not the API's" in attempt.error
         async with asyncio.timeout(5):
             await closed.wait()
@@ -123,7 +150,9 @@ class Redirecting:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["another port", "another name"])
-async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(status: int, host: str) -> None:
+async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(
+    limited: Limited, status: int, host: str
+) -> None:
     first, other = Redirecting(status), Redirecting(status)
     async with first.serve() as url, other.serve(host) as elsewhere, limited(url) as asked:
         first.location = f"{elsewhere}/elsewhere"
@@ -134,7 +163,7 @@ async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(s
 
 
 @pytest.mark.parametrize("status", [307, 308])
-async def test_a_redirect_within_the_origin_is_followed(status: int) -> None:
+async def test_a_redirect_within_the_origin_is_followed(limited: Limited, status: int) -> None:
     server = Redirecting(status)
     async with server.serve() as url, limited(url) as asked:
         answer = await asked.ask(REQUEST, leases.SCOPE)
@@ -142,7 +171,9 @@ async def test_a_redirect_within_the_origin_is_followed(status: int) -> None:
     assert server.reached[1:] == ["/elsewhere"]
 
 
-async def test_a_proxy_that_the_environment_names_is_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_the_environment_names_is_gone_through(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with model.serve(model.answers("By the proxy.")) as server:
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.setenv("HTTP_PROXY", server.url)

@@ -71,6 +71,8 @@ class Turn:
     system: str = ""
     messages: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()
+    native_tools: tuple[str, ...] = ()
+    """Tools of the provider's own that were offered, by the platform file's names."""
     thinking: bool = False
     """Summaries of the thoughts were asked for."""
 
@@ -109,6 +111,23 @@ class Usage:
     thinking: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class CodeRun:
+    """Code that the provider runs for the model."""
+
+    code: str
+    output: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What the model searches for on the web, and finds: titles by URLs."""
+
+    queries: tuple[str, ...]
+    found: Mapping[str, str] = field(default_factory=dict)
+
+
 Finish = Literal["stop", "length", "safety", "malformed call"]
 
 
@@ -119,6 +138,11 @@ class Answer:
     text: str = ""
     thoughts: str = ""
     calls: tuple[Call, ...] = ()
+    code: tuple[CodeRun, ...] = ()
+    search: Search | None = None
+    read: Mapping[str, bool] = field(default_factory=dict)
+    """URLs that the model reads, and whether each could be."""
+
     signed: bool = True
     """Carry a fresh thought signature: on the first call, or on the text if there is none."""
 

@@ -26,7 +26,7 @@ _SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, AttributeEr
 """What the SDK raises where a body is no JSON, or JSON of another shape than it takes for granted."""
 _OVERFLOW = re.compile("input token count .{0,80}(exceeds the maximum|model only supports up to)", re.DOTALL)
 """How the Gemini API says it, and how Vertex AI does."""
-_HIDDEN = "[hidden]"
+_HIDDEN = "***"
 _responses: ContextVar[list[aiohttp.ClientResponse]] = ContextVar("responses")
 """The HTTP responses of the stream that is asked for: the SDK keeps them to itself."""
 
@@ -111,7 +111,9 @@ class Speaker:
         elif error.code == 404:
             text = f"{text}; {self._unknown()}"
         elif _OVERFLOW.search(str(error.message)):
-            return provider.ContextOverflowError(text)
+            return provider.ContextOverflowError(
+                f"{text}; set context_tokens of llm_providers.{self._name} to what it takes"
+            )
         return provider.FatalError(text, code=code)
 
 

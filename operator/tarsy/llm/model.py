@@ -8,6 +8,7 @@ does not cost a stage, and within the iteration's time. Each repeat is an attemp
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -30,6 +31,7 @@ class _Answer:
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
     calls: list[messages.ToolCall] = field(default_factory=list)
+    native: list[messages.NativeResult] = field(default_factory=list)
     usage: messages.Usage = field(default_factory=messages.Usage)
     finish: provider.Finish | None = None
     size: int = 0
@@ -51,6 +53,10 @@ class _Answer:
                 name, arguments = messages.storable(name), messages.storable(arguments)
                 self.calls.append(messages.ToolCall(id="", name=name, arguments=arguments))
                 self.size += len(name) + len(arguments)
+            case provider.CodeExecution() | provider.Grounding():
+                result = _native(event)
+                self.native.append(result)
+                self.size += len(result.content) + len(json.dumps(result.details))
             case provider.Usage(usage):
                 self.usage = usage
             case provider.Finish():
@@ -170,8 +176,29 @@ class LimitedModel:
             text=messages.storable("".join(answer.text)),
             thinking=messages.storable("".join(answer.thinking)),
             calls=tuple(answer.calls),
+            native=tuple(answer.native),
             provider_state=messages.ProviderState(provider=self._name, data=state) if state else None,
         )
+
+
+def _native(event: provider.CodeExecution | provider.Grounding) -> messages.NativeResult:
+    """What a provider's own tool came to, as it is kept."""
+    if isinstance(event, provider.CodeExecution):
+        details = {"code": event.code, "language": event.language, "outcome": event.outcome}
+        return messages.NativeResult(
+            tool="code_execution", content=messages.storable(event.output), details=messages.storable_json(details)
+        )
+    lines, sources = [], []
+    for source in event.sources:
+        words = (*source.title.split(), source.url, source.problem and f"({source.problem})")
+        lines.append(" ".join(filter(None, words)))
+        problem = {"problem": source.problem} if source.problem else {}
+        sources.append({"title": source.title, "url": source.url} | problem)
+    return messages.NativeResult(
+        tool=event.tool,
+        content=messages.storable("\n".join(lines)),
+        details=messages.storable_json({"queries": list(event.queries), "sources": sources}),
+    )
 
 
 async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -> provider.StreamEvent | None:

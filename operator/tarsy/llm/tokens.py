@@ -57,10 +57,7 @@ class Tokens:
     async def fresh(self) -> str:
         """A token that is good for minutes, fetched if need be; a ProviderError says why there is none."""
         async with self._lock:
-            source = self._source
-            if source is None:
-                source, project = await self._do(_found, patient=True)
-                self._source, self.project = source, project or ""
+            source = self._source or await self._of_environment()
             if not source.valid:
                 await self._do(source.refresh, patient=False)
         token = source.token
@@ -68,6 +65,11 @@ class Tokens:
             source.token = None
             raise provider.RetryableError("the token server's answer has no token", code="token")
         return token
+
+    async def _of_environment(self) -> credentials.Credentials:
+        found, project = await self._do(_found, patient=True)
+        self._source, self.project = found, project or ""
+        return found
 
     async def _do(self, work: Callable[[transport.Request], T], *, patient: bool) -> T:
         """Let google-auth work in a thread, for as long as somebody waits for it."""
@@ -97,7 +99,7 @@ class Tokens:
 
 def _found(requests: transport.Request) -> tuple[credentials.Credentials, str | None]:
     """What the environment offers: a file, or the metadata server of the machine."""
-    found: tuple[credentials.Credentials, str | None] = google.auth.default(scopes=SCOPES, request=requests)  # type: ignore[no-untyped-call]
+    found: tuple[credentials.Credentials, str | None] = google.auth.default(scopes=SCOPES, request=requests)
     return found
 
 
@@ -152,7 +154,8 @@ class _Requests(transport.Request):
                     data = await _body(answer)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             why = f"the token server {server} cannot be reached: {error or type(error).__name__}"
-            raise (exceptions.TransportError(why) if self._patient else _later(why)) from error
+            why_not = exceptions.TransportError(why) if self._patient else _later(why)  # type: ignore[no-untyped-call]
+            raise why_not from error
         finally:
             self._task = None
         if 300 <= answer.status < 400:
