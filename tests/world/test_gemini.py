@@ -148,7 +148,11 @@ class Redirecting:
             yield str(server.make_url("")).rstrip("/")
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize(
+    ("limited", "status"),
+    [*(("google", status) for status in (301, 302, 303, 307, 308)), ("vertexai", 307)],
+    indirect=["limited"],
+)
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["another port", "another name"])
 async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(
     limited: Limited, status: int, host: str
@@ -162,7 +166,7 @@ async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(
     assert (len(first.reached), other.reached) == (1, [])
 
 
-@pytest.mark.parametrize("status", [307, 308])
+@pytest.mark.parametrize(("limited", "status"), [("google", 307), ("google", 308)], indirect=["limited"])
 async def test_a_redirect_within_the_origin_is_followed(limited: Limited, status: int) -> None:
     server = Redirecting(status)
     async with server.serve() as url, limited(url) as asked:
