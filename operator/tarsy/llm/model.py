@@ -8,7 +8,6 @@ does not cost a stage, and within the iteration's time. Each repeat is an attemp
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from tarsy.config import platform
-from tarsy.llm import provider, repetition
+from tarsy.llm import native, provider, repetition
 from tarsy.transcript import entries, messages, ports
 
 ATTEMPTS = 8
@@ -54,9 +53,8 @@ class _Answer:
                 self.calls.append(messages.ToolCall(id="", name=name, arguments=arguments))
                 self.size += len(name) + len(arguments)
             case provider.CodeExecution() | provider.Grounding():
-                result = _native(event)
-                self.native.append(result)
-                self.size += len(result.content) + len(json.dumps(result.details))
+                self.native.append(native.result(event))
+                self.size += native.size(self.native[-1])
             case provider.Usage(usage):
                 self.usage = usage
             case provider.Finish():
@@ -179,26 +177,6 @@ class LimitedModel:
             native=tuple(answer.native),
             provider_state=messages.ProviderState(provider=self._name, data=state) if state else None,
         )
-
-
-def _native(event: provider.CodeExecution | provider.Grounding) -> messages.NativeResult:
-    """What a provider's own tool came to, as it is kept."""
-    if isinstance(event, provider.CodeExecution):
-        details = {"code": event.code, "language": event.language, "outcome": event.outcome}
-        return messages.NativeResult(
-            tool="code_execution", content=messages.storable(event.output), details=messages.storable_json(details)
-        )
-    lines, sources = [], []
-    for source in event.sources:
-        words = (*source.title.split(), source.url, source.problem and f"({source.problem})")
-        lines.append(" ".join(filter(None, words)))
-        problem = {"problem": source.problem} if source.problem else {}
-        sources.append({"title": source.title, "url": source.url} | problem)
-    return messages.NativeResult(
-        tool=event.tool,
-        content=messages.storable("\n".join(lines)),
-        details=messages.storable_json({"queries": list(event.queries), "sources": sources}),
-    )
 
 
 async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -> provider.StreamEvent | None:
