@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -140,30 +140,42 @@ def test_what_nobody_counts_has_a_limit_too(monkeypatch: pytest.MonkeyPatch) -> 
         read([unknown] * 100)
 
 
-PLAIN = strategies.recursive(
-    strategies.none() | strategies.booleans() | strategies.integers() | strategies.text(max_size=5),
-    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(strategies.text(max_size=5), inner),
-    max_leaves=5,
-)
-NAMES = [
-    "text", "thought", "functionCall", "executableCode", "codeExecutionResult", "toolCall", "code", "output", "parts",
-    "content", "finishReason", "groundingMetadata", "webSearchQueries", "groundingChunks", "web", "uri", "title",
-    "urlContextMetadata", "urlMetadata", "retrievedUrl", "candidates", "usageMetadata", "promptTokenCount", "name", "args",
-]  # fmt: skip
-NEARLY = strategies.recursive(
-    PLAIN,
-    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(strategies.sampled_from(NAMES), inner),
-    max_leaves=20,
-)
+EVERYTHING = chunk(
+    {"text": "It", "thought": True},
+    {"functionCall": {"name": "f", "args": {"a": 1}}},
+    code("a"),
+    outcome("2"),
+    finish="STOP",
+    **searched("oom", a="A"),
+    urlContextMetadata={"urlMetadata": [{"retrievedUrl": "https://a", "urlRetrievalStatus": "x"}]},
+) | {"usageMetadata": {"promptTokenCount": 1}, "promptFeedback": {}}
 
 
-@given(strategies.lists(strategies.dictionaries(strategies.sampled_from(NAMES), NEARLY), max_size=3))
-def test_whatever_comes_is_read_or_refused(chunks: list[JSON]) -> None:
-    try:
-        events = read(chunks)
-    except (provider.ProviderError, ValueError):  # pydantic's are ValueErrors, which the stream's reader expects
-        return
-    assert all(isinstance(event, provider.StreamEvent) for event in events)
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The ways to everything in a value."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from places(item, (*path, key))
+
+
+def with_odd(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
+    """The value with something odd at the end of that way."""
+    if not path:
+        return odd
+    copied = value.copy()
+    copied[path[0]] = with_odd(value[path[0]], path[1:], odd)
+    return copied
+
+
+@pytest.mark.parametrize("odd", [None, True, 5, -1.5, "x", "", [], {}, [None], [[]], {"x": [5]}], ids=repr)
+def test_whatever_comes_in_a_place_is_read_or_refused(odd: Any) -> None:
+    for path in places(EVERYTHING):
+        try:
+            events = read([with_odd(EVERYTHING, path, odd)])
+        except (provider.ProviderError, ValueError):  # pydantic's are ValueErrors, which the stream's reader expects
+            continue
+        assert all(isinstance(event, provider.StreamEvent) for event in events), path
 
 
 @given(

@@ -214,7 +214,7 @@ def own(data: object) -> messages.ProviderState:
         own([{"functionCall": "k8s__get"}, {"functionCall": "k8s__list"}]),
     ],
     ids=[
-        "none", "another provider's", "an object", "a text", "texts", "blocks", "parts without its calls", "calls of none"
+        "none", "another provider's", "an object", "a text", "texts", "blocks", "parts without calls", "calls of none",
     ],
 )  # fmt: skip
 async def test_an_answer_without_its_own_state_goes_as_text_and_calls(
