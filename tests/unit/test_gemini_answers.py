@@ -147,7 +147,9 @@ EVERYTHING = chunk(
     outcome("2"),
     finish="STOP",
     **searched("oom", a="A"),
-    urlContextMetadata={"urlMetadata": [{"retrievedUrl": "https://a", "urlRetrievalStatus": "x"}]},
+    urlContextMetadata={
+        "urlMetadata": [{"retrievedUrl": "https://a", "urlRetrievalStatus": "URL_RETRIEVAL_STATUS_ERROR"}]
+    },
 ) | {"usageMetadata": {"promptTokenCount": 1}, "promptFeedback": {}}
 
 

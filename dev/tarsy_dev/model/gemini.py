@@ -85,7 +85,9 @@ def parse(
         return turn, _NO_TOKEN
     if not api_key:
         return turn, _NO_KEY
-    refusal = conversation.refusal(request.contents) or gemini_settings.refusal(path["model"], request, is_vertex=is_vertex)
+    refusal = conversation.refusal(request.contents) or gemini_settings.refusal(
+        path["model"], request, is_vertex=is_vertex
+    )
     return turn, None if refusal is None else script.HttpError(status=400, message=refusal)
 
 
@@ -121,6 +123,7 @@ def content_type(*, streaming: bool) -> str:
 
 def pieces(*, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
     """The body of an answer; see `wire.Wire`."""
+    answer = _allowed(turn, answer)
     identity = secrets.token_hex(8)
     usage = answer.usage or script.usage_of(turn, answer)
     events = _events(turn, answer)
@@ -163,13 +166,10 @@ def _events(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any
 
 def _native(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any]]]:
     """What the server ran itself, as far as it is shown in parts: code always, searches beside functions."""
-    used = {"code_execution": answer.code, "google_search": answer.search, "url_context": answer.read}
-    if missing := [tool for tool, use in used.items() if use and tool not in turn.native_tools]:
-        raise script.ScriptError(f"{turn.key} uses {missing[0]}, which was not offered: {turn.native_tools}")
     events: list[list[dict[str, Any]]] = []
-    if answer.search and turn.tools:
+    if answer.searches and turn.tools:
         called = {"id": secrets.token_hex(4), "toolType": "GOOGLE_SEARCH_WEB"}
-        args = {"queries": list(answer.search.queries)}
+        args = {"queries": [search.query for search in answer.searches]}
         signature = _base64(signatures.issue(signatures.of_call(called["toolType"], args)))
         events.append([{"toolCall": called | {"args": args}, "thoughtSignature": signature}])
         events.append([{"toolResponse": called | {"response": {"search_suggestions": "<div>"}}}])
@@ -183,20 +183,28 @@ def _native(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any
 def _metadata(answer: script.Answer) -> dict[str, Any]:
     """What a candidate says of searches and of pages that were read; Google says it with each piece anew."""
     metadata: dict[str, Any] = {}
-    if answer.search:
+    if answer.searches:
+        pages = [page for search in answer.searches for page in search.pages]
         metadata["groundingMetadata"] = {
-            "webSearchQueries": list(answer.search.queries),
-            "groundingChunks": [{"web": {"uri": url, "title": title}} for url, title in answer.search.found.items()],
+            "webSearchQueries": [search.query for search in answer.searches],
+            "groundingChunks": [{"web": {"uri": page.url, "title": page.title}} for page in pages],
             "searchEntryPoint": {"renderedContent": "<style></style>"},
         }
     if answer.read:
         status = {True: "URL_RETRIEVAL_STATUS_SUCCESS", False: "URL_RETRIEVAL_STATUS_ERROR"}
-        metadata["urlContextMetadata"] = {
-            "urlMetadata": [
-                {"retrievedUrl": url, "urlRetrievalStatus": status[good]} for url, good in answer.read.items()
-            ]
-        }
+        read = [{"retrievedUrl": url, "urlRetrievalStatus": status[good]} for url, good in answer.read.items()]
+        metadata["urlContextMetadata"] = {"urlMetadata": read}
     return metadata
+
+
+def _allowed(turn: script.Turn, answer: script.Answer) -> script.Answer:
+    """The answer without what the request has no tools for."""
+    return dataclasses.replace(
+        answer,
+        searches=answer.searches if "googleSearch" in turn.native_tools else (),
+        code=answer.code if "codeExecution" in turn.native_tools else (),
+        read=answer.read if "urlContext" in turn.native_tools else {},
+    )
 
 
 def _cut(text: str, size: int) -> list[str]:

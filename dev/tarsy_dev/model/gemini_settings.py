@@ -36,9 +36,12 @@ class _Tool(conversation.Wire):
     @property
     def native(self) -> tuple[str, ...]:
         """The tools of the server's own that it has."""
-        return tuple(
-            tool for tool in ("google_search", "code_execution", "url_context") if getattr(self, tool) is not None
-        )
+        named = {
+            "googleSearch": self.google_search,
+            "codeExecution": self.code_execution,
+            "urlContext": self.url_context,
+        }
+        return tuple(name for name, settings in named.items() if settings is not None)
 
 
 class _ToolConfig(conversation.Wire):

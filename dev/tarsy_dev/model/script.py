@@ -71,10 +71,11 @@ class Turn:
     system: str = ""
     messages: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()
-    native_tools: tuple[str, ...] = ()
-    """Tools of the provider's own that were offered, by the platform file's names."""
     thinking: bool = False
     """Summaries of the thoughts were asked for."""
+
+    native_tools: tuple[str, ...] = ()
+    """The provider's own tools that were allowed, by its names."""
 
     streaming: bool = True
     api_key: str = field(default="", repr=False)
@@ -112,20 +113,28 @@ class Usage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page of the web."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search on the web by the provider's own tool, and what it found."""
+
+    query: str
+    pages: tuple[Page, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class CodeRun:
     """Code that the provider runs for the model."""
 
     code: str
     output: str = ""
     failed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """What the model searches for on the web, and finds: titles by URLs."""
-
-    queries: tuple[str, ...]
-    found: Mapping[str, str] = field(default_factory=dict)
 
 
 Finish = Literal["stop", "length", "safety", "malformed call"]
@@ -137,11 +146,16 @@ class Answer:
 
     text: str = ""
     thoughts: str = ""
-    calls: tuple[Call, ...] = ()
+    searches: tuple[Search, ...] = ()
+    """Left out where the request does not allow the tool."""
+
     code: tuple[CodeRun, ...] = ()
-    search: Search | None = None
+    """The same."""
+
     read: Mapping[str, bool] = field(default_factory=dict)
-    """URLs that the model reads, and whether each could be."""
+    """URLs that the model reads by the provider's own tool, and whether each could be; the same."""
+
+    calls: tuple[Call, ...] = ()
 
     signed: bool = True
     """Carry a fresh thought signature: on the first call, or on the text if there is none."""
