@@ -134,6 +134,10 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "llm_providers: {g: {type: openai, model: m, native_tools: [web_search]}}",
             "llm_providers.g: native_tools: web_search needs api: responses",
         ),
+        (
+            "agents: {A: {llm_provider: google-default, native_tools: [web_search, url_context]}}",
+            "agents.A.native_tools: unknown tool of google-default. Available: code_execution, google_search, url_context",
+        ),
         ('agents: {"": {}}', "agents..[key]: String should have at least 1 character"),
         (
             'mcp_servers: {k: {transport: {type: stdio, command: ""}}}',
