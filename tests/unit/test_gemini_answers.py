@@ -113,7 +113,7 @@ def test_metadata_that_say_nothing_tell_nothing(metadata: JSON) -> None:
 
 
 def test_what_the_server_ran_itself_goes_back_as_it_came() -> None:
-    parts = [
+    parts: list[JSON] = [
         {
             "toolCall": {"id": "1", "toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["q"]}},
             "thoughtSignature": "cw==",

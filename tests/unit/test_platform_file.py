@@ -136,7 +136,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "agents: {A: {llm_provider: google-default, native_tools: [web_search, url_context]}}",
-            "agents.A.native_tools: unknown tool of google-default. Available: code_execution, google_search, url_context",
+            "agents.A.native_tools: unknown tool of google-default. Available: code_execution, google_search, url_context",  # noqa: E501
         ),
         ('agents: {"": {}}', "agents..[key]: String should have at least 1 character"),
         (

@@ -107,8 +107,8 @@ def test_what_follows_the_agents_has_the_fallbacks_of_the_defaults_alone() -> No
 
 
 def test_what_follows_asks_no_fallback_that_is_its_own_provider() -> None:
-    blocks = {"chat": {"llmProvider": "xai"}, "executiveSummary": {"llmProvider": "bare"}}
-    found = following(*settled(said={"defaults": ["xai", "bare"]}, **blocks))
+    chat, summary = {"llmProvider": "xai"}, {"llmProvider": "bare"}
+    found = following(*settled(said={"defaults": ["xai", "bare"]}, chat=chat, executiveSummary=summary))
     assert {kind: names(one) for kind, one in found.items()} == {
         "synthesis": ("xai", "bare"),
         "chat": ("bare",),
@@ -170,7 +170,7 @@ def test_a_native_tool_that_the_provider_lacks_is_told_with_what_there_is(
 
 
 def test_an_agents_own_provider_has_what_it_wants_even_if_a_stage_overrides_it() -> None:
-    platform, spec = settled()
+    platform, _ = settled()
     own = chain.Agent(name="Own", llm_provider="xai", native_tools=["google_search"])
     with pytest.raises(resolve.UnresolvedError, match="Chain 'c' agent 'Own': LLM provider 'xai' has no native tool"):
         resolve.check_agent(own, platform, chain_name="c")

@@ -18,6 +18,7 @@ from support import leases
 from tarsy.config import platform, providers
 from tarsy.llm import gemini, provider, registry, vertexai
 from tarsy.llm import model as models
+from tarsy.resources import chain
 from tarsy.transcript import entries, messages, ports
 from tarsy_dev import loopback, model
 from tarsy_dev.model import tokens
@@ -228,7 +229,7 @@ RESULTS = (
         },
     ),
 )
-ALL = ("google_search", "code_execution", "url_context")
+ALL: tuple[chain.NativeTool, ...] = ("google_search", "code_execution", "url_context")
 
 
 def followed(request: ports.Request, answer: ports.Answer, *, result: str = "") -> ports.Request:

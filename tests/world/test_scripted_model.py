@@ -290,7 +290,7 @@ def test_native_tools_beside_functions_are_for_gemini_3_which_may_show_its_calls
     found = gemini_settings.refusal(name, request, is_vertex=is_vertex)
     assert found is None if refused is None else refused in (found or "")
     for alone in ([SEARCH, {"codeExecution": {}}], [FUNCTION]):
-        assert gemini_settings.refusal(name, gemini_settings.Request(tools=alone), is_vertex=is_vertex) is None  # type: ignore[arg-type]
+        assert gemini_settings.refusal(name, gemini_settings.Request(tools=alone), is_vertex=is_vertex) is None
 
 
 CALLED = {"toolCall": {"id": "1", "toolType": "GOOGLE_SEARCH_WEB", "args": {}}}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ async def asking(
     key_file: Path | None,
     *,
     environment: dict[str, str] | None = None,
-    limits: dict[str, object] | None = None,
+    limits: Mapping[str, object] | None = None,
     **settings: Any,
 ) -> AsyncIterator[models.LimitedModel]:
     """The same, within limits."""
@@ -79,7 +79,7 @@ def key_of(server: model.Server, directory: Path, **fields: Any) -> Path:
     ids=["of the key", "of the environment", "of the file"],
 )
 async def test_a_project_is_asked_by_a_token_that_is_fetched_once(
-    tmp_path: Path, settings: dict[str, str], environment: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, settings: dict[str, Any], environment: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", "none of Vertex AI's business")
     async with (
@@ -224,9 +224,10 @@ async def test_cancelling_does_not_wait_for_a_token_server_and_leaves_no_thread_
     ],
 )
 async def test_a_refusal_says_what_to_do(tmp_path: Path, reply: model.Reply, code: str, what_to_do: str) -> None:
-    async with model.serve(always(reply)) as server, asking(server, key_of(server, tmp_path)) as asked:
-        found, _ = await failure(asked)
-    assert what_to_do in found.text
+    async with model.serve(always(reply)) as server, speaking(server, key_of(server, tmp_path)) as source:
+        with pytest.raises(provider.FatalError) as error:
+            await said(source)
+    assert (error.value.code, what_to_do in str(error.value)) == (code, True)
 
 
 async def test_a_token_of_somebody_elses_is_refused_and_not_shown(tmp_path: Path) -> None:
