@@ -49,7 +49,7 @@ def changed(seq: int, change: str) -> str:
 SPOILT: dict[str, tuple[str, str]] = {
     "an unknown kind": (
         "UPDATE entries SET kind = 'Pondered' WHERE seq = 3",
-        r"entry 3 \(kind 'Pondered', version 1\) cannot be read: its kind is unknown here",
+        r"entry 3 \(kind 'Pondered', version 2\) cannot be read: its kind is unknown here",
     ),
     "a newer version": (
         "UPDATE entries SET version = 3 WHERE seq = 4",

@@ -612,3 +612,46 @@ SIZES: dict[str, tuple[Callable[[ports.Request], ports.Request], int]] = {
 @pytest.mark.parametrize(("change", "tokens"), SIZES.values(), ids=SIZES)
 def test_a_token_is_three_characters_by_estimate(change: Callable[[ports.Request], ports.Request], tokens: int) -> None:
     assert size.tokens(change(REQUEST)) == tokens
+
+
+async def test_what_native_tools_brought_is_kept_storable_and_in_order() -> None:
+    events = (
+        provider.CodeExecution("print('\x00')", "\ud83d", "python", "OUTCOME_OK"),
+        provider.Text("It is memory."),
+        provider.Grounding("web_search", (provider.Source("a\n title", "https://a"),), ("oom\x00",)),
+        provider.Finish(None),
+    )
+    answer = await limited(Provider(events)).ask(REQUEST, SCOPE)
+    assert answer.message.native == (
+        messages.NativeResult(
+            tool="code_execution",
+            content="\ufffd",
+            details={"code": "print('\ufffd')", "language": "python", "outcome": "OUTCOME_OK"},
+        ),
+        messages.NativeResult(
+            tool="web_search",
+            content="a title https://a",
+            details={"queries": ["oom\ufffd"], "sources": [{"title": "a\n title", "url": "https://a"}]},
+        ),
+    )
+
+
+LONG = "a" * 600
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        provider.CodeExecution(LONG, LONG),
+        provider.CodeExecution(LONG, ""),
+        provider.CodeExecution("", LONG),
+        provider.CodeExecution("", ""),
+        provider.Grounding("google_search", (provider.Source(LONG, ""),)),
+        provider.Grounding("google_search", (provider.Source("", LONG),)),
+        provider.Grounding("google_search", (), (LONG,)),
+        provider.Grounding("url_context", ()),
+    ],
+)
+async def test_what_native_tools_brought_counts_as_a_part_of_the_answer(event: provider.StreamEvent) -> None:
+    found = await failure(Provider((*[event] * 40, provider.Text("so"), provider.Finish(None))), answer=1024)
+    assert (found.failure.kind, "longer than 1024 characters" in found.failure.text) == ("rejected", True)

@@ -98,6 +98,46 @@ def test_the_designs_example_is_read(file: Path) -> None:
             'llm_providers: {g: {type: google, model: ""}}',
             "llm_providers.g.model: String should have at least 1 character",
         ),
+        (
+            "llm_providers: {g: {type: google, model: gemini-2.5-flash, thinking: {level: high}}}",
+            "llm_providers.g: thinking: gemini-2.5-flash takes a budget, and no level",
+        ),
+        (
+            "llm_providers: {g: {type: vertexai, model: gemini-2.0-flash, thinking: {budget: 1}}}",
+            "llm_providers.g: thinking: gemini-2.0-flash does not think",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: gemini-2.5-pro, thinking: {budget: 0}}}",
+            "llm_providers.g: thinking: gemini-2.5-pro takes a budget from 128 to 32768",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: gemini-2.5-flash-lite, thinking: {budget: 100}}}",
+            "llm_providers.g: thinking: gemini-2.5-flash-lite takes a budget from 512 to 24576, or 0",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: gemini-2.5-flash, thinking: {budget: 24577}}}",
+            "llm_providers.g: thinking: gemini-2.5-flash takes a budget from 1 to 24576, or 0",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: m, thinking: {}}}",
+            "llm_providers.g.thinking: give either budget or level",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: m, native_tools: [web_search]}}",
+            "llm_providers.g.native_tools.0: Input should be 'google_search', 'code_execution' or 'url_context'",
+        ),
+        (
+            "llm_providers: {g: {type: vertexai, model: m, native_tools_with_mcp: auto}}",
+            "llm_providers.g: unknown: native_tools_with_mcp. Available: model, price, requests_per_minute, tokens_per_minute, context_tokens, thinking, native_tools, type, project, location, credentials_file, base_url",  # noqa: E501
+        ),
+        (
+            "llm_providers: {g: {type: openai, model: m, native_tools: [web_search]}}",
+            "llm_providers.g: native_tools: web_search needs api: responses",
+        ),
+        (
+            "agents: {A: {llm_provider: google-default, native_tools: [web_search, url_context]}}",
+            "agents.A.native_tools: unknown tool of google-default. Available: code_execution, google_search, url_context",  # noqa: E501
+        ),
         ('agents: {"": {}}', "agents..[key]: String should have at least 1 character"),
         (
             'mcp_servers: {k: {transport: {type: stdio, command: ""}}}',

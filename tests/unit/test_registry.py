@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from support import leases
 from tarsy.config import platform as platforms
-from tarsy.llm import registry
+from tarsy.config import providers
+from tarsy.llm import provider, registry, vertexai
 from tarsy.transcript import messages, ports
+from tarsy_dev.model import tokens
 
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -78,3 +80,84 @@ def test_nothing_heavy_is_imported_to_judge_providers() -> None:
         "sys.exit('google.genai' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+ACCOUNT = "a key file"
+"""Stands for a good one."""
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (ACCOUNT, None),
+        (None, "credentials_file: No such file or directory"),
+        ("{", "credentials_file: no file of JSON"),
+        (b"\xff", "credentials_file: no file of JSON"),
+        ("[" * 100_000, "credentials_file: no file of JSON"),
+        ("[]", "credentials_file: not an object of JSON"),
+        (
+            {"type": "authorized_user"},
+            "credentials_file: not the key of a service account, whose type is service_account",
+        ),
+        ({"client_email": None}, "credentials_file: it has no client_email"),
+        ({"private_key": 5}, "credentials_file: it has no private_key"),
+        (
+            {"private_key": "-----BEGIN PRIVATE KEY-----\nsecret"},
+            "credentials_file: its private_key is no RSA key in PEM",
+        ),
+        ({"private_key": "secret"}, "credentials_file: its private_key is no RSA key in PEM"),
+        ({"token_uri": None}, "credentials_file: it has no token_uri"),
+        ({"token_uri": "file:///secret"}, "credentials_file: its token_uri is no http or https URL"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_key_file_that_is_none_makes_vertex_ai_unusable_and_nothing_of_it_is_shown(
+    tmp_path: Path, content: str | bytes | dict[str, Any] | None, why: str | None
+) -> None:
+    path = tmp_path / "key.json"
+    if isinstance(content, dict) or content is ACCOUNT:
+        tokens.account(
+            path, **{"token_uri": "http://127.0.0.1:1/token", **(content if isinstance(content, dict) else {})}
+        )
+    elif content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    found = vertex(credentials_file=str(path))
+    assert registry.unusable(found, environment={}) == ({} if why is None else {"vertex": why})
+
+
+def vertex(**fields: Any) -> platforms.Platform:
+    described = {"type": "vertexai", "model": "gemini-2.5-flash", **fields}
+    return platforms.Platform.model_validate({"llm_providers": {"vertex": described}})
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "GOOGLE_APPLICATION_CREDENTIALS: No such file or directory"),
+        ("{", "GOOGLE_APPLICATION_CREDENTIALS: no file of JSON"),
+        ('{"type": "external_account"}', None),
+    ],
+)
+def test_the_environments_own_file_is_looked_at_where_none_is_set(
+    tmp_path: Path, content: str | None, why: str | None
+) -> None:
+    path = tmp_path / "adc.json"
+    if content is not None:
+        path.write_text(content)
+    environment = {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
+    assert registry.unusable(vertex(), environment=environment) == ({} if why is None else {"vertex": why})
+    assert registry.unusable(vertex(), environment={}) == {}, "the machine may give tokens"
+    tokens.account(tmp_path / "key.json", token_uri="http://127.0.0.1:1/token")
+    named = vertex(credentials_file=str(tmp_path / "key.json"))
+    assert registry.unusable(named, environment=environment) == {}
+
+
+async def test_a_key_file_that_broke_since_answers_every_question_with_why(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    path.write_text("{")
+    described = vertex(credentials_file=str(path)).llm_providers["vertex"]
+    assert isinstance(described, providers.VertexAIProvider)
+    async with registry.session() as http:
+        source = vertexai.build("vertex", described, environment={}, http=http)
+        with pytest.raises(provider.FatalError, match="credentials_file: no file of JSON"):
+            source.stream(REQUEST)

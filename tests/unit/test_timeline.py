@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from support import stories
+from tarsy.config import resolve
 from tarsy.resources import chain
 from tarsy.transcript import entries, messages, timeline
 
@@ -560,3 +561,51 @@ def test_what_gave_way_is_told_with_why_and_what_is_cut_shorter_for_one_request_
         "results of the last turn that are cut to 1000 characters: 1; the request was refused: 400: too many tokens",
     ]
     assert told[0].metadata == {"results": ["0.0", "0.1"], "cut": [], "shown": 0, "tokens": 9000, "limit": 8000}
+
+
+def searched(tool: chain.NativeTool, content: str) -> messages.NativeResult:
+    found = {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}]}
+    return messages.NativeResult(tool=tool, content=content, details=found)
+
+
+def test_what_native_tools_brought_stands_before_the_words_that_came_of_it() -> None:
+    code = {"code": "print(2)", "language": "python", "outcome": "OUTCOME_OK"}
+    native = (
+        messages.NativeResult(tool="code_execution", content="2\n", details=code),
+        searched("google_search", "OOM https://oom"),
+        searched("url_context", "https://oom"),
+        searched("web_search", "OOM https://oom"),
+        messages.NativeResult(tool="code_execution", content="", details=code),
+    )
+    said = messages.Message(role="assistant", text="It is out of memory.", thinking="so", native=native)
+    told = timeline.fold(
+        log(STARTED, began(), entries.Answered(execution="e0", turn=0, messages=(said,), call=CALL), ended())
+    )
+    assert seen(told) == [
+        (3, "e0.0.thinking", "llm_thinking", "completed", "so"),
+        (3, "e0.0.native-0", "code_execution", "completed", "2\n"),
+        (3, "e0.0.native-1", "google_search_result", "completed", "OOM https://oom"),
+        (3, "e0.0.native-2", "url_context_result", "completed", "https://oom"),
+        (3, "e0.0.native-3", "web_search_result", "completed", "OOM https://oom"),
+        (3, "e0.0.native-4", "code_execution", "completed", ""),
+        (3, "e0.0.text", "final_analysis", "completed", "It is out of memory."),
+    ]
+    assert told[1].metadata == {**code, **MODEL}
+    assert told[2].metadata == {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}], **MODEL}
+
+
+def test_every_native_tool_has_an_event() -> None:
+    for tool in get_args(chain.NativeTool):
+        said = messages.Message(role="assistant", native=(searched(tool, "x"),))
+        (event,) = timeline.fold(log(entries.Answered(execution="e0", turn=0, messages=(said,), call=CALL)))
+        assert event.type in get_args(timeline.Type)
+
+
+def test_native_tools_that_are_left_out_are_told_with_the_start_of_who_wanted_them() -> None:
+    wanting = replace(stories.AGENT, native=resolve.NativeTools(offered=("google_search", "url_context"), mixes=False))
+    start = replace(begun_as("agent", "native-thinking"), agent=wanting)
+    assert timeline.fold(log(STARTED, start)) == []
+    (told,) = timeline.fold(log(STARTED, replace(start, agent=wanting.beside_tools())))
+    assert (told.id, told.type, told.status) == ("e0.start.native", "native_tools_left_out", "completed")
+    assert told.metadata == {"provider": wanting.provider, "tools": ["google_search", "url_context"]}
+    assert "google_search, url_context" in told.content

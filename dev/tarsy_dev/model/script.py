@@ -74,6 +74,9 @@ class Turn:
     thinking: bool = False
     """Summaries of the thoughts were asked for."""
 
+    native_tools: tuple[str, ...] = ()
+    """The provider's own tools that were allowed, by its names."""
+
     streaming: bool = True
     api_key: str = field(default="", repr=False)
     key: keys.Key = field(default_factory=keys.Key)
@@ -109,6 +112,31 @@ class Usage:
     thinking: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page of the web."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search on the web by the provider's own tool, and what it found."""
+
+    query: str
+    pages: tuple[Page, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRun:
+    """Code that the provider runs for the model."""
+
+    code: str
+    output: str = ""
+    failed: bool = False
+
+
 Finish = Literal["stop", "length", "safety", "malformed call"]
 
 
@@ -118,7 +146,17 @@ class Answer:
 
     text: str = ""
     thoughts: str = ""
+    searches: tuple[Search, ...] = ()
+    """Left out where the request does not allow the tool."""
+
+    code: tuple[CodeRun, ...] = ()
+    """The same."""
+
+    read: Mapping[str, bool] = field(default_factory=dict)
+    """URLs that the model reads by the provider's own tool, and whether each could be; the same."""
+
     calls: tuple[Call, ...] = ()
+
     signed: bool = True
     """Carry a fresh thought signature: on the first call, or on the text if there is none."""
 

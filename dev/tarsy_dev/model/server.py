@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 from aiohttp import web
 
 from tarsy_dev import keys, loopback, oracle
-from tarsy_dev.model import gemini, investigator, script, wire
+from tarsy_dev.model import gemini, investigator, script, tokens, wire
 
 T = TypeVar("T")
 
@@ -89,6 +89,10 @@ class Server:
 
         self._log = log
         self._closing = asyncio.Event()
+
+        self.tokens = tokens.Endpoint(closing=self._closing)
+        """Where it gives tokens."""
+
         self._earlier: Counter[keys.Key] = Counter()
         self._repeats: Counter[tuple[keys.Key, int]] = Counter()
 
@@ -125,6 +129,7 @@ class Server:
         """The server as an aiohttp application."""
         app = web.Application(client_max_size=_MAX_REQUEST)
         app.router.add_get("/log", self._show_log)
+        app.router.add_routes(self.tokens.routes())
         for spoken in WIRES:
             for route in spoken.routes:
                 app.router.add_post(route, self._handler(spoken))

@@ -151,5 +151,9 @@ def _dangling(loaded: platform.Platform) -> Iterator[str]:
         yield from missing("defaults.fallback_providers", name, "provider", loaded.llm_providers)
     for name, agent in loaded.agents.items():
         yield from missing(f"agents.{name}.llm_provider", agent.llm_provider, "provider", loaded.llm_providers)
+        if agent.llm_provider in loaded.llm_providers:
+            has = loaded.llm_providers[agent.llm_provider].has_native_tools
+            for tool in agent.native_tools or ():
+                yield from missing(f"agents.{name}.native_tools", tool, f"tool of {agent.llm_provider}", has)
         for server in agent.mcp_servers:
             yield from missing(f"agents.{name}.mcp_servers", server, "MCP server", loaded.mcp_servers)

@@ -39,13 +39,18 @@ Duration = Annotated[Time, within("1ms", "1d")]
 """How long something may take."""
 
 
-def _url(value: str) -> str:
+def is_url(value: str) -> bool:
+    """Whether that is an http or https URL."""
     try:
         parsed = urllib.parse.urlsplit(value)
-        good = parsed.scheme in ("http", "https") and parsed.hostname and parsed.port != 0 and value.split() == [value]
+        of_web = parsed.scheme in ("http", "https") and bool(parsed.hostname)
+        return of_web and parsed.port != 0 and value.split() == [value]
     except ValueError:
-        good = False
-    if not good:
+        return False
+
+
+def _url(value: str) -> str:
+    if not is_url(value):
         raise ValueError("not a URL: write one with http or https, such as http://127.0.0.1:8080")
     return value
 

@@ -5,6 +5,7 @@ What a provider lacks is an error of the file: a setting that nothing listens to
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -74,7 +75,7 @@ class Common(Part):
     @property
     def own_native_tools(self) -> tuple[chain.NativeTool, ...]:
         """The native tools that the file gives it."""
-        return tuple(getattr(self, "native_tools", ()))
+        return tuple(dict.fromkeys(getattr(self, "native_tools", ())))
 
     @property
     def mixes_tools(self) -> bool:
@@ -93,22 +94,46 @@ class Keyed(Common):
     """Another server that speaks the protocol; None is the provider's own."""
 
 
+THINKING_SINCE = (2, 5)
+"""The first generation of Gemini that thinks; it takes a budget, and no level."""
+LEVELS_SINCE = (3, 0)
+"""The first that takes a level, and takes native tools beside functions; a budget it takes still."""
+_BUDGETS = {"gemini-2.5-pro": (128, 32_768), "gemini-2.5-flash-lite": (512, 24_576), "gemini-2.5-flash": (1, 24_576)}
+"""Least and most tokens of a model's thoughts, if it is to think. Source: Gemini API documentation, "Thinking"."""
+_NEVER_THOUGHTLESS = "gemini-2.5-pro"
+
+
+def gemini_generation(model: str) -> tuple[int, int] | None:
+    """The generation that a model's name tells, such as (2, 5); None where it tells none."""
+    found = re.match(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?![\d.])", model)
+    return (int(found[1]), int(found[2] or 0)) if found else None
+
+
 class _Gemini(Common):
     """What Gemini takes, wherever it is asked."""
 
     thinking: Thinking | None = None
     """None is what suits the model."""
     native_tools: list[GeminiTool] = []
-    native_tools_with_mcp: WithMCP = "never"
-    """Whether native tools are offered beside those of MCP servers; auto is: to the models that take both."""
 
     has_native_tools: ClassVar[tuple[chain.NativeTool, ...]] = ("google_search", "code_execution", "url_context")
 
-    @property
-    def mixes_tools(self) -> bool:
-        """Models before Gemini 3 refuse native tools beside functions."""
-        older = self.model.startswith(("gemini-1", "gemini-2"))
-        return self.native_tools_with_mcp == "auto" and not older
+    @model_validator(mode="after")
+    def _thinks_as_its_model_can(self) -> _Gemini:
+        generation = gemini_generation(self.model)
+        if self.thinking is None or generation is None:
+            return self
+        if generation < THINKING_SINCE:
+            raise ValueError(f"thinking: {self.model} does not think")
+        if self.thinking.level is not None and generation < LEVELS_SINCE:
+            raise ValueError(f"thinking: {self.model} takes a budget, and no level")
+        known = next((model for model in _BUDGETS if self.model.startswith(model)), None)
+        if self.thinking.budget is not None and known is not None:
+            least, most = _BUDGETS[known]
+            none = "" if known == _NEVER_THOUGHTLESS else ", or 0"
+            if not (least <= self.thinking.budget <= most or (none and self.thinking.budget == 0)):
+                raise ValueError(f"thinking: {self.model} takes a budget from {least} to {most}{none}")
+        return self
 
 
 class GoogleProvider(_Gemini, Keyed):
@@ -116,10 +141,18 @@ class GoogleProvider(_Gemini, Keyed):
 
     type: Literal["google"]
     api_key_env: Variable = "GOOGLE_API_KEY"
+    native_tools_with_mcp: WithMCP = "never"
+    """Whether native tools are offered beside those of MCP servers; auto is: to the models that take both."""
+
+    @property
+    def mixes_tools(self) -> bool:
+        """Models before Gemini 3 refuse native tools beside functions."""
+        generation = gemini_generation(self.model)
+        return self.native_tools_with_mcp == "auto" and (generation is None or generation >= LEVELS_SINCE)
 
 
 class VertexAIProvider(_Gemini):
-    """Gemini on Google Cloud, through google-genai."""
+    """Gemini on Google Cloud, through google-genai; it takes no native tools beside functions, whatever the model."""
 
     type: Literal["vertexai"]
     project: Word | None = None
@@ -129,6 +162,11 @@ class VertexAIProvider(_Gemini):
     """A service account's key file; None is the credentials that the environment offers (workload identity)."""
     base_url: URL | None = None
     """Another server that speaks the protocol; None is the provider's own."""
+
+    @property
+    def mixes_tools(self) -> bool:
+        """Source: google-genai, which refuses `include_server_side_tool_invocations` for Vertex AI."""
+        return False
 
 
 class OpenAIProvider(Keyed):

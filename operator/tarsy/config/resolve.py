@@ -189,6 +189,7 @@ def check_agent(agent: chains.Agent, platform: platforms.Platform, *, chain_name
     where = f"Chain '{chain_name}' agent '{agent.name}'"
     if agent.llm_provider is not None:
         _named(agent.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
+        _native(platform, agent.llm_provider, wanted=agent.native_tools, where=where)
     for server in agent.mcp_servers:
         _named(server, platform.mcp_servers, where=where, kind="MCP server")
 

@@ -17,7 +17,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from tarsy.config import platform, providers
-from tarsy.llm import provider, repetition
+from tarsy.llm import native, provider, repetition
 from tarsy.transcript import entries, messages, ports, size
 
 ATTEMPTS = 8
@@ -36,6 +36,7 @@ class _Answer:
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
     calls: list[messages.ToolCall] = field(default_factory=list)
+    native: list[messages.NativeResult] = field(default_factory=list)
     usage: messages.Usage = field(default_factory=messages.Usage)
     finish: provider.Finish | None = None
     size: int = 0
@@ -57,6 +58,9 @@ class _Answer:
                 name, arguments = messages.storable(name), messages.storable(arguments)
                 self.calls.append(messages.ToolCall(id="", name=name, arguments=arguments))
                 self.size += len(name) + len(arguments)
+            case provider.CodeExecution() | provider.Grounding():
+                self.native.append(native.result(event))
+                self.size += native.size(self.native[-1])
             case provider.Usage(usage):
                 self.usage = usage
             case provider.Finish():
@@ -259,6 +263,7 @@ class LimitedModel:
             text=messages.storable("".join(answer.text)),
             thinking=messages.storable("".join(answer.thinking)),
             calls=tuple(answer.calls),
+            native=tuple(answer.native),
             provider_state=messages.ProviderState(provider=self._name, data=state) if state else None,
         )
 

@@ -89,6 +89,8 @@ class Source:
 
     title: str
     url: str
+    problem: str = ""
+    """Why it was not read, in the provider's word; "" where it was."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import aiohttp
 
 from tarsy.config import platform, providers
-from tarsy.llm import model, provider
+from tarsy.llm import keyfiles, model, provider
 from tarsy.transcript import ports
 
 READ_AHEAD = 4 * 1024 * 1024
@@ -90,6 +90,10 @@ def _source(
         key = _key(settings, environment)
     except UnusableError as error:
         return provider.Unusable(settings.model, str(error))
+    if isinstance(settings, providers.VertexAIProvider):
+        from tarsy.llm import vertexai
+
+        return vertexai.build(name, settings, environment=environment, http=http)
     assert isinstance(settings, providers.GoogleProvider)  # noqa: S101 - else `_key` has said so
     from tarsy.llm import gemini
 
@@ -97,6 +101,10 @@ def _source(
 
 
 def _key(settings: providers.Provider, environment: Mapping[str, str]) -> str:
+    if isinstance(settings, providers.VertexAIProvider):
+        if problem := keyfiles.problem(settings, environment):
+            raise UnusableError(problem)
+        return ""
     if not isinstance(settings, providers.GoogleProvider):
         raise UnusableError(f"type {settings.type} is not spoken here yet")
     if settings.api_key_file is not None:

@@ -45,7 +45,8 @@ class NativeResult:
     content: str
     """For people: what the code printed, or the sources, a line each."""
     details: dict[str, Any] = field(default_factory=dict)
-    """JSON: `code`, `language` and `outcome` of code; `queries` and `sources` (title, url) of a search."""
+    """JSON: `code`, `language` and `outcome` of code; else `queries` and `sources` (title, url, and the problem of one
+    that could not be read)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -231,10 +231,8 @@ def _answered(entry: entries.Answered, new: _New, kind: Kind) -> Iterator[Event]
                 f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, {"source": "react"} | metadata
             )
     for place, result in enumerate(answer.native):
-        type_ = _NATIVE[result.tool]
-        yield new(
-            f"{entry.turn}.native-{place}", type_, "completed", result.content, {"tool": result.tool} | result.details
-        )
+        told = result.details | metadata
+        yield new(f"{entry.turn}.native-{place}", _NATIVE[result.tool], "completed", result.content, told)
     if text:
         yield new(f"{entry.turn}.text", _type_of(kind, is_conclusion=is_conclusion), "completed", text, metadata)
     for call in answer.calls:
