@@ -206,6 +206,17 @@ async def test_a_proxy_that_the_environment_names_is_gone_through(
     assert answer.message.text == "By the proxy."
 
 
+@pytest.mark.parametrize("limited", ["google"], indirect=True)
+async def test_a_key_is_for_the_gemini_api_whatever_the_environment_says(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "somebody's")
+    async with model.serve(model.answers("so")) as server, limited(server.url) as asked:
+        await asked.ask(REQUEST, leases.SCOPE)
+    assert server.requests[0].path == "/v1/models/gemini-2.5-flash:streamGenerateContent"
+
+
 SEARCH = model.Search(query="oom kill", pages=(model.Page(title="OOM", url="https://oom"),))
 NATIVE = model.Answer(
     text="It is out of memory.",

@@ -89,8 +89,6 @@ class Message(_Part):
     """What the model let us see of its thoughts; it was never sent back as text."""
     tool_calls: list[dict[str, Any]]
     """The calls that it asks for: id, name (`server.tool`), arguments (JSON as text)."""
-    native: list[dict[str, Any]]
-    """What the provider's own tools brought on the way to it: tool, content, details (by tool)."""
     tool_call_id: str
     """With role tool: the call that this is the result of."""
     tool_name: str
@@ -450,7 +448,6 @@ def _message(logged: entries.Logged, message: messages.Message, *, position: int
         text=message.text,
         thinking=message.thinking,
         tool_calls=[_shown(call) for call in message.calls],
-        native=[_shown(result) for result in message.native],
         tool_call_id=message.call_id,
         tool_name=message.tool_name,
         failed=message.failed,

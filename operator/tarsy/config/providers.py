@@ -101,6 +101,7 @@ LEVELS_SINCE = (3, 0)
 _BUDGETS = {"gemini-2.5-pro": (128, 32_768), "gemini-2.5-flash-lite": (512, 24_576), "gemini-2.5-flash": (1, 24_576)}
 """Least and most tokens of a model's thoughts, if it is to think. Source: Gemini API documentation, "Thinking"."""
 _NEVER_THOUGHTLESS = "gemini-2.5-pro"
+"""The one of them whose thoughts cannot be turned off."""
 
 
 def gemini_generation(model: str) -> tuple[int, int] | None:

@@ -124,7 +124,7 @@ class Gemini(Speaker):
         self, name: str, settings: providers.GoogleProvider, *, api_key: str, http: aiohttp.ClientSession
     ) -> None:
         """`http` stays the caller's."""
-        made = client(http, base_url=settings.base_url, api_key=api_key)
+        made = client(http, base_url=settings.base_url, vertexai=False, api_key=api_key)
         super().__init__(name, settings, client=made)
         self._api_key = api_key
         self._key = "api_key_env" if settings.api_key_file is None else "api_key_file"
