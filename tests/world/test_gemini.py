@@ -130,20 +130,6 @@ async def test_a_stream_that_is_not_the_apis_is_left_at_once(limited: Limited) -
             await closed.wait()
 
 
-async def test_a_request_that_is_too_large_is_told_from_one_that_is_wrong() -> None:
-    script = model.limited(model.answers("It is small."), 200)
-    large = messages.Message(role="user", text=f"{TASK}{'x' * 1000}")
-    async with model.serve(script) as server, limited(server.url) as asked:
-        answer = await asked.ask(REQUEST, leases.SCOPE)
-        with pytest.raises(
-            ports.ModelError, match=r"The input token count \(\d+\) exceeds .* allowed \(200\)"
-        ) as error:
-            await asked.ask(ports.Request(tools=(), messages=(*REQUEST.messages[:1], large)), leases.SCOPE)
-    assert answer.message.text == "It is small."
-    assert (error.value.failure.kind, error.value.failure.code) == ("fatal", messages.CONTEXT_OVERFLOW)
-    assert len(server.requests) == 2, "asked once"
-
-
 class Redirecting:
     """A server that sends to `location` whoever asks for a model, and answers everybody who comes elsewhere."""
 
@@ -360,5 +346,6 @@ async def test_a_request_that_is_too_large_is_told_as_such(limited: Limited) -> 
     async with model.serve(model.answers(refusal)) as server, limited(server.url) as asked:
         with pytest.raises(ports.ModelError) as error:
             await asked.ask(REQUEST, leases.SCOPE)
-    assert (error.value.failure.kind, len(server.requests)) == ("fatal", 1)
-    assert "set context_tokens of llm_providers.ours" in error.value.failure.text
+    failure = error.value.failure
+    assert (failure.kind, failure.code, len(server.requests)) == ("fatal", messages.CONTEXT_OVERFLOW, 1)
+    assert "set context_tokens of llm_providers.ours" in failure.text
