@@ -6,6 +6,7 @@ Whether it follows redirects, and how it closes its connections, is the integrat
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -22,6 +23,10 @@ from tarsy.transcript import ports
 
 OURS = frozenset({"model", "model_provider", "configurable_fields", "config_prefix", "api_key", "callbacks", "cache"})
 """What stands elsewhere in the platform file, or has no place in it."""
+DEFAULTS = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
+"""What is set where an integration has it: retries and limits of time are ours, and tokens are counted."""
+CLIENTS = ("root_async_client", "async_client")
+"""Where integrations have the SDK's client, if they show it."""
 
 for _variable in ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2"):
     os.environ.pop(_variable, None)  # what models are asked is told to nobody else
@@ -42,8 +47,8 @@ def build(
     known = {known for field, info in type(chat).model_fields.items() for known in (field, info.alias)}
     if unknown := sorted(settings.options.keys() - known):
         raise provider.UnusableError(f"options: {type(chat).__name__} has no {unknown[0]}")
-    if "max_retries" in known and "max_retries" not in options:
-        chat = _chat(settings, options | {"max_retries": 0})  # the one policy of retries is not the integration's
+    if more := {name: value for name, value in DEFAULTS.items() if name in known and name not in options}:
+        chat = _chat(settings, options | more)
     return Integration(name, chat, model=settings.model, secret=key or "")
 
 
@@ -68,3 +73,10 @@ class Integration(langchain.ChatModel):
         """Why the model stopped; many do not say it, and LangChain ends what has ended well."""
         last = getattr(chunk.message, "chunk_position", "last") == "last"
         return super().finish(chunk) or ("stop" if last else None)
+
+    async def close(self) -> None:
+        """Close the SDK's client, where the integration shows it."""
+        for name in CLIENTS:
+            close = getattr(getattr(self.chat, name, None), "close", None)
+            if inspect.iscoroutinefunction(close):
+                await close()

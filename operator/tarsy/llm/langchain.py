@@ -15,6 +15,7 @@ from typing import Any
 
 from langchain_core import messages as lc
 from langchain_core.language_models import chat_models
+from langchain_core.messages import ai
 from langchain_core.outputs import ChatGenerationChunk
 
 from tarsy.llm import failures, http, names, provider
@@ -28,6 +29,19 @@ _GROWING = frozenset(
     {"text", "thinking", "signature", "arguments", "partial_json", "input_json", "refusal", "reasoning"}
 )
 """What of a block of an answer comes in pieces."""
+
+
+def _parsed(s: str, *, strict: bool = False) -> Any:
+    """JSON that is whole; None where it is not."""
+    try:
+        return json.loads(s, strict=strict)
+    except ValueError:
+        return None
+
+
+# LangChain guesses at each piece of a call's arguments what it will be, for which nobody here asks: it takes the last
+# character away until the rest is JSON. For a piece of 64 KB that is none the event loop would stand still for seconds.
+ai.parse_partial_json = _parsed  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -206,6 +220,11 @@ class ChatModel:
         ]
         return lc.AIMessage(message.text, tool_calls=calls)
 
+    def answered(self, message: messages.Message, call_id: str) -> lc.ToolMessage:
+        """A tool's result."""
+        status: Any = "error" if message.failed else "success"
+        return lc.ToolMessage(result(message), tool_call_id=call_id, status=status)
+
     def failed(self, error: Exception) -> provider.ProviderError:
         """What an error of LangChain's or of the SDK's below means."""
         return failures.translated(error, name=self.name, secret=self._secret)
@@ -226,8 +245,7 @@ class ChatModel:
                     ids = {call.id: known for call, known in zip(message.calls, wire, strict=True)}
                     yield sent
                 case "tool":
-                    status: Any = "error" if message.failed else "success"
-                    yield lc.ToolMessage(result(message), tool_call_id=ids[message.call_id], status=status)
+                    yield self.answered(message, ids[message.call_id])
 
     def _events(self, chunk: ChatGenerationChunk, answer: Answer) -> Iterator[provider.StreamEvent]:
         """What a chunk shows at once; an empty text where it shows nothing: that is no silence."""
@@ -245,7 +263,7 @@ class ChatModel:
             answer.add_calls(calls)
         if message.usage_metadata:
             yield provider.Usage(usage(message.usage_metadata))
-        answer.finish = self.finish(chunk) or answer.finish
+        answer.finish = answer.finish or self.finish(chunk)
 
     def _last(self, answer: Answer, request: ports.Request) -> Iterator[provider.StreamEvent]:
         """What an answer comes to that is whole."""

@@ -8,8 +8,9 @@ Source: OpenAI API reference, "Chat completions", "Responses" and "Reasoning mod
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import aiohttp
@@ -33,6 +34,28 @@ _WORD = re.compile(r"^(?P<first>\w+): |code='(?P<named>\w+)'")
 """How LangChain tells an error within a stream of responses: `code: message`, or the SDK's object."""
 
 
+class Unwalked(langchain_openai.ChatOpenAI):
+    """LangChain's class, whose requests cost half as much."""
+
+    def _get_request_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return unwalked(super()._get_request_payload(*args, **kwargs))
+
+
+def unwalked(payload: dict[str, Any]) -> dict[str, Any]:
+    """A request with its long parts where the SDK does not walk through them for something to rename.
+
+    It does so with every value of every schema and of every message, each time; there is nothing.
+    """
+    long = {key: payload[key] for key in ("messages", "input", "tools") if key in payload}
+    for item in long.get("input", ()):
+        match item:
+            case {"type": "function_call_output", "output": [{"type": "input_text", "text": text}]}:
+                item["output"] = text
+    emptied: dict[str, Any] = {key: [] for key in long if key != "tools"}
+    rest = {key: value for key, value in payload.items() if key not in long}
+    return rest | emptied | {"extra_body": (payload.get("extra_body") or {}) | long}
+
+
 def build(
     name: str, settings: providers.OpenAIProvider, *, key: str | None, session: aiohttp.ClientSession
 ) -> provider.Provider:
@@ -40,12 +63,12 @@ def build(
     common = client(settings.base_url or ADDRESS, key=key, session=session)
     level = settings.thinking.level if settings.thinking else None
     if settings.api == "chat":
-        chat = langchain_openai.ChatOpenAI(
+        chat = Unwalked(
             model=settings.model, use_responses_api=False, stream_usage=True, reasoning_effort=level, **common
         )
         return Chat(name, chat, model=settings.model, secret=key or "")
     reasons = not _THOUGHTLESS.match(settings.model)
-    chat = langchain_openai.ChatOpenAI(
+    chat = Unwalked(
         model=settings.model,
         use_responses_api=True,
         output_version="responses/v1",
@@ -54,7 +77,33 @@ def build(
         reasoning={"effort": level, "summary": "auto"} if level else None,
         **common,
     )
+    _leave_out_repetition(chat.root_async_client.responses)
     return Responses(name, chat, model=settings.model, secret=key or "")
+
+
+def _leave_out_repetition(made: Any) -> None:
+    """Take the answer out of the last event of each stream, where it stands once more.
+
+    LangChain would build it again, for its counts alone, and stumble over a call's arguments that are no object.
+    """
+    create = made.create
+
+    async def lean(**asked: Any) -> Any:
+        return _without_repetition(await create(**asked))
+
+    made.create = lean
+
+
+@contextlib.asynccontextmanager
+async def _without_repetition(stream: Any) -> AsyncIterator[AsyncIterator[Any]]:
+    async def events() -> AsyncIterator[Any]:
+        async for event in stream:
+            if event.type in ("response.completed", "response.incomplete"):
+                event.response.output = []
+            yield event
+
+    async with stream:
+        yield events()
 
 
 def client(url: str, *, key: str | None, session: aiohttp.ClientSession) -> dict[str, Any]:
@@ -88,14 +137,14 @@ class Responses(langchain.ChatModel):
 
     keeps_blocks = True
 
-    def options(self, request: ports.Request) -> dict[str, Any]:
-        """What is sent beside the conversation."""
-        tools = [*self.tools(request), *({"type": tool} for tool in request.native_tools)]
-        return {"tools": tools} if tools else {}
-
     def tools(self, request: ports.Request) -> list[dict[str, Any]]:
         """The tools as they are declared; without a word the API would make their schemas into others."""
-        return [{"type": "function", **tool["function"], "strict": False} for tool in super().tools(request)]
+        functions = [{"type": "function", **tool["function"], "strict": False} for tool in super().tools(request)]
+        return [*functions, *({"type": tool} for tool in request.native_tools)]
+
+    def answered(self, message: messages.Message, call_id: str) -> lc.ToolMessage:
+        """A tool's result; of one that is a text LangChain would look at every character."""
+        return lc.ToolMessage([{"type": "input_text", "text": langchain.result(message)}], tool_call_id=call_id)
 
     def finish(self, chunk: ChatGenerationChunk) -> str | None:
         """Why the model stopped, if `chunk` says so."""

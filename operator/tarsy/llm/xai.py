@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import aiohttp
 import langchain_xai
 
@@ -12,12 +14,19 @@ ADDRESS = "https://api.x.ai/v1"
 """Where LangChain goes by itself, unless the environment says otherwise."""
 
 
+class Unwalked(langchain_xai.ChatXAI):
+    """LangChain's class, whose requests cost half as much."""
+
+    def _get_request_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return openai.unwalked(super()._get_request_payload(*args, **kwargs))
+
+
 def build(
     name: str, settings: providers.XAIProvider, *, key: str | None, session: aiohttp.ClientSession
 ) -> provider.Provider:
     """The provider `name`, speaking over `session`, which stays the caller's."""
     address = settings.base_url or ADDRESS
-    chat = langchain_xai.ChatXAI(
+    chat = Unwalked(
         model=settings.model,
         use_responses_api=False,
         stream_usage=True,
