@@ -67,7 +67,7 @@ async def test_an_unusable_provider_answers_every_question_with_why() -> None:
 
 
 async def test_a_provider_that_the_platform_file_has_lost_says_so() -> None:
-    models = registry.Models({}, limits=platforms.Limits())
+    models = registry.Models({}, settings=platforms.Platform())
     with pytest.raises(ports.ModelError, match="the platform file has it no longer") as error:
         await models["gone"].ask(REQUEST, SCOPE)
     assert (error.value.failure.kind, error.value.call.provider) == ("fatal", "gone")
@@ -158,6 +158,6 @@ async def test_a_key_file_that_broke_since_answers_every_question_with_why(tmp_p
     described = vertex(credentials_file=str(path)).llm_providers["vertex"]
     assert isinstance(described, providers.VertexAIProvider)
     async with registry.session() as http:
-        source = vertexai.build("vertex", described, environment={}, http=http)
+        source = vertexai.build("vertex", described, key=None, session=http, environment={})
         with pytest.raises(provider.FatalError, match="credentials_file: no file of JSON"):
             source.stream(REQUEST)

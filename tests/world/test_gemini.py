@@ -69,7 +69,7 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> L
             key_file = tokens.account(tmp_path / "key.json", token_uri=token_uri)
             found = settings | {"base_url": url, "credentials_file": key_file}
             vertex = providers.VertexAIProvider.model_validate(found)
-            source = vertexai.build("ours", vertex, environment={}, http=http)
+            source = vertexai.build("ours", vertex, key=None, session=http, environment={})
         try:
             yield models.LimitedModel("ours", source, limits=platform.Limits.model_validate(limits))
         finally:

@@ -36,7 +36,7 @@ async def speaking(
     found = {"type": "vertexai", "model": "gemini-2.5-flash", "base_url": server.url} | settings
     vertex = providers.VertexAIProvider.model_validate({**found, "credentials_file": key_file})
     async with registry.session() as http:
-        source = vertexai.build("vertex", vertex, environment=environment or {}, http=http)
+        source = vertexai.build("vertex", vertex, key=None, session=http, environment=environment or {})
         try:
             yield source
         finally:

@@ -16,7 +16,7 @@ from google.genai import errors, types
 
 from tarsy import proxies
 from tarsy.config import providers
-from tarsy.llm import gemini_answers, gemini_requests, provider
+from tarsy.llm import gemini_answers, gemini_requests, names, provider
 from tarsy.telemetry import logs
 from tarsy.transcript import ports
 
@@ -29,6 +29,13 @@ _OVERFLOW = re.compile("input token count .{0,80}(exceeds the maximum|model only
 _HIDDEN = "***"
 _responses: ContextVar[list[aiohttp.ClientResponse]] = ContextVar("responses")
 """The HTTP responses of the stream that is asked for: the SDK keeps them to itself."""
+
+
+def build(
+    name: str, settings: providers.GoogleProvider, *, key: str | None, session: aiohttp.ClientSession
+) -> provider.Provider:
+    """The provider `name`, speaking over `session`, which stays the caller's."""
+    return Gemini(name, settings, api_key=key or "", http=session)
 
 
 class Speaker:
@@ -52,7 +59,7 @@ class Speaker:
 
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         """Stream one answer (see `provider.Provider`)."""
-        wire_names = {spec.name: gemini_requests.wire_name(spec.name) for spec in request.tools}
+        wire_names = {spec.name: names.wire(spec.name) for spec in request.tools}
         reading = gemini_answers.Reading({wire: name for name, wire in wire_names.items()})
         path = await self._path()
         responses: list[aiohttp.ClientResponse] = []

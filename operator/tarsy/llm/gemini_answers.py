@@ -12,7 +12,7 @@ from typing import Any
 import pydantic
 from pydantic import alias_generators
 
-from tarsy.llm import gemini_requests, provider
+from tarsy.llm import names, provider
 from tarsy.transcript import messages
 
 _WHOLE = frozenset({"STOP", "MAX_TOKENS"})
@@ -155,7 +155,7 @@ class Reading:
     def _events(self, part: _Part) -> Iterator[provider.StreamEvent]:
         if part.function_call is not None:
             wire = part.function_call.name or ""
-            name = self._names.get(wire, gemini_requests.tool_name(wire))
+            name = self._names.get(wire, names.inner(wire))
             yield provider.Call(name, json.dumps(part.function_call.args or {}, ensure_ascii=False))
         elif part.executable_code is not None:
             yield from self._ran(_CodeExecutionResult())  # one that no result came of

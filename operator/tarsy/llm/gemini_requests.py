@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tarsy.config import providers
+from tarsy.llm import names
 from tarsy.resources import chain
 from tarsy.transcript import messages, ports
 
@@ -119,7 +120,7 @@ def _said(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
         return own
     parts: list[dict[str, Any]] = [{"text": message.text}] if message.text else []
     for index, call in enumerate(message.calls):
-        part: dict[str, Any] = {"functionCall": {"id": call.id, "name": wire_name(call.name), "args": _args(call)}}
+        part: dict[str, Any] = {"functionCall": {"id": call.id, "name": names.wire(call.name), "args": _args(call)}}
         parts.append(part if index else part | {"thoughtSignature": _NO_SIGNATURE})
     return parts
 
@@ -142,17 +143,6 @@ def _args(call: messages.ToolCall) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return loaded if isinstance(loaded, dict) else {}
-
-
-def wire_name(name: str) -> str:
-    """A tool's name as it is sent: `server__tool`."""
-    return name.replace(".", "__", 1)
-
-
-def tool_name(wire: str) -> str:
-    """The name behind what was sent, of a tool that was not declared: only what is sent back as the same."""
-    name = wire.replace("__", ".", 1)
-    return name if wire_name(name) == wire else wire
 
 
 def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any]:

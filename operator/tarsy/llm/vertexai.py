@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,15 +21,19 @@ def build(
     name: str,
     settings: providers.VertexAIProvider,
     *,
-    environment: Mapping[str, str],
-    http: aiohttp.ClientSession,
+    key: str | None,  # noqa: ARG001 - of other types: this one has credentials
+    session: aiohttp.ClientSession,
+    environment: Mapping[str, str] = os.environ,
 ) -> provider.Provider:
-    """The provider `name`, to speak over `http`; one whose key file is none says so to whoever asks."""
+    """The provider `name`, to speak over `session`; one whose key file is none says so to whoever asks.
+
+    `environment` may name a project, for those that name none themselves.
+    """
     try:
-        key = None if settings.credentials_file is None else keyfiles.read(settings.credentials_file)
+        account = None if settings.credentials_file is None else keyfiles.read(settings.credentials_file)
     except keyfiles.KeyFileError as error:
         return provider.Unusable(settings.model, str(error))
-    return VertexAI(name, settings, key=key, project=environment.get(_PROJECT, ""), http=http)
+    return VertexAI(name, settings, key=account, project=environment.get(_PROJECT, ""), http=session)
 
 
 class VertexAI(gemini.Speaker):
