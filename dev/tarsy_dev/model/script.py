@@ -74,6 +74,12 @@ class Turn:
     thinking: bool = False
     """Summaries of the thoughts were asked for."""
 
+    native_tools: tuple[str, ...] = ()
+    """The provider's own tools that were allowed, by its names."""
+
+    caching: bool = False
+    """What is to be cached was marked, where a protocol has that."""
+
     streaming: bool = True
     api_key: str = field(default="", repr=False)
     key: keys.Key = field(default_factory=keys.Key)
@@ -109,7 +115,24 @@ class Usage:
     thinking: int = 0
 
 
-Finish = Literal["stop", "length", "safety", "malformed call"]
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page of the web."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search on the web by the provider's own tool, and what it found."""
+
+    query: str
+    pages: tuple[Page, ...] = ()
+
+
+Finish = Literal["stop", "length", "safety", "malformed call", "paused"]
+"""How an answer ends. Paused: the provider's own tools were at work for so long that the client is to ask on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +141,12 @@ class Answer:
 
     text: str = ""
     thoughts: str = ""
+    redacted: bool = False
+    """Thoughts that nobody is shown come first, where a protocol has such."""
+
+    searches: tuple[Search, ...] = ()
+    """Left out where the request does not allow the tool."""
+
     calls: tuple[Call, ...] = ()
     signed: bool = True
     """Carry a fresh thought signature: on the first call, or on the text if there is none."""
@@ -255,6 +284,12 @@ def keyed(turn: Turn, calls: Sequence[Call]) -> tuple[Call, ...]:
         dataclasses.replace(call, args={**call.args, "key": str(keys.CallKey(*turn.key, turn.iteration, index))})
         for index, call in enumerate(calls)
     )
+
+
+def cut(text: str, size: int) -> list[str]:
+    """Pieces of so many characters; with 0 all of it, none of an empty text."""
+    step = size or max(len(text), 1)
+    return [text[start : start + step] for start in range(0, len(text), step)]
 
 
 def usage_of(turn: Turn, answer: Answer) -> Usage:
