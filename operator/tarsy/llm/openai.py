@@ -1,0 +1,129 @@
+"""OpenAI's models, and what speaks their protocols, through LangChain's ChatOpenAI.
+
+Chat completions give nothing to be sent back. The responses API gives its reasoning, encrypted, as we have nothing
+stored there: the items of each answer go back as they came.
+
+Source: OpenAI API reference, "Chat completions", "Responses" and "Reasoning models".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import aiohttp
+import langchain_openai
+from langchain_core import messages as lc
+from langchain_core.outputs import ChatGenerationChunk
+
+from tarsy.config import providers
+from tarsy.llm import failures, http, langchain, names, provider
+from tarsy.transcript import messages, ports
+
+ADDRESS = "https://api.openai.com/v1"
+"""Where the SDK goes by itself, unless the environment says otherwise."""
+NO_KEY = "none"
+"""Sent to a server that wants no key: the SDK does not go without."""
+_THOUGHTLESS = re.compile(r"(gpt-3|gpt-4|chatgpt-)|gpt-5.*-chat")
+"""Models that refuse whatever has to do with reasoning."""
+_WORD = re.compile(r"^(?P<first>\w+): |code='(?P<named>\w+)'")
+"""How LangChain tells an error within a stream of responses: `code: message`, or the SDK's object."""
+
+
+def build(
+    name: str, settings: providers.OpenAIProvider, *, key: str | None, session: aiohttp.ClientSession
+) -> langchain.ChatModel:
+    """The provider `name`, speaking over `session`, which stays the caller's."""
+    address = settings.base_url or ADDRESS
+    common: dict[str, Any] = {
+        "model": settings.model,
+        "api_key": key or NO_KEY,
+        "base_url": address,
+        "max_retries": 0,
+        "http_async_client": http.client(address, session),
+        "http_socket_options": (),
+        "stream_chunk_timeout": None,
+        "client": UNUSED,
+        "root_client": UNUSED,
+    }
+    level = settings.thinking.level if settings.thinking else None
+    if settings.api == "chat":
+        chat = langchain_openai.ChatOpenAI(**common, use_responses_api=False, stream_usage=True, reasoning_effort=level)
+        return langchain.ChatModel(name, chat, model=settings.model, secret=key or "")
+    reasons = not _THOUGHTLESS.match(settings.model)
+    chat = langchain_openai.ChatOpenAI(
+        **common,
+        use_responses_api=True,
+        output_version="responses/v1",
+        store=False,
+        include=["reasoning.encrypted_content"] if reasons else None,
+        reasoning={"effort": level, "summary": "auto"} if level else None,
+    )
+    return Responses(name, chat, model=settings.model, secret=key or "")
+
+
+UNUSED = object()
+"""Stands for the SDK's blocking clients, each of which would read the certificates anew."""
+
+
+class Responses(langchain.ChatModel):
+    """A model behind the responses API."""
+
+    keeps_blocks = True
+
+    def options(self, request: ports.Request) -> dict[str, Any]:
+        """What is sent beside the conversation."""
+        tools = [*self.tools(request), *({"type": tool} for tool in request.native_tools)]
+        return {"tools": tools} if tools else {}
+
+    def finish(self, chunk: ChatGenerationChunk) -> str | None:
+        """Why the model stopped, if `chunk` says so."""
+        metadata = chunk.message.response_metadata
+        reason = (metadata.get("incomplete_details") or {}).get("reason")
+        return reason or metadata.get("status")
+
+    def ended(self, answer: langchain.Answer) -> Iterator[provider.StreamEvent]:
+        """What a search has found."""
+        found = [block.whole() for block in answer.blocks.values()]
+        searches = [block.get("action") or {} for block in found if block.get("type") == "web_search_call"]
+        notes = [note for block in found if block.get("type") == "text" for note in block.get("annotations") or ()]
+        urls = {note["url"]: str(note.get("title") or "") for note in notes if note.get("url")}
+        if searches or urls:
+            yield provider.Grounding(
+                "web_search",
+                sources=[provider.Source(title=title, url=url) for url, title in urls.items()],
+                queries=[str(search["query"]) for search in searches if search.get("query")],
+            )
+
+    def state(self, answer: langchain.Answer) -> Any:
+        """The items of the answer, as LangChain has them."""
+        items = [block.whole() for block in answer.blocks.values()]
+        ids = [item.get("call_id") for item in items if item.get("type") == "function_call"]
+        return {"items": items} if langchain.are_ids(ids) and ids == answer.call_ids else None
+
+    def said(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
+        """An answer as it came; but what servers refuse of a model's calls is made into what they take."""
+        match state:
+            case {"items": list(items)} if all(isinstance(item, dict) for item in items):
+                calls = [item for item in items if item.get("type") == "function_call"]
+            case _:
+                return None
+        ids = [call.get("call_id") for call in calls]
+        if len(ids) != len(message.calls) or not langchain.are_ids(ids):
+            return None
+        sent = {id(item): _taken(item, call) for item, call in zip(calls, message.calls, strict=True)}
+        content: list[Any] = [sent.get(id(item), item) for item in items]
+        return lc.AIMessage(content), [str(known) for known in ids]
+
+    def failed(self, error: Exception) -> provider.ProviderError:
+        """What an error means; those of a stream are told by their text alone."""
+        said = _WORD.search(str(error)) if type(error) is ValueError else None
+        word = (said["first"] or said["named"]) if said else ""
+        return failures.translated(error, name=self.name, secret=self._secret, word=word)
+
+
+def _taken(item: dict[str, Any], call: messages.ToolCall) -> dict[str, Any]:
+    """A call's item, with arguments that are an object and a name that can be one."""
+    name = names.taken(str(item.get("name", "")))
+    return item | {"name": name} | ({"arguments": "{}"} if langchain.arguments(call) is None else {})
