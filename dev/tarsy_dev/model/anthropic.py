@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -39,8 +40,17 @@ _TYPES = {
 _NO_KEY = script.HttpError(status=401, message="x-api-key header is required")
 _NO_VERSION = script.HttpError(status=400, message="anthropic-version: header is required")
 _NO_JSON = script.HttpError(status=400, message="The request body is not valid JSON: expected value")
-_NO_TOOLS = "Requests which include `tool_use` or `tool_result` blocks must define tools"
+_VERSIONS = ("2023-06-01", "2026-10-21")
+_SAMPLING = ("temperature", "top_p", "top_k")
+"""What the newer version does not have."""
 _LEAST_BUDGET = 1024
+_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+_ADAPTIVE = re.compile(r"claude-\w+-(4-[6-9]|[5-9])")
+"""The models that think as much as suits them."""
+_BUDGETED = re.compile(r"claude-\w+-4(-[0-6])?(-\d{8})?$")
+"""The models that take a budget."""
 
 
 class _Schema(pydantic.BaseModel):
@@ -48,6 +58,15 @@ class _Schema(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(extra="allow")
     type: Literal["object"]
+    properties: dict[str, Any] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _taken(self) -> _Schema:
+        if {"oneOf", "allOf", "anyOf"} & (self.model_extra or {}).keys():
+            raise ValueError("input_schema does not support oneOf, allOf, or anyOf at the top level")
+        if not all(_PROPERTY.fullmatch(name) for name in self.properties):
+            raise ValueError(f"Property keys should match pattern '^{_PROPERTY.pattern}$'")
+        return self
 
 
 class _Custom(conversation.Cached):
@@ -104,7 +123,7 @@ class _Request(conversation.Wire):
     model: Annotated[str, pydantic.Field(min_length=1)]
     max_tokens: Annotated[int, pydantic.Field(ge=1)]
     messages: list[conversation.Message]
-    system: str | list[conversation.Text] = ""
+    system: conversation.Texts = []
     tools: list[_Tool] = []
     tool_choice: _ToolChoice | None = None
     thinking: Annotated[_Enabled | _Adaptive | _Disabled, pydantic.Field(discriminator="type")] | None = None
@@ -117,13 +136,6 @@ class _Request(conversation.Wire):
     metadata: dict[str, Any] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
 
-    @property
-    def texts(self) -> list[conversation.Text]:
-        """The system prompt as blocks."""
-        if isinstance(self.system, list):
-            return self.system
-        return [conversation.Text(type="text", text=self.system)] if self.system else []
-
 
 def parse(
     *,
@@ -132,30 +144,40 @@ def parse(
     body: Any,
 ) -> tuple[script.Turn, script.HttpError | None]:
     """Read a request; see `wire.Wire`."""
-    api_key = headers.get("x-api-key", "")
+    api_key = headers.get("x-api-key") or headers.get("Authorization", "").removeprefix("Bearer ")
     told = body if isinstance(body, dict) else {}
     blank = script.Turn(model=str(told.get("model", "")), streaming=told.get("stream") is True, api_key=api_key)
+    refused = _refused_headers(headers, api_key) or (_NO_JSON if body is None else None)
     try:
-        request = _Request.model_validate({} if body is None else body)
+        request = _Request.model_validate(told)
     except pydantic.ValidationError as error:
-        invalid = _NO_JSON if body is None else script.HttpError(status=400, message=_complaint(error))
-        return blank, _refused_headers(headers) or invalid
-    if refused := _refused_headers(headers):
-        return _turn(blank, request), refused
-    refusal = _refused_setting(request) or conversation.refusal(
-        request.messages, thinking=isinstance(request.thinking, _Enabled)
+        return blank, refused or script.HttpError(status=400, message=_complaint(error))
+    refusal = (
+        _refused_sampling(request, version=headers.get("anthropic-version", ""))
+        or _refused_setting(request)
+        or conversation.refusal(request.messages, thinking=isinstance(request.thinking, _Enabled))
     )
-    return _turn(blank, request), None if refusal is None else script.HttpError(status=400, message=refusal)
+    return _turn(blank, request), refused or (refusal and script.HttpError(status=400, message=refusal)) or None
 
 
-def _refused_headers(headers: Mapping[str, str]) -> script.HttpError | None:
-    if not headers.get("x-api-key"):
+def _refused_headers(headers: Mapping[str, str], api_key: str) -> script.HttpError | None:
+    if not api_key:
         return _NO_KEY
-    return None if headers.get("anthropic-version") else _NO_VERSION
+    match headers.get("anthropic-version"):
+        case None:
+            return _NO_VERSION
+        case version if version not in _VERSIONS:
+            return script.HttpError(status=400, message=f'anthropic-version: "{version}" is not a valid version')
+    return None
+
+
+def _refused_sampling(request: _Request, *, version: str) -> str | None:
+    sent = [setting for setting in _SAMPLING if setting in request.model_fields_set]
+    return f"{sent[0]}: Extra inputs are not permitted" if sent and version == _VERSIONS[-1] else None
 
 
 def _turn(blank: script.Turn, request: _Request) -> script.Turn:
-    system = "".join(text.text for text in request.texts)
+    system = "".join(text.text for text in request.system)
     messages = conversation.messages(request.messages)
     first_user = next((message.text for message in messages if message.role == "user"), "")
     return dataclasses.replace(
@@ -178,7 +200,7 @@ def _turn(blank: script.Turn, request: _Request) -> script.Turn:
 
 def _marks(request: _Request) -> Iterator[conversation.Cached]:
     yield from request.tools
-    yield from request.texts
+    yield from request.system
     yield from conversation.marks(request.messages)
 
 
@@ -186,18 +208,23 @@ def _refused_setting(request: _Request) -> str | None:
     names = [tool.name for tool in request.tools]
     if any(name in names[:index] for index, name in enumerate(names)):
         return "tools: Tool names must be unique."
-    if any(not text.text for text in request.texts):
+    if any(not text.text for text in request.system):
         return "system: text content blocks must be non-empty"
-    if not names and any(message.calls or message.results for message in request.messages):
-        return _NO_TOOLS
     if request.tool_choice and not names:
         return "tool_choice: tool_choice may only be specified while providing tools."
+    if isinstance(request.thinking, _Adaptive) and not _ADAPTIVE.match(request.model):
+        return "adaptive thinking is not supported on this model"
     if isinstance(request.thinking, _Enabled) and (refused := _refused_thinking(request, request.thinking)):
         return refused
     return conversation.too_many_marks(_marks(request))
 
 
 def _refused_thinking(request: _Request, thinking: _Enabled) -> str | None:
+    if not _BUDGETED.match(request.model):
+        return (
+            '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and '
+            '"output_config.effort" to control thinking behavior.'
+        )
     if thinking.budget_tokens < _LEAST_BUDGET:
         return f"thinking.enabled.budget_tokens: Input should be greater than or equal to {_LEAST_BUDGET}"
     if request.max_tokens <= thinking.budget_tokens:

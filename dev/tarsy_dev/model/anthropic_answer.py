@@ -18,6 +18,7 @@ _STOP: dict[script.Finish, types.StopReason] = {
     "safety": "refusal",
     "paused": "pause_turn",
 }
+_DIRECT = types.DirectCaller(type="direct")
 _FLOOD = 64 * 1024  # characters in one event
 
 _Event: TypeAlias = (
@@ -195,8 +196,7 @@ def _said(text: str, size: int, cited: Sequence[script.Page]) -> _Block:
         )
         for page in cited
     ]
-    whole = _text(text)
-    whole.citations = citations or None
+    whole = types.TextBlock(type="text", text=text, citations=citations) if citations else _text(text)
     return _Block(
         whole=whole,
         start=_text("") if not cited else types.TextBlock(type="text", text="", citations=[]),
@@ -226,8 +226,12 @@ def _search(search: script.Search) -> list[_Block]:
     )
     return [
         _Block(
-            whole=types.ServerToolUseBlock(type="server_tool_use", id=identity, name="web_search", input=asked),
-            start=types.ServerToolUseBlock(type="server_tool_use", id=identity, name="web_search", input={}),
+            whole=types.ServerToolUseBlock(
+                type="server_tool_use", id=identity, name="web_search", input=asked, caller=_DIRECT
+            ),
+            start=types.ServerToolUseBlock(
+                type="server_tool_use", id=identity, name="web_search", input={}, caller=_DIRECT
+            ),
             deltas=_input(json.dumps(asked), 0),
         ),
         _Block(whole=found, start=found),
@@ -243,8 +247,8 @@ def _called(call: script.Call, size: int, *, cut: bool) -> _Block:
     arguments = dict(call.args)
     said = json.dumps(arguments)
     return _Block(
-        whole=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input=arguments),
-        start=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input={}),
+        whole=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input=arguments, caller=_DIRECT),
+        start=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input={}, caller=_DIRECT),
         deltas=_input(said[: len(said) // 2] if cut else said, size) if arguments or cut else _input("", 0),
     )
 

@@ -1,7 +1,7 @@
 """A conversation in Anthropic's protocol: its shape, and what the real server refuses of one.
 
-The messages are the real ones, as people report them from the API. Two things are stricter than today's server: users
-and assistants take turns (it joins neighbours of one role), and a conversation with calls declares tools.
+The messages are the real ones, as people report them from the API. Stricter than today's server is that users and
+assistants take turns: it joins neighbours of one role.
 """
 
 from __future__ import annotations
@@ -53,6 +53,15 @@ class Text(Cached):
     citations: list[_Citation] | None = None
 
 
+def _as_blocks(content: Any) -> Any:
+    """A string is short for one block of text."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+Texts = Annotated[list[Text], pydantic.BeforeValidator(_as_blocks)]
+"""Text, or blocks of it."""
+
+
 class _Thinking(Wire):
     type: Literal["thinking"]
     thinking: str
@@ -64,22 +73,27 @@ class _RedactedThinking(Wire):
     data: str
 
 
+class _Caller(Wire):
+    type: Literal["direct"]
+
+
 class _ToolUse(Cached):
     type: Literal["tool_use"]
     id: Annotated[str, pydantic.Field(pattern=ID)]
-    name: Annotated[str, pydantic.Field(min_length=1, max_length=200)]
+    name: Annotated[str, pydantic.Field(pattern=r"^[a-zA-Z0-9_-]{1,200}$")]
     input: dict[str, Any]
+    caller: _Caller | None = None
 
 
 class _ToolResult(Cached):
     type: Literal["tool_result"]
     tool_use_id: Annotated[str, pydantic.Field(pattern=ID)]
-    content: str | list[Text] = ""
+    content: Texts = []
     is_error: bool = False
 
     @property
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(text.text for text in self.content)
+        return "".join(text.text for text in self.content)
 
 
 class _ServerToolUse(Cached):
@@ -87,6 +101,7 @@ class _ServerToolUse(Cached):
     id: Annotated[str, pydantic.Field(pattern=r"^srvtoolu_[a-zA-Z0-9_]+$")]
     name: Literal["web_search"]
     input: dict[str, Any]
+    caller: _Caller | None = None
 
 
 class _Found(Wire):
@@ -106,6 +121,7 @@ class _WebSearchToolResult(Cached):
     type: Literal["web_search_tool_result"]
     tool_use_id: Annotated[str, pydantic.Field(pattern=r"^srvtoolu_[a-zA-Z0-9_]+$")]
     content: list[_Found] | _NotFound
+    caller: _Caller | None = None
 
 
 _Block = Annotated[
@@ -120,22 +136,17 @@ class Message(Wire):
     """One entry of `messages`."""
 
     role: Literal["user", "assistant"]
-    content: str | list[_Block]
-
-    @property
-    def blocks(self) -> list[_Block]:
-        """Its content as blocks."""
-        return [Text(type="text", text=self.content)] if isinstance(self.content, str) else self.content
+    content: Annotated[list[_Block], pydantic.BeforeValidator(_as_blocks)]
 
     @property
     def calls(self) -> list[_ToolUse]:
         """The calls of the client's tools."""
-        return [block for block in self.blocks if isinstance(block, _ToolUse)]
+        return [block for block in self.content if isinstance(block, _ToolUse)]
 
     @property
     def results(self) -> list[_ToolResult]:
         """The results of such calls."""
-        return [block for block in self.blocks if isinstance(block, _ToolResult)]
+        return [block for block in self.content if isinstance(block, _ToolResult)]
 
 
 def seal(content: str) -> str:
@@ -163,8 +174,8 @@ def messages(conversation: Sequence[Message]) -> tuple[script.Message, ...]:
 def _message(message: Message, names: dict[str, str]) -> script.Message:
     return script.Message(
         role="model" if message.role == "assistant" else "user",
-        text="".join(block.text for block in message.blocks if isinstance(block, Text)),
-        thoughts="".join(block.thinking for block in message.blocks if isinstance(block, _Thinking)),
+        text="".join(block.text for block in message.content if isinstance(block, Text)),
+        thoughts="".join(block.thinking for block in message.content if isinstance(block, _Thinking)),
         calls=tuple(script.Call(name=call.name, args=call.input, id=call.id) for call in message.calls),
         results=tuple(
             script.Result(
@@ -198,7 +209,7 @@ def too_many_marks(marked: Iterable[Cached]) -> str | None:
 def marks(conversation: Sequence[Message]) -> Iterator[Cached]:
     """What may be marked in a conversation."""
     for message in conversation:
-        yield from (block for block in message.blocks if isinstance(block, Cached))
+        yield from (block for block in message.content if isinstance(block, Cached))
 
 
 def _refused_turns(conversation: Sequence[Message]) -> Iterator[str]:
@@ -214,7 +225,7 @@ def _refused_turns(conversation: Sequence[Message]) -> Iterator[str]:
                 f'"{after.role}" roles in a row'
             )
     last = conversation[-1]
-    paused = last.blocks and isinstance(last.blocks[-1], _ServerToolUse | _WebSearchToolResult)
+    paused = last.content and isinstance(last.content[-1], _ServerToolUse | _WebSearchToolResult)
     if last.role == "assistant" and not paused:
         yield ("This model does not support assistant message prefill. The conversation must end with a user message.")
 
@@ -226,15 +237,16 @@ def _refused_texts(conversation: Sequence[Message]) -> Iterator[str]:
                 f"messages.{index}: all messages must have non-empty content except for the optional final assistant "
                 "message"
             )
-        for place, block in enumerate(message.blocks):
+        for place, block in enumerate(message.content):
             if message.role == "user" and not isinstance(block, _OF_USERS):
                 yield f"messages.{index}.content.{place}: `{block.type}` blocks can only be in `assistant` messages"
             if message.role == "assistant" and isinstance(block, _ToolResult):
                 yield f"messages.{index}.content.{place}: `tool_result` blocks can only be in `user` messages"
+            if message.role == "user" and isinstance(block, Text) and block.citations:
+                yield f"messages.{index}.content.{place}.text.citations: citations can only be in `assistant` messages"
             if isinstance(block, _ToolResult) and block.is_error and not block.text:
                 yield f"messages.{index}.content.{place}.tool_result: content cannot be empty if `is_error` is true"
-            inner = block.content if isinstance(block, _ToolResult) and isinstance(block.content, list) else [block]
-            for text in inner:
+            for text in block.content if isinstance(block, _ToolResult) else [block]:
                 if isinstance(text, Text) and not text.text:
                     yield "messages: text content blocks must be non-empty"
                 if isinstance(text, Text) and not text.text.strip():
@@ -262,7 +274,7 @@ def _refused_results(conversation: Sequence[Message]) -> Iterator[str]:
                 f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the "
                 "next message."
             )
-        if answered and not all(isinstance(block, _ToolResult) for block in message.blocks[: len(answered)]):
+        if answered and not all(isinstance(block, _ToolResult) for block in message.content[: len(answered)]):
             yield f"messages.{index}: `tool_result` blocks must come before any other content"
         asked = [call.id for call in message.calls]
         for place, call in enumerate(asked):
@@ -280,11 +292,11 @@ def _refused_results(conversation: Sequence[Message]) -> Iterator[str]:
 def _refused_seals(conversation: Sequence[Message]) -> Iterator[str]:
     """What was sealed is, byte for byte, what was issued; each search stands before what it found."""
     for index, message in enumerate(conversation):
-        for place, block in enumerate(message.blocks):
+        for place, block in enumerate(message.content):
             where = f"messages.{index}.content.{place}"
             for what in _broken_seals(block):
                 yield f"{where}: Invalid {what}"
-            searched = [before.id for before in message.blocks[:place] if isinstance(before, _ServerToolUse)]
+            searched = [before.id for before in message.content[:place] if isinstance(before, _ServerToolUse)]
             if isinstance(block, _WebSearchToolResult) and block.tool_use_id not in searched:
                 yield (
                     f"{where}: unexpected `tool_use_id` found in `web_search_tool_result` blocks: "
@@ -311,7 +323,7 @@ def _refused_thoughts(conversation: Sequence[Message]) -> Iterator[str]:
     """A turn starts with its thoughts, if it has any; the last one with calls has to."""
     said = [(index, message) for index, message in enumerate(conversation) if message.role == "assistant"]
     for index, message in said:
-        blocks = message.blocks
+        blocks = message.content
         first = blocks[0] if blocks else None
         if first is None or isinstance(first, _THOUGHTS):
             continue
