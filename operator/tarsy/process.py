@@ -104,6 +104,8 @@ async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
         stack.push_async_callback(database.close)
         unusable = registry.unusable(loaded, environment=os.environ)
         for name, why in unusable.items():
+            if not registry.is_worth_telling(name, loaded):
+                continue
             log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
         index = functools.partial(check.ChainIndex, platform=loaded, unusable_providers=unusable)
         parts = _Parts(process=process, platform=loaded, index=index, database=database, stack=stack)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from tarsy.config import load, platform
+from tarsy.config import builtin, load, platform
 from tarsy.resources import chain
 
 DESIGN = """
@@ -22,6 +22,7 @@ queue: {slots: 50, lease: 20s, heartbeat: 5s}
 ingest: {alert_type_label: alert_type, default_alert_type: null}
 """
 
+PROVIDERS = sorted(builtin.PLATFORM["llm_providers"])
 STRATEGIES = (
     "'react', 'react-stage', 'react-final-analysis', 'native-thinking', 'synthesis' or 'synthesis-native-thinking'"
 )
@@ -81,9 +82,12 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("[1]", "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest"),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
-            "defaults.llm_provider: unknown provider. Available: a, b, google-default",
+            f"defaults.llm_provider: unknown provider. Available: {', '.join(sorted(['a', 'b', *PROVIDERS]))}",
         ),
-        ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider. Available: google-default"),
+        (
+            "agents: {A: {llm_provider: x}}",
+            f"agents.A.llm_provider: unknown provider. Available: {', '.join(PROVIDERS)}",
+        ),
         ("queue: {lease: 0s}", "queue.lease: must be from 200ms to 1h"),
         ("queue: {lease: 999999999d}", "queue.lease: must be from 200ms to 1h"),
         ("queue: {heartbeat: 1ms}", "queue.heartbeat: must be from 100ms to 30m"),

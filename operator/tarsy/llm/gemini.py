@@ -22,7 +22,7 @@ from pydantic import alias_generators
 
 from tarsy import proxies
 from tarsy.config import providers
-from tarsy.llm import provider
+from tarsy.llm import names, provider
 from tarsy.telemetry import logs
 from tarsy.transcript import messages, ports
 
@@ -36,6 +36,13 @@ _NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 """Source: Gemini API documentation, "Thought signatures", on calls that another model made."""
 _responses: ContextVar[list[aiohttp.ClientResponse]] = ContextVar("responses")
 """The HTTP responses of the stream that is asked for: the SDK keeps them to itself."""
+
+
+def build(
+    name: str, settings: providers.GoogleProvider, *, key: str | None, session: aiohttp.ClientSession
+) -> provider.Provider:
+    """The provider `name`, speaking over `session`, which stays the caller's."""
+    return Gemini(name, settings, api_key=key or "", http=session)
 
 
 class _Wire(pydantic.BaseModel):
@@ -121,8 +128,8 @@ class Gemini:
 
     async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         """Stream one answer (see `provider.Provider`)."""
-        wire_names = {spec.name: _wire(spec.name) for spec in request.tools}
-        names = {wire: name for name, wire in wire_names.items()}
+        wire_names = {spec.name: names.wire(spec.name) for spec in request.tools}
+        known = {wire: name for name, wire in wire_names.items()}
         path = f"models/{self.model}:streamGenerateContent?alt=sse"
         parts: list[_Part] = []
         finish: str | None = None
@@ -135,7 +142,7 @@ class Gemini:
                 candidate = chunk.candidates[0] if chunk.candidates else None
                 for part in (candidate and candidate.content and candidate.content.parts) or ():
                     parts.append(part)
-                    for event in _events(part, names):
+                    for event in _events(part, known):
                         yield event
                 if usage := _usage(chunk.usage_metadata):
                     yield usage
@@ -240,7 +247,7 @@ def _said(message: messages.Message, *, provider: str) -> list[dict[str, Any]]:
         return own
     parts: list[dict[str, Any]] = [{"text": message.text}] if message.text else []
     for index, call in enumerate(message.calls):
-        part: dict[str, Any] = {"functionCall": {"id": call.id, "name": _wire(call.name), "args": _args(call)}}
+        part: dict[str, Any] = {"functionCall": {"id": call.id, "name": names.wire(call.name), "args": _args(call)}}
         parts.append(part if index else part | {"thoughtSignature": _NO_SIGNATURE})
     return parts
 
@@ -254,17 +261,6 @@ def _args(call: messages.ToolCall) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-def _wire(name: str) -> str:
-    """A tool's name as it is sent: `server__tool`."""
-    return name.replace(".", "__", 1)
-
-
-def _name(wire: str) -> str:
-    """The name behind what was sent, of a tool that was not declared: only what is sent back as the same."""
-    name = wire.replace("__", ".", 1)
-    return name if _wire(name) == wire else wire
-
-
 def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any]:
     response = {"error" if message.failed else "output": message.text, "reference": f"[tool {message.call_id}]"}
     # An answer may leave its calls without ids; their results have none then.
@@ -272,10 +268,12 @@ def _result(message: messages.Message, call: Mapping[str, Any]) -> dict[str, Any
     return {"functionResponse": {**named, "response": response}}
 
 
-def _events(part: _Part, names: Mapping[str, str]) -> Iterator[provider.StreamEvent]:
+def _events(part: _Part, known: Mapping[str, str]) -> Iterator[provider.StreamEvent]:
     if part.function_call is not None:
         wire = part.function_call.name or ""
-        yield provider.Call(names.get(wire, _name(wire)), json.dumps(part.function_call.args or {}, ensure_ascii=False))
+        yield provider.Call(
+            known.get(wire, names.inner(wire)), json.dumps(part.function_call.args or {}, ensure_ascii=False)
+        )
     elif part.text:
         yield provider.Thinking(part.text) if part.thought else provider.Text(part.text)
 

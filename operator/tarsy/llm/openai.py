@@ -25,6 +25,8 @@ ADDRESS = "https://api.openai.com/v1"
 """Where the SDK goes by itself, unless the environment says otherwise."""
 NO_KEY = "none"
 """Sent to a server that wants no key: the SDK does not go without."""
+UNUSED = object()
+"""Stands for the SDK's blocking clients, each of which would read the certificates anew."""
 _THOUGHTLESS = re.compile(r"(gpt-3|gpt-4|chatgpt-)|gpt-5.*-chat")
 """Models that refuse whatever has to do with reasoning."""
 _WORD = re.compile(r"^(?P<first>\w+): |code='(?P<named>\w+)'")
@@ -33,38 +35,40 @@ _WORD = re.compile(r"^(?P<first>\w+): |code='(?P<named>\w+)'")
 
 def build(
     name: str, settings: providers.OpenAIProvider, *, key: str | None, session: aiohttp.ClientSession
-) -> langchain.ChatModel:
+) -> provider.Provider:
     """The provider `name`, speaking over `session`, which stays the caller's."""
-    address = settings.base_url or ADDRESS
-    common: dict[str, Any] = {
-        "model": settings.model,
-        "api_key": key or NO_KEY,
-        "base_url": address,
-        "max_retries": 0,
-        "http_async_client": http.client(address, session),
-        "http_socket_options": (),
-        "stream_chunk_timeout": None,
-        "client": UNUSED,
-        "root_client": UNUSED,
-    }
+    common = client(settings.base_url or ADDRESS, key=key, session=session)
     level = settings.thinking.level if settings.thinking else None
     if settings.api == "chat":
-        chat = langchain_openai.ChatOpenAI(**common, use_responses_api=False, stream_usage=True, reasoning_effort=level)
+        chat = langchain_openai.ChatOpenAI(
+            model=settings.model, use_responses_api=False, stream_usage=True, reasoning_effort=level, **common
+        )
         return langchain.ChatModel(name, chat, model=settings.model, secret=key or "")
     reasons = not _THOUGHTLESS.match(settings.model)
     chat = langchain_openai.ChatOpenAI(
-        **common,
+        model=settings.model,
         use_responses_api=True,
         output_version="responses/v1",
         store=False,
         include=["reasoning.encrypted_content"] if reasons else None,
         reasoning={"effort": level, "summary": "auto"} if level else None,
+        **common,
     )
     return Responses(name, chat, model=settings.model, secret=key or "")
 
 
-UNUSED = object()
-"""Stands for the SDK's blocking clients, each of which would read the certificates anew."""
+def client(url: str, *, key: str | None, session: aiohttp.ClientSession) -> dict[str, Any]:
+    """What LangChain's class is told of the way to the model: no retries and no limits of time of its own."""
+    return {
+        "api_key": key or NO_KEY,
+        "base_url": url,
+        "max_retries": 0,
+        "stream_chunk_timeout": None,
+        "http_async_client": http.client(url, session),
+        "http_socket_options": (),
+        "client": UNUSED,
+        "root_client": UNUSED,
+    }
 
 
 class Responses(langchain.ChatModel):

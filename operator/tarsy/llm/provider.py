@@ -131,6 +131,10 @@ class Provider(Protocol):
         ...
 
 
+class UnusableError(Exception):
+    """A provider cannot be used as it is configured; the message says why."""
+
+
 class Unusable:
     """A provider that cannot be used as it is configured: every request fails with why."""
 
