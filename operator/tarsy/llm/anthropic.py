@@ -54,6 +54,11 @@ def build(
         max_retries=0,
         max_tokens=settings.max_output_tokens + (budget or 0),
     )
+    claude = Claude(name, chat, settings=settings, secret=key or "")
+    try:
+        chat._assert_valid_model_configuration(claude.thinks())
+    except ValueError as error:
+        raise provider.UnusableError(f"thinking: {error}") from error
     vars(chat)["_async_client"] = anthropic.AsyncAnthropic(
         api_key=key,
         base_url=address,
@@ -62,7 +67,7 @@ def build(
         http_client=http.client(address, session),
         open_telemetry=False,
     )
-    return Claude(name, chat, settings=settings, secret=key or "")
+    return claude
 
 
 class Claude(langchain.ChatModel):
@@ -92,7 +97,8 @@ class Claude(langchain.ChatModel):
             paused = False
             before = len(so_far.blocks)
             sent = [*asked, lc.AIMessage(_blocks(so_far))] if before else asked
-            async with aclosing(super().chunks(sent, request)) as received:
+            streamed: Any = self.chat._astream(sent, **self.options(request), **self.thinks(asked))
+            async with aclosing(streamed) as received:
                 async for chunk in received:
                     message: Any = chunk.message
                     _move(message, by=before)
@@ -110,18 +116,16 @@ class Claude(langchain.ChatModel):
         raise provider.RejectedError(f"the provider's own tools paused the answer {PAUSES} times")
 
     def options(self, request: ports.Request) -> dict[str, Any]:
-        """What is sent beside the conversation."""
-        searches = [_SEARCH for tool in request.native_tools if tool == "web_search"]
-        tools = [*self.tools(request), *searches]
-        return {**({"tools": tools} if tools else {}), **self._thinks(request)}
+        """What is sent beside the conversation; tools even where there are none: LangChain gives blocks only then."""
+        return {"tools": [*self.tools(request), *(_SEARCH for tool in request.native_tools if tool == "web_search")]}
 
     def tools(self, request: ports.Request) -> list[dict[str, Any]]:
         """The tools as they are declared."""
         return [
             {
                 "name": names.taken(names.wire(spec.name)),
-                "description": spec.description,
                 "input_schema": _schema(spec.parameters),
+                **({"description": spec.description} if spec.description else {}),
             }
             for spec in request.tools
         ]
@@ -155,8 +159,7 @@ class Claude(langchain.ChatModel):
         found = {block.get("tool_use_id") for block in blocks}
         kept = [block for block in blocks if not _is_cut(block, found, answer.finish)]
         ids = [block["id"] for block in kept if block["type"] == "tool_use"]
-        says = any(block["type"] != "text" or block.get("text", "").strip() for block in kept)
-        return {"content": kept} if says and langchain.are_ids(ids) and ids == answer.call_ids else None
+        return {"content": kept} if _says(kept) and langchain.are_ids(ids) and ids == answer.call_ids else None
 
     def said(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
         """An answer as it came; but a call's name is made into one that can be."""
@@ -165,11 +168,11 @@ class Claude(langchain.ChatModel):
                 ids = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
             case _:
                 return None
-        if len(ids) != len(message.calls) or not langchain.are_ids(ids):
+        if not _says(blocks) or len(ids) != len(message.calls) or not langchain.are_ids(ids):
             return None
         return lc.AIMessage([_named(block) for block in blocks]), ids
 
-    def _thinks(self, request: ports.Request) -> dict[str, Any]:
+    def thinks(self, conversation: Sequence[lc.BaseMessage] = ()) -> dict[str, Any]:
         """How much it is to think.
 
         With a budget, the last turn with calls has to begin with its thoughts: if that turn was another provider's, or
@@ -180,16 +183,21 @@ class Claude(langchain.ChatModel):
         if self._thinking.level:
             shown = {"type": "adaptive", "display": "summarized"}
             return {"thinking": shown, "output_config": {"effort": self._thinking.level}}
-        last = next((message for message in reversed(request.messages) if message.role == "assistant"), None)
-        if last is not None and last.calls and not self._began_with_thoughts(last):
+        last = next((message for message in reversed(conversation) if isinstance(message, lc.AIMessage)), None)
+        if last is not None and _called_without_thoughts(last):
             return {}
         return {"thinking": {"type": "enabled", "budget_tokens": self._thinking.budget}}
 
-    def _began_with_thoughts(self, message: messages.Message) -> bool:
-        state = message.provider_state
-        if state is None or state.provider != self.name or self.said(message, state.data) is None:
-            return False
-        return state.data["content"][0].get("type") in _THOUGHTS
+
+def _called_without_thoughts(message: lc.AIMessage) -> bool:
+    blocks = [block for block in message.content if isinstance(block, dict)]
+    called = message.tool_calls or any(block.get("type") == "tool_use" for block in blocks)
+    return bool(called) and not (blocks and blocks[0].get("type") in _THOUGHTS)
+
+
+def _says(blocks: Sequence[dict[str, Any]]) -> bool:
+    """Whether anything is left of `blocks`: LangChain leaves blank texts out."""
+    return any(block.get("type") != "text" or str(block.get("text", "")).strip() for block in blocks)
 
 
 def _goes_on(request: ports.Request) -> bool:
