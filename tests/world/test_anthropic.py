@@ -374,7 +374,7 @@ async def test_a_model_that_does_not_take_a_budget_is_told_of_before_anything_is
 
 
 async def test_wrong_json_in_a_calls_arguments_is_told_to_the_model_as_it_was() -> None:
-    broken = model.Answer(thoughts="hm", calls=CALLS[::-1], finish="malformed call")
+    broken = model.Answer(thoughts="hm", calls=(*CALLS[1:], replace(CALLS[0], raw='{"namespac')))
     async with asking(model.answers(broken, "the end"), **BUDGET) as asked:
         answer = await asked.ask()
         assert answer.calls[1].arguments == '{"namespac'

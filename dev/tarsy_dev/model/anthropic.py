@@ -189,13 +189,17 @@ def _turn(blank: script.Turn, request: _Request) -> script.Turn:
             for tool in request.tools
             if isinstance(tool, _Custom)
         ),
-        native_tools=tuple(tool.name for tool in request.tools if isinstance(tool, _WebSearch)),
+        asked=frozenset(_asked(request)),
         thinking=isinstance(request.thinking, _Enabled | _Adaptive),
-        caching=any(block.cache_control for block in _marks(request)),
         key=keys.find(system=system, first_user=first_user),
         kind=keys.kind(system=system, first_user=first_user),
         iteration=sum(message.role == "model" for message in messages),
     )
+
+
+def _asked(request: _Request) -> Iterator[str]:
+    yield from (tool.name for tool in request.tools if isinstance(tool, _WebSearch))
+    yield from ("cache_control" for block in _marks(request) if block.cache_control)
 
 
 def _marks(request: _Request) -> Iterator[conversation.Cached]:
@@ -281,7 +285,7 @@ def error(error: script.HttpError, *, within_stream: bool) -> bytes:
     body = json.dumps(
         {
             "type": "error",
-            "error": {"type": kind, "message": error.message or usual},
+            "error": {"type": error.code or kind, "message": error.message or usual},
             "request_id": f"req_{secrets.token_hex(12)}",
         }
     )

@@ -136,8 +136,9 @@ class Answering:
     def _inputs(self) -> dict[str, int]:
         """What was read: of a conversation that marks what is to be cached, a part each by and from the cache."""
         count = self._usage.input
-        read = count // 2 if self._turn.caching and self._turn.iteration else 0
-        written = count // 4 if self._turn.caching else 0
+        cached = "cache_control" in self._turn.asked
+        read = count // 2 if cached and self._turn.iteration else 0
+        written = count // 4 if cached else 0
         return {
             "input_tokens": count - read - written,
             "cache_creation_input_tokens": written,
@@ -148,7 +149,7 @@ class Answering:
         return _STOP.get(self._answer.finish, "tool_use" if self._answer.calls else "end_turn")
 
     def _searches(self) -> Sequence[script.Search]:
-        return self._answer.searches if "web_search" in self._turn.native_tools else ()
+        return self._answer.searches if "web_search" in self._turn.asked else ()
 
     def _blocks(self) -> list[_Block]:
         """Thoughts, searches, text with its citations, calls: as the real one has them."""
@@ -245,11 +246,11 @@ def _searched(searches: Sequence[script.Search]) -> types.ServerToolUsage:
 def _called(call: script.Call, size: int, *, cut: bool) -> _Block:
     identity = call.id or f"toolu_{secrets.token_hex(12)}"
     arguments = dict(call.args)
-    said = json.dumps(arguments)
+    said = call.arguments if call.args or call.raw is not None else ""
     return _Block(
         whole=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input=arguments, caller=_DIRECT),
         start=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input={}, caller=_DIRECT),
-        deltas=_input(said[: len(said) // 2] if cut else said, size) if arguments or cut else _input("", 0),
+        deltas=_input(said[: len(said) // 2] if cut else said, size),
     )
 
 

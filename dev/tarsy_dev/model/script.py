@@ -9,6 +9,7 @@ conversation alone, and a second worker that takes an investigation over is told
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,13 @@ class Call:
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = ""
+    raw: str | None = None
+    """What the arguments' text is, where the wire has one, instead of the JSON of `args`."""
+
+    @property
+    def arguments(self) -> str:
+        """The arguments' text, where the wire has one."""
+        return json.dumps(dict(self.args)) if self.raw is None else self.raw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +82,10 @@ class Turn:
     thinking: bool = False
     """Summaries of the thoughts were asked for."""
 
-    native_tools: tuple[str, ...] = ()
-    """The provider's own tools that were allowed, by its names."""
-
-    caching: bool = False
-    """What is to be cached was marked, where a protocol has that."""
-
     streaming: bool = True
+    asked: frozenset[str] = frozenset()
+    """What else of the answer was asked for, in the wire's words."""
+
     api_key: str = field(default="", repr=False)
     key: keys.Key = field(default_factory=keys.Key)
     kind: keys.Kind = "agent"
@@ -173,6 +178,9 @@ class HttpError:
     message: str = ""
     retry_after: float | None = None
     """Seconds, told both by the header and in the body."""
+
+    code: str = ""
+    """What the provider calls it; "" is what goes with the status."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,9 +196,17 @@ class ChatModel:
         """An answer of this provider's as it goes back, and the ids of its calls; None if `state` is not `state`'s."""
         match state:
             case {"calls": list(ids)} if len(ids) == len(message.calls) and are_ids(ids):
-                return _said(message, ids), ids
+                return self.written(message, ids), ids
             case _:
                 return None
+
+    def written(self, message: messages.Message, ids: Sequence[str]) -> lc.AIMessage:
+        """An answer as its text and its calls, which go by `ids`."""
+        calls = [
+            {"type": "tool_call", "name": name, "args": arguments(call) or {}, "id": known}
+            for call, name, known in zip(message.calls, call_names(message), ids, strict=True)
+        ]
+        return lc.AIMessage(message.text, tool_calls=calls)
 
     def failed(self, error: Exception) -> provider.ProviderError:
         """What an error of LangChain's or of the SDK's below means."""
@@ -216,7 +224,7 @@ class ChatModel:
                     state = message.provider_state
                     own = self.said(message, state.data) if state is not None and state.provider == self.name else None
                     called = [wire_id(call) for call in message.calls]
-                    sent, wire = own or (_said(message, called), called)
+                    sent, wire = own or (self.written(message, called), called)
                     ids = {call.id: known for call, known in zip(message.calls, wire, strict=True)}
                     yield sent
                 case "tool":
@@ -273,6 +281,11 @@ def wire_id(call: messages.ToolCall) -> str:
     return names.taken(f"call_{call.id.replace('.', '_')}")
 
 
+def call_names(message: messages.Message) -> list[str]:
+    """The names of a message's calls as they are sent; a model may have called what there is not."""
+    return [names.taken(names.wire(call.name)) for call in message.calls]
+
+
 def arguments(call: messages.ToolCall) -> dict[str, Any] | None:
     """Its arguments; None where they are no object, as its result will have told."""
     try:
@@ -291,15 +304,6 @@ def usage(reported: Any) -> messages.Usage:
     return messages.Usage(
         input_tokens=asked, output_tokens=said, thinking_tokens=thinking, total_tokens=total or asked + said + thinking
     )
-
-
-def _said(message: messages.Message, ids: Sequence[str]) -> lc.AIMessage:
-    """An answer as its text and its calls."""
-    calls = [
-        {"type": "tool_call", "name": names.taken(names.wire(call.name)), "args": arguments(call) or {}, "id": known}
-        for call, known in zip(message.calls, ids, strict=True)
-    ]
-    return lc.AIMessage(message.text, tool_calls=calls)
 
 
 def _call_chunks(message: Any) -> Sequence[Any]:

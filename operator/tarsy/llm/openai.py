@@ -43,7 +43,7 @@ def build(
         chat = langchain_openai.ChatOpenAI(
             model=settings.model, use_responses_api=False, stream_usage=True, reasoning_effort=level, **common
         )
-        return langchain.ChatModel(name, chat, model=settings.model, secret=key or "")
+        return Chat(name, chat, model=settings.model, secret=key or "")
     reasons = not _THOUGHTLESS.match(settings.model)
     chat = langchain_openai.ChatOpenAI(
         model=settings.model,
@@ -71,6 +71,18 @@ def client(url: str, *, key: str | None, session: aiohttp.ClientSession) -> dict
     }
 
 
+class Chat(langchain.ChatModel):
+    """A model behind chat completions."""
+
+    def written(self, message: messages.Message, ids: Sequence[str]) -> lc.AIMessage:
+        """An answer as its text and its calls: with the very arguments that came, which LangChain leaves only so."""
+        calls = [
+            {"name": name, "args": _text(call), "id": known, "error": None}
+            for call, name, known in zip(message.calls, langchain.call_names(message), ids, strict=True)
+        ]
+        return lc.AIMessage(message.text, invalid_tool_calls=calls)
+
+
 class Responses(langchain.ChatModel):
     """A model behind the responses API."""
 
@@ -80,6 +92,10 @@ class Responses(langchain.ChatModel):
         """What is sent beside the conversation."""
         tools = [*self.tools(request), *({"type": tool} for tool in request.native_tools)]
         return {"tools": tools} if tools else {}
+
+    def tools(self, request: ports.Request) -> list[dict[str, Any]]:
+        """The tools as they are declared; without a word the API would make their schemas into others."""
+        return [{"type": "function", **tool["function"], "strict": False} for tool in super().tools(request)]
 
     def finish(self, chunk: ChatGenerationChunk) -> str | None:
         """Why the model stopped, if `chunk` says so."""
@@ -129,5 +145,9 @@ class Responses(langchain.ChatModel):
 
 def _taken(item: dict[str, Any], call: messages.ToolCall) -> dict[str, Any]:
     """A call's item, with arguments that are an object and a name that can be one."""
-    name = names.taken(str(item.get("name", "")))
-    return item | {"name": name} | ({"arguments": "{}"} if langchain.arguments(call) is None else {})
+    return item | {"name": names.taken(str(item.get("name", ""))), "arguments": _text(call, item.get("arguments"))}
+
+
+def _text(call: messages.ToolCall, came: Any = None) -> str:
+    """The arguments of a call, if they are an object, as they came."""
+    return str(came or call.arguments or "{}") if langchain.arguments(call) is not None else "{}"

@@ -6,7 +6,7 @@ import aiohttp
 import langchain_xai
 
 from tarsy.config import providers
-from tarsy.llm import langchain, openai, provider
+from tarsy.llm import openai, provider
 
 ADDRESS = "https://api.x.ai/v1"
 """Where LangChain goes by itself, unless the environment says otherwise."""
@@ -24,4 +24,4 @@ def build(
         reasoning_effort=settings.thinking.level if settings.thinking else None,
         **openai.client(address, key=key, session=session),
     )
-    return langchain.ChatModel(name, chat, model=settings.model, secret=key or "")
+    return openai.Chat(name, chat, model=settings.model, secret=key or "")
