@@ -204,6 +204,19 @@ async def test_a_turn_of_another_provider_goes_as_text_and_calls_and_the_model_g
         assert asked.sent["thinking"]["budget_tokens"] == 2048
 
 
+async def test_a_turn_that_began_with_thoughts_is_thought_about_to_its_end() -> None:
+    quiet = model.Answer(text="And there.", calls=CALLS)
+    async with asking(model.answers(LOOKS, quiet, LOOKS, "the end"), **BUDGET) as asked:
+        request = REQUEST
+        for _ in range(3):
+            request = then(request, await asked.ask(request))
+        conclude = messages.Message(role="user", text="Conclude.")
+        await asked.ask(replace(request, tools=(), messages=(*request.messages, conclude)))
+    assert [request.body["thinking"] for request in asked.server.requests] == 4 * [
+        {"type": "enabled", "budget_tokens": 2048}
+    ]
+
+
 async def test_what_a_search_finds_is_told_and_goes_back() -> None:
     searched = model.Answer(thoughts="hm", searches=(FOUND,), text="Killed.", calls=CALLS)
     async with asking(model.answers(searched, "the end"), native_tools=["web_search"], **BUDGET) as asked:

@@ -154,6 +154,17 @@ async def test_thoughts_make_the_round_trip_over_two_turns() -> None:
     assert [request.iteration for request in server.requests] == [0, 1, 2]
 
 
+async def test_a_turn_that_began_with_thoughts_may_go_on_without_and_a_new_one_may_not() -> None:
+    async with talking(model.answers(LOOKS, model.Answer(calls=CALLS), "the end", "more")) as (_, sdk):
+        first = said(await sdk.stream(user()))
+        second = said(await sdk.stream(user(), first, results(first)))
+        turn = [user(), first, results(first), second, results(second)]
+        end = said(await sdk.stream(*turn))
+        assert await sdk.stream(*turn, end, user("and?"))
+        with pytest.raises(anthropic.BadRequestError, match=r"messages\.1\.content\.0\.type: Expected `thinking`"):
+            await sdk.stream(user(), second, results(second))
+
+
 async def test_an_answer_that_is_not_streamed_has_the_same_blocks() -> None:
     async with talking(model.answers(LOOKS)) as (_, sdk):
         answers = [await sdk.ask(user()), await sdk.stream(user())]

@@ -320,21 +320,25 @@ def _broken_seals(block: _Block) -> Iterator[str]:
 
 
 def _refused_thoughts(conversation: Sequence[Message]) -> Iterator[str]:
-    """A turn starts with its thoughts, if it has any; the last one with calls has to."""
-    said = [(index, message) for index, message in enumerate(conversation) if message.role == "assistant"]
-    for index, message in said:
-        blocks = message.content
-        first = blocks[0] if blocks else None
-        if first is None or isinstance(first, _THOUGHTS):
+    """An answer starts with its thoughts, if it has any; the first one of the turn that goes on has to, if it calls."""
+    turn = 0
+    for index, message in enumerate(conversation):
+        if message.role == "user":
+            turn = turn if message.results else index + 1
             continue
-        if any(isinstance(block, _THOUGHTS) for block in blocks):
+        first = message.content[0]
+        if isinstance(first, _THOUGHTS):
+            continue
+        if any(isinstance(block, _THOUGHTS) for block in message.content):
             yield (
                 f"messages.{index}.content.0: If an assistant message contains any thinking blocks, the first block "
                 f"must be `thinking` or `redacted_thinking`. Found `{first.type}`."
             )
-        if index == said[-1][0] and message.calls:
+    if turn < len(conversation):
+        first = conversation[turn].content[0]
+        if conversation[turn].calls and not isinstance(first, _THOUGHTS):
             yield (
-                f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
+                f"messages.{turn}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
                 f"`{first.type}`. When `thinking` is enabled, a final `assistant` message must start with a thinking "
                 "block (preceeding the lastmost set of `tool_use` and `tool_result` blocks). We recommend you include "
                 "thinking blocks from previous turns. To avoid this requirement, disable `thinking`. Please consult "

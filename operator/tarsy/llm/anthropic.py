@@ -91,10 +91,12 @@ class Claude(langchain.ChatModel):
     ) -> AsyncGenerator[ChatGenerationChunk]:
         """Ask, and ask to go on where the provider's own tools paused the answer: to us it is one."""
         asked = list(_accepted(conversation, cached=_goes_on(request)))
-        so_far = langchain.Answer()
+        pieces: list[Any] = []
         spent: lc.UsageMetadata | None = None
         for _ in range(PAUSES):
             paused = False
+            so_far = langchain.Answer()
+            so_far.add_blocks(pieces)
             before = len(so_far.blocks)
             sent = [*asked, lc.AIMessage(_blocks(so_far))] if before else asked
             streamed: Any = self.chat._astream(sent, **self.options(request), **self.thinks(asked))
@@ -102,8 +104,7 @@ class Claude(langchain.ChatModel):
                 async for chunk in received:
                     message: Any = chunk.message
                     _move(message, by=before)
-                    if isinstance(message.content, list):
-                        so_far.add_blocks(message.content)
+                    pieces += message.content
                     if message.usage_metadata:
                         message.usage_metadata = ai.add_usage(spent, message.usage_metadata)
                         spent = message.usage_metadata if message.response_metadata.get("stop_reason") else spent
@@ -134,7 +135,7 @@ class Claude(langchain.ChatModel):
         """Why the model stopped, if `chunk` says so."""
         metadata = chunk.message.response_metadata
         if metadata.get("stop_reason") == "model_context_window_exceeded":
-            raise provider.ContextOverflowError("the answer has filled the context of the model")
+            raise provider.ContextOverflowError(f"the answer has filled the context of {self.model}")
         if metadata.get("stop_reason") == "refusal":
             details = metadata.get("stop_details") or {}
             why = ": ".join(str(details[key]) for key in ("category", "explanation") if details.get(key))
@@ -175,18 +176,31 @@ class Claude(langchain.ChatModel):
     def thinks(self, conversation: Sequence[lc.BaseMessage] = ()) -> dict[str, Any]:
         """How much it is to think.
 
-        With a budget, the last turn with calls has to begin with its thoughts: if that turn was another provider's, or
-        came without, the model goes on without until it has concluded.
+        With a budget, a turn, from what a user said over all calls to the conclusion, is thought about from its
+        beginning or not at all: one that another provider began, or that came without thoughts, ends without.
         """
         if self._thinking is None:
             return {}
         if self._thinking.level:
             shown = {"type": "adaptive", "display": "summarized"}
             return {"thinking": shown, "output_config": {"effort": self._thinking.level}}
-        last = next((message for message in reversed(conversation) if isinstance(message, lc.AIMessage)), None)
-        if last is not None and _called_without_thoughts(last):
+        if (first := _began(conversation)) is not None and _called_without_thoughts(first):
             return {}
         return {"thinking": {"type": "enabled", "budget_tokens": self._thinking.budget}}
+
+
+def _began(conversation: Sequence[lc.BaseMessage]) -> lc.AIMessage | None:
+    """The first answer of the turn that goes on; what a user says behind results begins none."""
+    first: lc.AIMessage | None = None
+    behind_results = False
+    for message in conversation:
+        if isinstance(message, lc.AIMessage):
+            first, behind_results = first or message, False
+        elif isinstance(message, lc.ToolMessage):
+            behind_results = True
+        elif not behind_results:
+            first = None
+    return first
 
 
 def _called_without_thoughts(message: lc.AIMessage) -> bool:
@@ -239,9 +253,8 @@ def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def _move(message: Any, *, by: int) -> None:
     """Put the blocks of an answer that goes on behind those that it has."""
-    for piece in (*(message.content if isinstance(message.content, list) else ()), *message.tool_call_chunks):
-        if isinstance(piece, dict) and isinstance(piece.get("index"), int):
-            piece["index"] += by
+    for piece in (*message.content, *message.tool_call_chunks) if by else ():
+        piece["index"] += by
 
 
 def _blocks(answer: langchain.Answer) -> list[Any]:
