@@ -145,8 +145,8 @@ def pieces(*, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
 def _events(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any]]]:
     """The parts of each event of the stream, or of the whole; the last event is the one that says that it is over."""
     size = answer.chunk if turn.streaming else 0
-    thoughts = _cut(answer.thoughts, size) if turn.thinking else []
-    text = _cut(answer.text, size)
+    thoughts = script.cut(answer.thoughts, size) if turn.thinking else []
+    text = script.cut(answer.text, size)
     events: list[list[dict[str, Any]]] = [[{"text": piece, "thought": True}] for piece in thoughts]
     events += _native(turn, answer)
     events += [[{"text": piece}] for piece in text]
@@ -205,11 +205,6 @@ def _allowed(turn: script.Turn, answer: script.Answer) -> script.Answer:
         code=answer.code if "codeExecution" in turn.native_tools else (),
         read=answer.read if "urlContext" in turn.native_tools else {},
     )
-
-
-def _cut(text: str, size: int) -> list[str]:
-    step = size or max(len(text), 1)
-    return [text[start : start + step] for start in range(0, len(text), step)]
 
 
 def _call(call: script.Call, *, signed: bool) -> dict[str, Any]:

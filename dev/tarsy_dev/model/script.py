@@ -148,7 +148,8 @@ class CodeRun:
     failed: bool = False
 
 
-Finish = Literal["stop", "length", "safety", "malformed call"]
+Finish = Literal["stop", "length", "safety", "malformed call", "paused"]
+"""How an answer ends. Paused: the provider's own tools were at work for so long that the client is to ask on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +158,9 @@ class Answer:
 
     text: str = ""
     thoughts: str = ""
+    redacted: bool = False
+    """Thoughts that nobody is shown come first, where a protocol has such."""
+
     searches: tuple[Search, ...] = ()
     """Left out where the request does not allow the tool."""
 
@@ -325,6 +329,12 @@ def keyed(turn: Turn, calls: Sequence[Call]) -> tuple[Call, ...]:
         dataclasses.replace(call, args={**call.args, "key": str(keys.CallKey(*turn.key, turn.iteration, index))})
         for index, call in enumerate(calls)
     )
+
+
+def cut(text: str, size: int) -> list[str]:
+    """Pieces of so many characters; with 0 all of it, none of an empty text."""
+    step = size or max(len(text), 1)
+    return [text[start : start + step] for start in range(0, len(text), step)]
 
 
 def usage_of(turn: Turn, answer: Answer) -> Usage:

@@ -22,11 +22,11 @@ from typing import Any, ClassVar, TypeVar
 from aiohttp import web
 
 from tarsy_dev import keys, loopback, oracle
-from tarsy_dev.model import gemini, investigator, openai_chat, openai_responses, script, tokens, wire
+from tarsy_dev.model import anthropic, gemini, investigator, openai_chat, openai_responses, script, tokens, wire
 
 T = TypeVar("T")
 
-WIRES: tuple[wire.Wire, ...] = (gemini, openai_chat, openai_responses)
+WIRES: tuple[wire.Wire, ...] = (gemini, openai_chat, openai_responses, anthropic)
 """The protocols that are spoken."""
 
 _SECRET_HEADERS = frozenset({"authorization", "cookie", "x-api-key", "x-goog-api-key"})

@@ -17,7 +17,7 @@ PLATFORM: dict[str, dict[str, Any]] = {
         "google-default": {"type": "google", "model": "gemini-2.5-flash"},
         "vertexai-default": {"type": "vertexai", "model": "gemini-2.5-flash"},
         "openai-default": {"type": "openai", "model": "gpt-5.1", "api": "responses"},
-        "anthropic-default": {"type": "anthropic", "model": "claude-sonnet-4-5"},
+        "anthropic-default": {"type": "anthropic", "model": "claude-sonnet-5-5"},
         "xai-default": {"type": "xai", "model": "grok-4-1-fast"},
     },
     "mcp_servers": {

@@ -25,15 +25,10 @@ class Price(Part):
     output: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
+LEAST_CLAUDE_BUDGET = 1024
+"""Tokens. Source: Claude API documentation, "Extended thinking"."""
 BudgetTokens = Annotated[int, Field(ge=0, le=1_000_000)]
 LevelName = Literal["minimal", "low", "medium", "high"]
-
-
-class Budget(Part):
-    """How much a model may think, in tokens."""
-
-    budget: BudgetTokens
-    """0 is not at all, where the model can do that."""
 
 
 class Level(Part):
@@ -196,13 +191,22 @@ class AnthropicProvider(Keyed):
 
     type: Literal["anthropic"]
     api_key_env: Variable = "ANTHROPIC_API_KEY"
-    thinking: Budget | None = None
-    """None is none."""
+    thinking: Thinking | None = None
+    """A budget for the models up to 4.6, of 1024 tokens at least; a level for those from 4.6 on. None is what the model
+    does by itself."""
     max_output_tokens: Annotated[int, Field(ge=1)] = 16_384
-    """Tokens that an answer may have, beside its thinking."""
+    """Tokens that an answer may have, beside the budget of its thinking; what it thinks by level counts as well."""
     native_tools: list[Literal["web_search"]] = []
 
     has_native_tools: ClassVar[tuple[chain.NativeTool, ...]] = ("web_search",)
+
+    @model_validator(mode="after")
+    def _thinks_as_claude_does(self) -> AnthropicProvider:
+        if self.thinking and self.thinking.level == "minimal":
+            raise ValueError("thinking: level is low, medium or high")
+        if self.thinking and self.thinking.budget is not None and self.thinking.budget < LEAST_CLAUDE_BUDGET:
+            raise ValueError(f"thinking: budget is at least {LEAST_CLAUDE_BUDGET}")
+        return self
 
 
 class XAIProvider(Keyed):

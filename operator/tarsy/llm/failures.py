@@ -20,7 +20,7 @@ from tarsy.llm import provider
 _AGAIN = frozenset({408, 409, 425, 429})
 _OVERFLOW = re.compile(
     r"context_length_exceeded|context_window|context window|maximum (context|prompt) length|prompt is too long"
-    r"|request_too_large|Input tokens exceed",
+    r"|request_too_large|Input tokens exceed|exceed context limit",
     re.IGNORECASE,
 )
 """How providers, and servers that speak their protocols, say that a request is too large; there is no status for it."""

@@ -29,6 +29,8 @@ _GROWING = frozenset(
     {"text", "thinking", "signature", "arguments", "partial_json", "input_json", "refusal", "reasoning"}
 )
 """What of a block of an answer comes in pieces."""
+_FIRST = frozenset({"type"})
+"""What of a block its first piece says: Anthropic's later ones are called after what they add."""
 
 
 def _parsed(s: str, *, strict: bool = False) -> Any:
@@ -66,7 +68,7 @@ class Block:
                         self.fields.setdefault(key, []).append(part)
                         continue
                     parts.setdefault(part.get("index", (len(parts),)), Block()).add(part)
-            elif value != "" or key not in self.fields:
+            elif (value != "" and key not in _FIRST) or key not in self.fields:
                 self.fields[key] = value
 
     def whole(self) -> dict[str, Any]:
