@@ -42,5 +42,5 @@ def of(settings: providers.Common) -> int | None:
     is_chat = model.startswith("gpt-5") and "-chat" in model
     window, answer = _CHAT if is_chat else _KNOWN[max(fitting, key=len)]
     if isinstance(settings, providers.AnthropicProvider):
-        answer = settings.max_output_tokens + (settings.thinking.budget if settings.thinking else 0)
+        answer = settings.max_output_tokens + ((settings.thinking.budget or 0) if settings.thinking else 0)
     return max(window - answer, LEAST)
