@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tarsy import failpoints
-from tarsy.agent import dialects, loop, templates
+from tarsy.agent import context, dialects, loop, templates
 from tarsy.config import resolve
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
@@ -388,11 +388,14 @@ async def test_a_crash_at_any_commit_goes_on_with_the_provider_that_was_asked_th
 
 def committed(journal: memory.MemoryJournal, name: str) -> int:
     """How many calls of a provider are in the log."""
-    calls = (fact.call for fact in journal.facts if isinstance(fact, _CALLS))
-    return sum(call.provider == name for call in calls)
+    return sum(call.provider == name for _, call in calls_of(journal))
 
 
-_CALLS = (entries.Answered, entries.Unanswered, entries.FellBack)
+def calls_of(journal: memory.MemoryJournal) -> list[tuple[entries.Entry, entries.ModelCall]]:
+    """The calls of the log, with their entries; what was too large is one too, where the provider said so."""
+    kinds = (entries.Answered, entries.Unanswered, entries.FellBack, entries.ContextCompacted)
+    return [(fact, fact.call) for fact in journal.facts if isinstance(fact, kinds) and fact.call]
+
 
 DIES = object()
 OUTCOMES = [DEAD, OVERFLOW, SLOW, MALFORMED, USED_UP, EMPTY, asks(), asks("k8s.restart"), asks("no tool"), says("so")]
@@ -451,20 +454,20 @@ def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_sa
     in_order = [name for name, _ in itertools.groupby(name for name, _, _ in asked)]
     assert in_order == sources[: len(in_order)]
     assert [fact.provider for fact in fallen(journal)] == sources[1 : 1 + len(fallen(journal))]
-    calls = [fact for fact in journal.facts if isinstance(fact, _CALLS)]
+    calls = calls_of(journal)
     assert len(calls) == len(asked), "what was answered is in the log, once"
-    for fact, (name, request, known) in zip(calls, asked, strict=True):
-        assert fact.call.provider == name
-        before = record.fold(snapshot, journal.facts[:known])
-        added = () if isinstance(fact, entries.FellBack) else fact.messages
-        if isinstance(fact, entries.Answered):
-            added = added[:-1]
-        told = (*messages.conversation(before.executions[ID].log), *added)
-        expected = dialects.NATIVE.sent(told)
-        if isinstance(fact, entries.FellBack):  # what it was told beside is told the next
-            assert request.messages[: len(expected) - 1] == expected[:-1]
-        else:
+    for (fact, call), (name, request, known) in zip(calls, asked, strict=True):
+        assert call.provider == name
+        before = record.fold(snapshot, journal.facts[:known]).executions[ID]
+        added: Sequence[messages.Message] = ()
+        if isinstance(fact, entries.Answered | entries.Unanswered):
+            added = fact.messages[:-1] if isinstance(fact, entries.Answered) else fact.messages
+        told = (*messages.conversation(before.log), *added)
+        expected = dialects.NATIVE.sent(context.of(before, told, ()).shown())
+        if isinstance(fact, entries.Answered | entries.Unanswered):
             assert request.messages == expected
+        else:  # what it was told beside is told with the next request
+            assert request.messages[: len(expected) - 1] == expected[:-1]
 
 
 CHAIN = chain.Spec(alert_types=["A"], stages=[chain.Stage(name="data-collection", agent="KubernetesAgent")])
