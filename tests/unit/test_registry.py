@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import leases
+from tarsy.config import load, providers
 from tarsy.config import platform as platforms
-from tarsy.config import providers
 from tarsy.llm import provider, registry, vertexai
 from tarsy.transcript import messages, ports
 from tarsy_dev.model import tokens
@@ -22,6 +26,10 @@ SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 def settings(**fields: Any) -> platforms.Platform:
     google = {"type": "google", "model": "gemini-2.5-flash", **fields}
     return platforms.Platform.model_validate({"llm_providers": {"google": google}})
+
+
+def of(kind: str, **fields: Any) -> platforms.Platform:
+    return platforms.Platform.model_validate({"llm_providers": {"mine": {"type": kind, **fields}}})
 
 
 @pytest.mark.parametrize(
@@ -73,11 +81,133 @@ async def test_a_provider_that_the_platform_file_has_lost_says_so() -> None:
     assert (error.value.failure.kind, error.value.call.provider) == ("fatal", "gone")
 
 
+@pytest.mark.parametrize("kind", registry.TYPES)
+def test_a_package_that_is_missing_is_told_before_any_run(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    known = registry.TYPES[kind]
+    (package,) = known.packages.values()
+    monkeypatch.setitem(registry.TYPES, kind, replace(known, packages={"not_there.at_all": package}))
+    found = of(kind, model="m", **({"model_provider": "openai"} if kind == "langchain" else {}))
+    why = f"the package {package} is not installed: install tarsy[{known.extra}]"
+    assert registry.unusable(found, environment={}) == {"mine": why}
+
+
+@pytest.mark.parametrize(
+    ("model_provider", "package"),
+    [("mistralai", "langchain-mistralai"), ("bedrock_converse", "langchain-aws"), ("no such", "langchain-no such")],
+)
+def test_the_package_of_an_integration_is_missed_too(model_provider: str, package: str) -> None:
+    problems = registry.unusable(of("langchain", model="m", model_provider=model_provider), environment={})
+    assert problems == {"mine": f"the package {package} of model_provider is not installed: install it"}
+
+
+def test_a_server_that_wants_no_key_is_usable_without() -> None:
+    assert registry.unusable(of("openai", model="m", api_key_env=None), environment={}) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"model": "m"}, "options: model does not belong there"),
+        ({"api_key": "k"}, "options: api_key does not belong there"),
+        ({"no_such_option": 1}, "options: ChatOpenAI has no no_such_option"),
+        ({"temperature": "hot-secret"}, "temperature: Input should be a valid number"),
+        ({"n": 0}, "n must be at least 1"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:WARNING! no_such_option is not default parameter")  # LangChain's, before we say no
+async def test_options_that_an_integration_does_not_take_make_it_unusable(options: dict[str, Any], why: str) -> None:
+    found = of("langchain", model="m", model_provider="openai", api_key_env="KEY", options=options)
+    async with registry.session() as http:
+        models = registry.build(found, environment={"KEY": "k"}, http=http)
+        with pytest.raises(ports.ModelError) as error:
+            await models["mine"].ask(REQUEST, SCOPE)
+        await models.close()
+    assert error.value.failure.kind == "fatal"
+    assert why in error.value.failure.text
+    assert "hot-secret" not in error.value.failure.text
+
+
+def test_of_what_is_built_in_and_named_by_nobody_the_log_says_nothing(tmp_path: Path) -> None:
+    def told(text: str) -> set[str]:
+        file = tmp_path / "platform.yaml"
+        file.write_text(text)
+        loaded = load.platform_file(file)
+        unusable = registry.unusable(loaded, environment={})
+        assert {"google-default", "openai-default", "anthropic-default", "xai-default"} <= unusable.keys()
+        return {name for name in unusable if registry.is_worth_telling(name, loaded)}
+
+    assert told("") == {"google-default"}
+    assert told("defaults: {fallback_providers: [xai-default]}") == {"google-default", "xai-default"}
+    assert told("agents: {A: {llm_provider: openai-default}}") == {"google-default", "openai-default"}
+    assert told("defaults: {llm_provider: openai-default}") == {"openai-default"}
+    changed = "llm_providers: {anthropic-default: {type: anthropic, model: other}, mine: {type: xai, model: m}}"
+    assert told(changed) == {"google-default", "anthropic-default", "mine"}
+
+
+class Source:
+    """A provider that answers."""
+
+    model = "m"
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def stream(self, _: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+        yield provider.Text("Yes.")
+        yield provider.Finish(None)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[tuple[str, str]] = []
+    source = Source()
+    go_on = threading.Event()
+
+    def build(name: str, *_: object, **__: object) -> Source:
+        go_on.wait(5)
+        built.append((name, threading.current_thread().name))
+        return source
+
+    monkeypatch.setattr("tarsy.llm.openai.build", build)
+    found = of("openai", model="m", api_key_env=None)
+    async with registry.session() as http:
+        models = registry.build(found, environment={}, http=http)
+        assert built == []
+        impatient, *others = [asyncio.create_task(models["mine"].ask(REQUEST, SCOPE)) for _ in range(3)]
+        await asyncio.sleep(0)
+        impatient.cancel()
+        go_on.set()
+        assert [answer.message.text for answer in await asyncio.gather(*others)] == ["Yes.", "Yes."]
+        await models.close()
+    ((name, thread),) = built
+    assert (name, thread == threading.main_thread().name) == ("mine", False)
+    assert source.closed
+
+
+def test_what_nothing_names_is_not_imported() -> None:
+    program = (
+        "import asyncio, sys; from tarsy.config import load; from tarsy.llm import registry\n"
+        "async def main():\n"
+        "    async with registry.session() as http:\n"
+        "        models = registry.build(load.platform_file(None), environment={'GOOGLE_API_KEY': 'k'}, http=http)\n"
+        "        await models.close()\n"
+        "asyncio.run(main())\n"
+        "assert 'google.genai' in sys.modules\n"
+        "sys.exit(', '.join({'langchain_core', 'langchain', 'openai', 'anthropic'} & sys.modules.keys()) or 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
 def test_nothing_heavy_is_imported_to_judge_providers() -> None:
     program = (
-        "import sys; from tarsy.config import load; from tarsy.llm import registry;"
-        "registry.unusable(load.platform_file(None), environment={'GOOGLE_API_KEY': 'k'});"
-        "sys.exit('google.genai' in sys.modules)"
+        "import sys; from tarsy.config import load; from tarsy.llm import registry; from tarsy.cli import main;"
+        "keys = dict.fromkeys(['GOOGLE_API_KEY', 'OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'XAI_API_KEY'], 'k');"
+        "registry.unusable(load.platform_file(None), environment=keys);"
+        "sys.exit(len({'google.genai', 'langchain_core', 'openai', 'anthropic'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 

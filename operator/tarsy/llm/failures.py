@@ -116,7 +116,7 @@ def _text(error: Exception, status: int | None, secret: str) -> str:
     inner = body.get("error", body) if isinstance(body, dict) else None
     said = inner.get("message") if isinstance(inner, dict) else None
     text = f"{status or ''} {_word(error)}: {said}".strip() if said else str(error)
-    return text.replace(secret, "***") if secret else text
+    return provider.without(secret, text)
 
 
 def _retry_after(error: Exception) -> float | None:

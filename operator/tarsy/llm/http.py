@@ -57,6 +57,8 @@ async def _bounded(response: httpx2.Response) -> None:
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is an asynchronous one
     response.stream = _Events(response.stream)
     _responses.get([]).append(response)
+    if response.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        raise provider.FatalError("the server sent a compressed answer, which was not asked for")
 
 
 class _Events(httpx2.AsyncByteStream):

@@ -18,6 +18,9 @@ from typing import Any, Protocol, TypeAlias
 from tarsy.resources import chain
 from tarsy.transcript import messages, ports
 
+SHORTEST_KEY = 8
+"""Characters from which a key is looked for in what is told."""
+
 
 class ProviderError(Exception):
     """A request brought no answer; `code` is what the provider calls that: an HTTP status or a word, or ""."""
@@ -131,6 +134,11 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Close the SDK's client."""
         ...
+
+
+def without(secret: str | None, text: str) -> str:
+    """`text` without the key, which others may repeat; what is too short for one stands in many words."""
+    return text.replace(secret, "***") if secret and len(secret) >= SHORTEST_KEY else text
 
 
 class UnusableError(Exception):

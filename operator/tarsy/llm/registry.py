@@ -178,8 +178,7 @@ def _made(name: str, settings: providers.Provider, key: str | None, http: aiohtt
     except provider.UnusableError:
         raise
     except Exception as error:  # of whatever class: it is the SDK's
-        text = _told(error)
-        raise provider.UnusableError(text.replace(key, "***") if key else text) from error
+        raise provider.UnusableError(provider.without(key, _told(error))) from error
     return made
 
 
