@@ -119,7 +119,7 @@ class ModelCall(_Part):
     thinking_tokens: int
     total_tokens: int
     attempts: list[dict[str, Any]]
-    """Requests that failed before: provider, error, code, and the tokens counted by then, which are not in the above."""
+    """Requests that failed before: provider, error, code, and tokens counted by then, which are not in the above."""
     failure: str | None
     failure_text: str | None
     failure_code: str | None
