@@ -197,7 +197,9 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
 ) -> None:
     llm.script = recorder = Recorder(investigate)
     await operator.apply(CHAIN)
-    process = await operator.start(provider={"requests_per_minute": 1000, "tokens_per_minute": 1_000_000})
+    process = await operator.start(
+        providers={"scripted": {"requests_per_minute": 1000, "tokens_per_minute": 1_000_000}}
+    )
 
     status, problem = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode(), token="guessed")
     assert (status, problem["status"]) == (401, 401)

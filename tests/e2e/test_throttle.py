@@ -38,7 +38,10 @@ async def test_the_requests_a_minute_of_a_provider_are_counted_over_two_operator
     settings = {"requests_per_minute": REQUESTS}
     for role in ("all", "worker"):
         process = await operator.start(
-            role=role, provider=settings, queue={"slots": INVESTIGATIONS // 2}, limits={"iteration": ITERATION}
+            role=role,
+            providers={"scripted": settings},
+            queue={"slots": INVESTIGATIONS // 2},
+            limits={"iteration": ITERATION},
         )
         await process.logged("action=mcp_connected")
     await operator.apply(*(manifests.investigation(name=name) for name in names))

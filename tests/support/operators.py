@@ -124,21 +124,22 @@ class Operator:
         role: str = "all",
         queue: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
-        provider: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        providers: Mapping[str, Any] | None = None,
     ) -> Process:
         """Start one more, with `env` added to its environment, and wait until it serves, if its role does.
 
-        `provider` is added to the settings of the one that is scripted.
+        `providers` are the platform file's beside `scripted`, as far as they differ from that.
         """
         number = len(self._children)
         milliseconds = lease // timedelta(milliseconds=1)
         leases = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
         config = self._folder / f"tarsy-{number}.yaml"
         settings = {"queue": {**leases, **(queue or {})}, **({"limits": {**limits}} if limits else {})}
-        if provider:
-            settings["llm_providers"] = {"scripted": {**self._platform["llm_providers"]["scripted"], **provider}}
-        config.write_text(json.dumps(self._platform | settings))  # which is YAML too
+        known = self._platform["llm_providers"]
+        more = {name: known["scripted"] | given for name, given in (providers or {}).items()}
+        written = self._platform | {"llm_providers": known | more} | settings
+        config.write_text(json.dumps(written))  # which is YAML too
         tarsy = Path(sys.executable).with_name("tarsy")
         child = children.start(
             [tarsy, "operator", "--config", config, "--role", role, "--listen", "127.0.0.1:0"],
