@@ -35,7 +35,7 @@ async def test_the_requests_a_minute_of_a_provider_are_counted_over_two_operator
     llm.script = script
     await operator.apply(manifests.chain(stages=[manifests.stage("analysis", timeoutSeconds=STAGE_SECONDS)]))
     names = [f"web-{number}" for number in range(INVESTIGATIONS)]
-    settings = {"requests_per_minute": REQUESTS}
+    settings = {"scripted": {"requests_per_minute": REQUESTS}}
     for role in ("all", "worker"):
         process = await operator.start(
             role=role,
