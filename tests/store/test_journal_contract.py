@@ -73,7 +73,18 @@ CALL = entries.ModelCall(
     model="gemini-2.5-flash",
     seconds=1.25,
     usage=messages.Usage(input_tokens=7, output_tokens=5, thinking_tokens=3, total_tokens=15),
-    attempts=(entries.Attempt(error="503 UNAVAILABLE: überlastet", usage=messages.Usage(input_tokens=7)),),
+    attempts=(
+        entries.Attempt(
+            error="503 UNAVAILABLE: überlastet",
+            usage=messages.Usage(input_tokens=7),
+            provider="google-default",
+            code="503",
+        ),
+    ),
+    cost=0.1 + 0.2,
+)
+SEARCHED = messages.NativeResult(
+    tool="google_search", content="größer\n", details={"queries": [], "sources": [{"title": "ü", "url": "https://a"}]}
 )
 CONCLUDE = messages.Message(role="user", text="Conclude now.")
 
@@ -143,6 +154,7 @@ def result(name: str, text: str = "r", *, failed: bool = False, in_doubt: bool =
 ANSWER = messages.Message(role="assistant", text="root cause: a bad image")
 TIMEOUT = messages.Failure(kind="timeout", text="the model did not answer within 120 s")
 REJECTED = messages.Failure(kind="rejected", text="")
+OVERLOADED = messages.Failure(kind="fatal", text="überlastet", code="503")
 FATAL = messages.Failure(kind="fatal", text="400 INVALID_ARGUMENT: ungültig")
 OPENING: tuple[entries.Entry, ...] = (entries.StageStarted(stage="collect", clock=0.25), started())
 
@@ -151,7 +163,23 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
     "a conversation that opened": OPENING,
     "an answer with all that an answer may have": (
         *OPENING,
-        answered(replace(asks("0.0", "0.1", text="Let me look."), thinking="erst die Pods 🔍", provider_state=STATE)),
+        answered(
+            replace(
+                asks("0.0", "0.1", text="Let me look."),
+                thinking="erst die Pods 🔍",
+                provider_state=STATE,
+                native=(SEARCHED, SEARCHED),
+            )
+        ),
+    ),
+    "a provider that was given up for the next ones": (
+        *OPENING,
+        entries.FellBack(execution="collect/1", turn=0, provider="zweiter", failure=OVERLOADED, call=CALL),
+        entries.FellBack(execution="collect/1", turn=0, provider="third", failure=TIMEOUT, call=CALL),
+        answered(asks("0.0")),
+        ran(result("0.0")),
+        entries.ContextCompacted(execution="collect/1", turn=1, results=("0.0",), tokens=200_000, limit=128_000),
+        answered(ANSWER, turn=1),
     ),
     "empty texts": (
         *OPENING,

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import sqlalchemy
 from hypothesis import given
 from hypothesis import strategies as st
 from support import queue
@@ -70,7 +71,7 @@ limits = st.builds(
     requests=st.none() | st.integers(1, 4),
     tokens=st.none() | st.integers(1, 100),
 )
-arrivals = st.lists(st.tuples(st.floats(0, 40), st.integers(0, 150)), max_size=25)
+arrivals = st.lists(st.tuples(st.floats(0, 40) | st.floats(59, 61), st.integers(0, 150)), max_size=25)
 
 
 @given(limits=limits, arrivals=arrivals, start=st.floats(0, 1000))
@@ -204,6 +205,21 @@ async def test_who_is_refused_is_told_when_and_whoever_is_cancelled_leaves_nothi
     assert await standing(database) == (1, 7), "what has left the window is not kept"
 
 
+async def test_what_waited_for_another_process_is_counted_when_it_had_its_turn(database: databases.Database) -> None:
+    taker = limited(database, requests=5, window=WINDOW)
+    await taker.take("google", 0)
+    waits = "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.02) WHERE wait_event_type = 'Lock'"
+    clock = sqlalchemy.text("SELECT extract(epoch FROM clock_timestamp()) / CAST(:second AS double precision)")
+    async with asyncio.timeout(20):
+        async with database.begin() as holder:
+            await holder.execute(sqlalchemy.text("SELECT 1 FROM throttles FOR UPDATE"))
+            waiting = asyncio.create_task(taker.take("google", 0))
+            while await queue.rows(database, waits) != [(1,)]:
+                pass
+            released = await holder.scalar(clock, {"second": WINDOW / throttle.SECONDS})
+        assert (await waiting).second >= math.floor(released)
+
+
 async def test_within_a_process_it_is_first_come_first_served(database: databases.Database) -> None:
     taker = limited(database, tokens=10, window=0.1)
     order: list[int] = []
@@ -239,12 +255,14 @@ async def test_tokens_that_were_not_spent_are_there_again_and_those_that_were_ar
     taker.correct(first, 10)
     taker.correct(second, 0)
     third = await taker.take("google", 90)
+    assert await refused(taker, told, tokens=1) > 59, "a correction counts once"
     assert await standing(database) == (3, 100)
     await age(database, 30)
-    taker.correct(third, 95)  # which was estimated as 90: the rest is of now
+    taker.correct(replace(third, second=third.second - 30, at=third.at - 30), 95)
     assert 29 < await refused(taker, told, tokens=10) <= 32
     assert await standing(database) == (3, 105)
     await age(database, 32)
+    assert 27 < await refused(taker, told, tokens=96) <= 32, "what was more is of when it was known"
     await taker.take("google", 95)
 
 

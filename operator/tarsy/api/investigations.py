@@ -117,7 +117,7 @@ class ModelCall(_Part):
     thinking_tokens: int
     total_tokens: int
     attempts: list[dict[str, Any]]
-    """Requests that failed before, each with its error and the tokens it had counted, which are not in the above."""
+    """Requests that failed before: provider, error, code, and tokens counted by then, which are not in the above."""
     failure: str | None
     failure_code: str | None
     """What the provider calls it, such as an HTTP status; "" where nothing does."""

@@ -57,9 +57,9 @@ class Common(Part):
     """The model's name, as the provider has it."""
     price: Price | None = None
     """What gives calls their cost; None is none."""
-    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
+    requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Requests in any minute, of all processes together; None is no limit."""
-    tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
+    tokens_per_minute: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Tokens in any minute, of all processes together; None is no limit."""
     context_tokens: Annotated[int, Field(ge=1000)] | None = None
     """Tokens that a request may have; None is what is known of the model."""

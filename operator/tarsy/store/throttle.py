@@ -10,8 +10,8 @@ room, if nobody else takes it, and asks again. Nothing is reserved for him: whoe
 but what was granted already. That stays counted, also where its process dies before it sends: the window forgets it.
 
 Within a process it is first come, first served, for each provider; among processes, whoever looks first once there is
-room. If limits differ, as while a new platform file is rolled out, each process holds its own against what all were
-granted.
+room: a large request may be overtaken by small ones of others. If limits differ, as while a new platform file is rolled
+out, each process holds its own against what all were granted.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ def until_admitted(limits: Limits, past: Iterable[Granted], *, now: float, token
     past = list(past)
     leaving = sorted(one.second + SECONDS + 1 for one in past)
     seconds = [math.floor(now), *(second for second in leaving if second > now)]
-    return next(
-        max(0.0, second - now) for second in seconds if limits.admit(past, second=second, tokens=tokens)
-    )  # there is one: at last nothing is left of the past
+    admitted = (second for second in seconds if limits.admit(past, second=second, tokens=tokens))
+    return max(0.0, next(admitted) - now)  # there is one: at last nothing is left of the past
 
 
 # What lies in the future was counted before the clock was set back. It counts, but not beyond a window: nobody could be
