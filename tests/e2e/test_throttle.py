@@ -39,7 +39,7 @@ async def test_the_requests_a_minute_of_a_provider_are_counted_over_two_operator
     for role in ("all", "worker"):
         process = await operator.start(
             role=role,
-            providers={"scripted": settings},
+            providers=settings,
             queue={"slots": INVESTIGATIONS // 2},
             limits={"iteration": ITERATION},
         )
