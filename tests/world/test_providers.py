@@ -72,6 +72,27 @@ async def test_what_is_sent_back_is_what_came_whatever_was_called_and_however_it
         assert all(json.dumps(item) in body for item in kept), "byte for byte"
 
 
+async def test_a_result_is_understood_with_its_reference_and_whether_it_failed(kind: kinds.Kind) -> None:
+    turns: list[model.Turn] = []
+
+    def script(turn: model.Turn) -> model.Answer:
+        turns.append(turn)
+        return model.Answer(text="I look.", calls=kinds.CALLS) if len(turns) == 1 else model.Answer(text="Done.")
+
+    async with model.serve(script) as server, kinds.asked(kind, server.url) as source:
+        answer = kinds.answered(await kinds.events(source))
+        conversation = (*kinds.PROMPT, answer, *kinds.results(answer))
+        await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation))
+    asked = turns[-1]
+    assert (asked.system, asked.iteration, asked.kind) == (kinds.SYSTEM, 1, "agent")
+    assert asked.key.investigation == "tarsy/web-crash"
+    assert [tool.name for tool in asked.tools] == [call.name for call in kinds.CALLS]
+    found = [(result.name, result.text, result.reference, result.failed) for result in asked.messages[-1].results]
+    texts = [f"what {tool.name} shows" for tool in kinds.TOOLS]
+    (one, other), (first, second) = kinds.CALLS, texts
+    assert found == [(one.name, first, "[tool 0.0]", False), (other.name, second, "[tool 0.1]", True)]
+
+
 async def test_another_providers_state_is_dropped_and_its_answer_sent_all_the_same(kind: kinds.Kind) -> None:
     answer = model.Answer(text="I look.", thoughts="Hm.", calls=kinds.CALLS)
     async with model.serve(model.answers(answer, "Done.")) as server, kinds.asked(kind, server.url) as source:
