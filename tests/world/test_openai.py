@@ -239,6 +239,13 @@ async def test_the_schema_of_a_tool_is_not_made_into_another() -> None:
     assert [tool["strict"] for tool in server.requests[0].body["tools"]] == [False]
 
 
+async def test_thoughts_that_another_server_shows_are_shown() -> None:
+    answer = model.Answer(text="So.", thoughts="Hm, why?", chunk=3)
+    async with model.serve(lambda _: answer) as server, asked(server.url, model="grok-by-another") as source:
+        events = [event async for event in source.stream(REQUEST)]
+    assert "".join(event.text for event in events if isinstance(event, provider.Thinking)) == "Hm, why?"
+
+
 def stream(events: Iterable[Mapping[str, Any]]) -> bytes:
     return b"".join(
         f"event: {event['type']}\ndata: {json.dumps({'sequence_number': number, **event})}\n\n".encode()
@@ -333,6 +340,13 @@ async def test_an_event_without_end_is_not_read_to_it(api: str) -> None:
     body = b"data: " + b"x" * (http.EVENT_MAX + 1)
     async with saying(body) as url, asked(url, api=api) as source:
         with pytest.raises(provider.RejectedError, match="more than 16 MiB in one event"):
+            assert [event async for event in source.stream(REQUEST)]
+
+
+async def test_a_body_without_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_MAX", 1024 * 1024)
+    async with saying(b": nothing yet\n\n" * 100_000) as url, asked(url) as source:
+        with pytest.raises(provider.RejectedError, match="the server sent more than 1 MiB"):
             assert [event async for event in source.stream(REQUEST)]
 
 

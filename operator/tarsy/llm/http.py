@@ -14,6 +14,8 @@ from tarsy.llm import provider
 
 EVENT_MAX = 16 * 1024 * 1024
 """Bytes of one event of a stream, or of an error: SDKs hold it whole."""
+BODY_MAX = 256 * 1024 * 1024
+"""Bytes of an answer, of which most are not its text."""
 CONNECT = 30.0
 """Seconds for a connection; how long an answer may take is said elsewhere."""
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -66,12 +68,15 @@ class _Events(httpx2.AsyncByteStream):
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size = whole = 0
         async for chunk in self._stream:
+            whole += len(chunk)
             end = max(map(chunk.rfind, _ENDS))
             size = size + len(chunk) if end < 0 else len(chunk) - end
             if size > EVENT_MAX:
                 raise provider.RejectedError(f"the server sent more than {EVENT_MAX // 2**20} MiB in one event")
+            if whole > BODY_MAX:
+                raise provider.RejectedError(f"the server sent more than {BODY_MAX // 2**20} MiB")
             yield chunk
 
     async def aclose(self) -> None:

@@ -121,7 +121,7 @@ class Answer:
     def is_whole(self) -> bool:
         """Whether the model came to its end; a RejectedError where that is none."""
         if self.finish is not None and self.finish.lower() in _REFUSED:
-            raise provider.RejectedError(f"the model stopped with {self.finish}")
+            raise provider.RejectedError(f"the model stopped with {self.finish}", code=self.finish)
         if self.finish == "tool_calls" and not self.calls:
             raise provider.RejectedError("the model stopped to call tools, and called none")
         return self.finish is not None

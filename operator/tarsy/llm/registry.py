@@ -172,8 +172,8 @@ def _source(
 
 
 def _made(name: str, settings: providers.Provider, key: str | None, http: aiohttp.ClientSession) -> provider.Provider:
-    module = importlib.import_module(TYPES[settings.type].module)
     try:
+        module = importlib.import_module(TYPES[settings.type].module)
         made: provider.Provider = module.build(name, settings, key=key, session=http)
     except provider.UnusableError:
         raise
