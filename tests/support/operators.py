@@ -129,7 +129,7 @@ class Operator:
     ) -> Process:
         """Start one more, with `env` added to its environment, and wait until it serves, if its role does.
 
-        `providers` are the platform file's beside `scripted`, as far as they differ from that.
+        `providers` are the platform file's beside `scripted`, as far as they differ from that; None is left out.
         """
         number = len(self._children)
         milliseconds = lease // timedelta(milliseconds=1)
@@ -137,7 +137,10 @@ class Operator:
         config = self._folder / f"tarsy-{number}.yaml"
         settings = {"queue": {**leases, **(queue or {})}, **({"limits": {**limits}} if limits else {})}
         known = self._platform["llm_providers"]
-        more = {name: known["scripted"] | given for name, given in (providers or {}).items()}
+        more = {
+            name: {key: value for key, value in {**known["scripted"], **given}.items() if value is not None}
+            for name, given in (providers or {}).items()
+        }
         written = self._platform | {"llm_providers": known | more} | settings
         config.write_text(json.dumps(written))  # which is YAML too
         tarsy = Path(sys.executable).with_name("tarsy")
