@@ -24,7 +24,7 @@ PROVIDERS: dict[str, tuple[str, dict[str, Any]]] = {
     "grok": ("openai chat", {"type": "xai", "model": "grok-4-1-fast"}),
     "other": (
         "openai chat",
-        {"type": "langchain", "model_provider": "openai", "model": "m", "api_key_env": "SCRIPTED_MODEL_KEY"},
+        {"type": "langchain", "model_provider": "openai", "model": "m"},
     ),
 }
 """To each provider the protocol that it speaks, and its settings."""
