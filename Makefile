@@ -44,10 +44,11 @@ generate: setup  ## Write what is generated from the code (crds/)
 
 lock: setup  ## Resolve the dependencies anew and lock them with hashes
 	$(BIN)/python -m pip install --quiet uv
+	extras="--extra google --extra openai --extra anthropic --extra xai --extra langchain"; \
 	lock() { $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate pyproject.toml "$$@"; }; \
-	lock --extra google --output-file requirements/runtime.txt; \
-	lock --extra google --group test --constraint requirements/runtime.txt --output-file requirements/test.txt
+	lock $$extras --output-file requirements/runtime.txt; \
+	lock $$extras --group test --constraint requirements/runtime.txt --output-file requirements/test.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--group tools --output-file requirements/tools.txt
 

@@ -9,12 +9,13 @@ one disturbs the other, and their ratio says more than either figure.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import statistics
 import time
 from dataclasses import dataclass
 
-from bench import asked, bare, client, meter, model, rig
+from bench import asked, bare, client, meter, model, rig, sdks
 
 WARM_UP = 3  # notifications and conversations that are not counted: connections, imports, plans
 SENDERS = 10
@@ -41,6 +42,16 @@ class Figures:
     intake: Intake
     tarsy: Side
     bare: Side
+    providers: dict[str, Sides]
+    """The same of the providers beside Gemini, each with its own SDK on both sides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """The two sides of one provider."""
+
+    tarsy: Side
+    bare: Side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,32 +75,52 @@ class _Investigated:
 
 async def figures(parts: rig.Rig, *, notifications: int, conversations: int) -> Figures:
     """Measure: `notifications` one after another, then `conversations` of each side in turns."""
-    connecting = bare.connected(
-        model_url=parts.model_url, tools_url=parts.tools_url, database_url=parts.bare_database_url
-    )
     async with client.connected(parts) as alerts:
         taken = await _taken(alerts, parts.another("bench-intake", "api"), count=4 * notifications)
-    async with client.connected(parts) as alerts, connecting as loop:
+    async with client.connected(parts) as alerts:
         arrivals = [await _investigate(alerts, model.ARRIVAL) for _ in range(WARM_UP + notifications)]
-        iterated, bare_cpu = [], []
-        for number in range(WARM_UP + conversations):
-            iterated.append(await _investigate(alerts, model.ITERATIONS))
-            started = time.process_time()
-            await loop.converse(str(number), stage=model.ITERATIONS)
-            bare_cpu.append(time.process_time() - started)
+        rest = statistics.mean(one.cpu for one in arrivals[WARM_UP:])
+        gemini = await _sides(alerts, model.ITERATIONS, sdks.gemini, conversations=conversations, rest=rest)
+        others = {
+            name: await _sides(alerts, rig.iterations_of(name), sdk, conversations=conversations // 2, rest=rest)
+            for name, sdk in sdks.SDKS.items()
+        }
     requests = asked.read(parts.model_log)
-    rest = statistics.mean(one.cpu for one in arrivals[WARM_UP:])
-    cpu = statistics.mean(one.cpu for one in iterated[WARM_UP:]) - rest
-    counted = range(WARM_UP, WARM_UP + conversations)
     return Figures(
         arrival=meter.times([requests[one.posted.name][0]["arrived"] - one.posted.at for one in arrivals[WARM_UP:]]),
         intake=taken,
+        tarsy=gemini.tarsy,
+        bare=gemini.bare,
+        providers=others,
+    )
+
+
+async def _sides(alerts: client.Client, alert_type: str, sdk: sdks.SDK, *, conversations: int, rest: float) -> Sides:
+    """Measure so many conversations of each side in turns; `rest` is what an investigation costs beside iterations."""
+    parts = alerts.parts
+    names = [f"{alert_type}-{number}" for number in range(WARM_UP + conversations)]
+    iterated, bare_cpu = [], []
+    connecting = bare.connected(
+        sdk=functools.partial(sdk, model_url=parts.model_url),
+        tools_url=parts.tools_url,
+        database_url=parts.bare_database_url,
+    )
+    async with connecting as loop:
+        for name in names:
+            iterated.append(await _investigate(alerts, alert_type))
+            started = time.process_time()
+            await loop.converse(name, stage=model.ITERATIONS)
+            bare_cpu.append(time.process_time() - started)
+    requests = asked.read(parts.model_log)
+    cpu = statistics.mean(one.cpu for one in iterated[WARM_UP:]) - rest
+    counted = range(WARM_UP, len(names))
+    return Sides(
         tarsy=Side(
             added=meter.times([gap for number in counted for gap in _gaps(requests[iterated[number].posted.name])]),
             cpu=cpu / _TURNS * 1000,
         ),
         bare=Side(
-            added=meter.times([gap for number in counted for gap in _gaps(requests[f"bare/{number}"])]),
+            added=meter.times([gap for number in counted for gap in _gaps(requests[f"bare/{names[number]}"])]),
             cpu=statistics.mean(bare_cpu[WARM_UP:]) / (_TURNS + 1) * 1000,
         ),
     )

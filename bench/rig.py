@@ -10,12 +10,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tarsy.config import settings
 from tarsy_dev import children, controlplane, postgres, tools, world
 
-from bench import model
+from bench import model, sdks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,12 @@ def _quiet(database: postgres.Server) -> None:
 
 
 def _platform(*, model_url: str, tools_url: str, slots: int) -> str:
-    provider = {"type": "google", "model": "gemini-2.5-flash", "base_url": model_url}
+    key = {"api_key_env": world.SCRIPTED_MODEL_KEY}
+    gemini = {"type": "google", "model": "gemini-2.5-flash", "base_url": model_url}
+    others = {
+        name: settings | {"base_url": model_url if name == "anthropic" else f"{model_url}/v1"} | key
+        for name, settings in sdks.PROVIDERS.items()
+    }
     return yaml.safe_dump(
         {
             "defaults": {
@@ -132,7 +138,7 @@ def _platform(*, model_url: str, tools_url: str, slots: int) -> str:
                 "max_iterations": 1 + max(stage.turns for stage in model.STAGES.values()),
             },
             "queue": {"slots": slots},
-            "llm_providers": {"bench": provider | {"api_key_env": world.SCRIPTED_MODEL_KEY}},
+            "llm_providers": {"bench": gemini | key} | others,
             "mcp_servers": {model.SERVER: {"transport": {"type": "http", "url": tools_url}}},
             "agents": {"Bench": {"mcp_servers": [model.SERVER]}},
         }
@@ -140,11 +146,11 @@ def _platform(*, model_url: str, tools_url: str, slots: int) -> str:
 
 
 def _chains() -> str:
-    """One chain a stage, each for the alert type of its stage's name, without a summary.
+    """One chain a stage, each for the alert type of its stage's name, without a summary; one more a provider.
 
     A stage that calls no tool has none: who has tools and concludes without a result of theirs is asked again.
     """
-    chains = [
+    chains: list[dict[str, Any]] = [
         {
             "apiVersion": "tarsy.dev/v1alpha1",
             "kind": "AgentChain",
@@ -157,4 +163,14 @@ def _chains() -> str:
         }
         for name, stage in model.STAGES.items()
     ]
+    iterations = next(chain for chain in chains if chain["metadata"]["name"] == model.ITERATIONS)
+    for provider in sdks.PROVIDERS:
+        name = iterations_of(provider)
+        spec = iterations["spec"] | {"alertTypes": [name], "llmProvider": provider}
+        chains.append(iterations | {"metadata": {"name": name}, "spec": spec})
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": chains})
+
+
+def iterations_of(provider: str) -> str:
+    """The alert type (and chain) whose iterations ask that provider."""
+    return f"{model.ITERATIONS}-{provider}"

@@ -25,6 +25,9 @@ def iterations(found: measure.Figures) -> Iterator[str]:
 
     yield ratio("ratio to bare: webhook to request, intake", found.arrival.median, found.intake.cpu)
     yield ratio("  an iteration", tarsy.added.median, tarsy.cpu)
+    for name, sides in found.providers.items():
+        times, cpu = sides.tarsy.added.median / sides.bare.added.median, sides.tarsy.cpu / sides.bare.cpu
+        yield f"{f'  the same with {name}, to its own bare loop':44}{times:10.2f}{'':18}{cpu:12.2f}"
 
 
 def workload(found: whole.Figures) -> Iterator[str]:

@@ -11,12 +11,13 @@ later still (it is told of the status that it wrote) falls into the bare loop's,
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bench import asked, bare, client, meter, model, rig
+from bench import asked, bare, client, meter, model, rig, sdks
 
 WARM_UP = 5
 """Investigations and conversations of each side that are not counted; of the many, as many as run at once."""
@@ -71,7 +72,7 @@ async def figures(parts: rig.Rig, *, alone: int, many: int, at_once: int) -> Fig
     async with client.connected(parts) as alerts:
         watched = meter.Meter(database=alerts.database, postmaster=parts.database.pid)
         async with bare.connected(
-            model_url=parts.model_url,
+            sdk=functools.partial(sdks.gemini, model_url=parts.model_url),
             tools_url=parts.tools_url,
             database_url=parts.bare_database_url,
             connections=COMMITS_AT_ONCE,

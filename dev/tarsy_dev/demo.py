@@ -1,14 +1,13 @@
 """`make demo`: one recorded alert, investigated on embedded parts, from an empty machine to analysis and summary.
 
-Everything is real but the pods, which kwok simulates, and the model, which is scripted unless GOOGLE_API_KEY is set:
-the scripted one speaks Gemini's protocol over loopback, so that SDK and wire are the real ones in any case.
+Everything is real but the pods, which kwok simulates, and the model, which is scripted unless a key is set, such as
+GOOGLE_API_KEY: the scripted one speaks Gemini's protocol over loopback, so that SDK and wire are real in any case.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tarsy_dev import errors, local, tools
+from tarsy_dev import errors, local, tools, world
 
 T = TypeVar("T")
 
@@ -76,7 +75,7 @@ class _Shell:
 
 
 def _investigate(shell: _Shell, *, keep: bool) -> int:
-    model = "Gemini" if os.environ.get("GOOGLE_API_KEY") else "the scripted model (set GOOGLE_API_KEY for a real one)"
+    model = world.real_provider() or "the scripted model (set GOOGLE_API_KEY or the like for a real one)"
     print(f"The model is {model}.")
     shell.kubectl("apply", "--filename", str(CHAINS))
     shell.kubectl("apply", "--filename", str(FILES / "chain.yaml"), "--filename", str(FILES / "shop.yaml"))

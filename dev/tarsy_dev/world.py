@@ -140,13 +140,27 @@ def _reader(plane: controlplane.ControlPlane) -> Path:
 
 def _platform(*, model: str, reader: Path) -> dict[str, Any]:
     """Return the platform file of `config/`, with what it names where it is here; a real model where there is a key."""
-    platform: dict[str, Any] = yaml.safe_load((tools.ROOT / "config" / "tarsy.yaml").read_text(encoding="utf-8"))
-    provider = platform["llm_providers"]["google-default"]
-    if not os.environ.get(provider["api_key_env"]):
+    platform = _shipped()
+    defaults = platform["defaults"]
+    if real := real_provider():
+        defaults["llm_provider"] = real
+    else:
+        provider = platform["llm_providers"][defaults["llm_provider"]]
         provider |= {"base_url": model, "api_key_env": SCRIPTED_MODEL_KEY}
     transport = platform["mcp_servers"]["kubernetes-server"]["transport"]
     transport["command"] = str(tools.kubernetes_mcp_server())
     transport["args"] += ["--kubeconfig", str(reader)]
+    return platform
+
+
+def real_provider() -> str | None:
+    """The first provider of the shipped platform file whose key is in the environment; None is the scripted model."""
+    known = _shipped()["llm_providers"].items()
+    return next((name for name, provider in known if os.environ.get(provider.get("api_key_env", ""))), None)
+
+
+def _shipped() -> dict[str, Any]:
+    platform: dict[str, Any] = yaml.safe_load((tools.ROOT / "config" / "tarsy.yaml").read_text(encoding="utf-8"))
     return platform
 
 

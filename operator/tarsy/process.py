@@ -30,6 +30,7 @@ from tarsy.llm import registry
 from tarsy.masking import masker
 from tarsy.store import database as databases
 from tarsy.store import notify
+from tarsy.store import throttle as throttles
 from tarsy.transcript import ports
 from tarsy.worker import claimer, lease, run
 
@@ -104,6 +105,8 @@ async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
         stack.push_async_callback(database.close)
         unusable = registry.unusable(loaded, environment=os.environ)
         for name, why in unusable.items():
+            if not registry.is_worth_telling(name, loaded):
+                continue
             log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
         index = functools.partial(check.ChainIndex, platform=loaded, unusable_providers=unusable)
         parts = _Parts(process=process, platform=loaded, index=index, database=database, stack=stack)
@@ -153,7 +156,8 @@ class _Parts:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.watcher.opened.wait(), FIRST_SECONDS)
             http = await self.stack.enter_async_context(registry.session())
-            models, tools = await asyncio.to_thread(_equipment, self.platform, http)
+            throttle = throttles.Throttle(self.database, self.platform.llm_providers)
+            models, tools = await asyncio.to_thread(_equipment, self.platform, http, throttle)
             self.stack.push_async_callback(models.close)
             _keep_for_good()
             equipped.set_result((models, tools))
@@ -249,13 +253,16 @@ class _Parts:
         await supervise(ground=[listener.run, *self.ground], roles=self.roles)
 
 
-def _equipment(settings: platform.Platform, http: aiohttp.ClientSession) -> tuple[registry.Models, pools.Pool]:
+def _equipment(
+    settings: platform.Platform, http: aiohttp.ClientSession, throttle: ports.Throttle
+) -> tuple[registry.Models, pools.Pool]:
     """The models and tools. Their SDKs take a second to import, for which nothing else of the process has to wait."""
     gc.disable()  # as while a command is imported; for everybody, but not for long
     try:
         from tarsy.tools import pool
 
-        return registry.build(settings, environment=os.environ, http=http), pool.Pool(settings)
+        models = registry.build(settings, environment=os.environ, http=http, throttle=throttle)
+        return models, pool.Pool(settings)
     finally:
         gc.enable()
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from support import manifests, queue
-from tarsy.config import check, platform
+from tarsy.config import check, platform, providers
 from tarsy.controller import investigations, workqueue
 from tarsy.kube import client, watch
 from tarsy.store import database as databases
@@ -26,7 +26,7 @@ def reconciler(
     cluster: client.Cluster, database: databases.Database, *, mask: Callable[[str], str] = str
 ) -> investigations.Reconciler:
     agents = dict.fromkeys(("KubernetesAgent", "AnotherAgent", "SynthesisAgent", "ChatAgent"), platform.Agent())
-    provider = platform.GoogleProvider(type="google", model="gemini-2.5-flash")
+    provider = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
     index = functools.partial(
         check.ChainIndex,
         platform=platform.Platform(

@@ -10,13 +10,14 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import manifests
-from tarsy.config import check, platform
+from tarsy.config import check, platform, providers
 from tarsy.controller import chains, workqueue
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy_dev.controlplane import ControlPlane
 
-PROVIDERS = {"only": platform.GoogleProvider(type="google", model="gemini-2.5-flash")}
+GOOGLE = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
+PROVIDERS = {"only": GOOGLE, "keyless": GOOGLE}
 
 
 def reconciler(
@@ -27,7 +28,7 @@ def reconciler(
         llm_providers=PROVIDERS,
         agents={name: platform.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
     )
-    index = functools.partial(check.ChainIndex, platform=known, unusable_providers={})
+    index = functools.partial(check.ChainIndex, platform=known, unusable_providers={"keyless": "it has no key"})
     return chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=owner))
 
 
@@ -71,12 +72,32 @@ async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_obje
     shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace))
     (found,) = [one for one in shown["status"]["conditions"] if one["type"] == "ResolvedRefs"]
     assert (found["status"], found["reason"]) == ("False", "ReferenceNotFound")
+    there = "Available LLM providers: keyless, only"
     agents = "references unknown agent 'Nobody'. Available agents: ChatAgent, Only, SynthesisAgent"
     assert found["message"].split("; ") == [
         f"Chain 'pod-crash' stage 'analysis' synthesis {agents}",
-        "Chain 'pod-crash' executiveSummary references unknown LLM provider 'none'. Available LLM providers: only",
+        f"Chain 'pod-crash' executiveSummary references unknown LLM provider 'none'. {there}",
         f"Chain 'pod-crash' chat {agents}",
     ]
     assert shown["spec"]["executiveSummary"] == {"enabled": True, "llmProvider": "none"}, (
         "the cluster shows the default"
     )
+
+
+async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = manifests.chain(
+        name="pod-crash", fallbackProviders=["keyless"], stages=[manifests.stage("analysis", agent="Only")]
+    )
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    for _ in range(2):
+        await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
+    shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace))
+    conditions = {one["type"]: one for one in shown["status"]["conditions"]}
+    told = "Chain 'pod-crash' stage 'analysis': fallback LLM provider 'keyless' cannot be used: it has no key"
+    resolved = conditions["ResolvedRefs"]
+    assert (resolved["status"], resolved["reason"], resolved["message"]) == ("True", "FallbackUnusable", told)
+    assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == ("True", "Ready")
+    warned = [record.getMessage() for record in caplog.records if record.name == chains.__name__]
+    assert warned == [told], "once, and not with each look"

@@ -197,7 +197,9 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
 ) -> None:
     llm.script = recorder = Recorder(investigate)
     await operator.apply(CHAIN)
-    process = await operator.start()
+    process = await operator.start(
+        providers={"scripted": {"requests_per_minute": 1000, "tokens_per_minute": 1_000_000}}
+    )
 
     status, problem = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode(), token="guessed")
     assert (status, problem["status"]) == (401, 401)
@@ -225,6 +227,7 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
     assert (await process.request("GET", f"/api/v1/investigations/{uid}", token=""))[0] == 401
     await check_repeat(process, receipt, operator.database_url)
     assert len(llm.requests) == len(recorder.exchanges) == 2 * 6
+    await check_throttle(operator.database_url, requests=2 * 6)
     await process.stop()
 
 
@@ -261,6 +264,14 @@ async def check_investigation(process: Process, found: dict[str, Any], *, record
         ("collect", "Completed"),
         ("analysis", "Completed"),
     ]
+
+
+async def check_throttle(database_url: str, *, requests: int) -> None:
+    """Every request stands in the row of its provider."""
+    connection = await asyncpg.connect(database_url)
+    summed = "SELECT provider, sum(r), sum(t) > 0 FROM throttles, unnest(requests, tokens) AS one (r, t) GROUP BY 1"
+    assert [tuple(row) for row in await connection.fetch(summed)] == [("scripted", requests, True)]
+    await connection.close()
 
 
 async def check_repeat(process: Process, receipt: Any, database_url: str) -> None:

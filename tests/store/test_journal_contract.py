@@ -73,7 +73,18 @@ CALL = entries.ModelCall(
     model="gemini-2.5-flash",
     seconds=1.25,
     usage=messages.Usage(input_tokens=7, output_tokens=5, thinking_tokens=3, total_tokens=15),
-    attempts=(entries.Attempt(error="503 UNAVAILABLE: überlastet", usage=messages.Usage(input_tokens=7)),),
+    attempts=(
+        entries.Attempt(
+            error="503 UNAVAILABLE: überlastet",
+            usage=messages.Usage(input_tokens=7),
+            provider="google-default",
+            code="503",
+        ),
+    ),
+    cost=0.1 + 0.2,
+)
+SEARCHED = messages.NativeResult(
+    tool="google_search", content="größer\n", details={"queries": [], "sources": [{"title": "ü", "url": "https://a"}]}
 )
 CONCLUDE = messages.Message(role="user", text="Conclude now.")
 
@@ -99,6 +110,17 @@ def started(stage: str = "collect", *, number: int = 1) -> entries.ExecutionStar
             messages.Message(role="user", text=ALERT),
         ),
     )
+
+
+FALLBACKS = (
+    resolve.Fallback(provider="größer", native=resolve.NativeTools(offered=("web_search",))),
+    resolve.Fallback(provider="openai-default"),
+)
+
+
+def with_fallbacks(entry: entries.ExecutionStarted) -> entries.ExecutionStarted:
+    assert entry.agent
+    return replace(entry, agent=replace(entry.agent, fallbacks=FALLBACKS))
 
 
 def answered(*said: messages.Message, execution: str = "collect/1", turn: int = 0) -> entries.Answered:
@@ -132,6 +154,7 @@ def result(name: str, text: str = "r", *, failed: bool = False, in_doubt: bool =
 ANSWER = messages.Message(role="assistant", text="root cause: a bad image")
 TIMEOUT = messages.Failure(kind="timeout", text="the model did not answer within 120 s")
 REJECTED = messages.Failure(kind="rejected", text="")
+OVERLOADED = messages.Failure(kind="fatal", text="überlastet", code="503")
 FATAL = messages.Failure(kind="fatal", text="400 INVALID_ARGUMENT: ungültig")
 OPENING: tuple[entries.Entry, ...] = (entries.StageStarted(stage="collect", clock=0.25), started())
 
@@ -140,7 +163,23 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
     "a conversation that opened": OPENING,
     "an answer with all that an answer may have": (
         *OPENING,
-        answered(replace(asks("0.0", "0.1", text="Let me look."), thinking="erst die Pods 🔍", provider_state=STATE)),
+        answered(
+            replace(
+                asks("0.0", "0.1", text="Let me look."),
+                thinking="erst die Pods 🔍",
+                provider_state=STATE,
+                native=(SEARCHED, SEARCHED),
+            )
+        ),
+    ),
+    "a provider that was given up for the next ones": (
+        *OPENING,
+        entries.FellBack(execution="collect/1", turn=0, provider="zweiter", failure=OVERLOADED, call=CALL),
+        entries.FellBack(execution="collect/1", turn=0, provider="third", failure=TIMEOUT, call=CALL),
+        answered(asks("0.0")),
+        ran(result("0.0")),
+        entries.ContextCompacted(execution="collect/1", turn=1, results=("0.0",), tokens=200_000, limit=128_000),
+        answered(ANSWER, turn=1),
     ),
     "empty texts": (
         *OPENING,
@@ -243,6 +282,42 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         ended("TimedOut", "Stage collect timed out after 60 s"),
         entries.StageEnded(stage="collect", outcome="TimedOut", message="Stage collect timed out after 60 s"),
         entries.StageEnded(stage="analysis", outcome="Skipped", message="skipped, größer"),
+    ),
+}
+
+COSTLY = replace(CALL, provider="größer", retries=1, cost=0.125)
+STORIES |= {
+    "providers that were left for others": (
+        OPENING[0],
+        with_fallbacks(started()),
+        unanswered(REJECTED),
+        entries.FellBack(
+            execution="collect/1",
+            turn=1,
+            provider="größer",
+            failure=messages.Failure(kind="fatal", text="401: ungültig", code="401"),
+            call=replace(CALL, attempts=(entries.Attempt(error="503", provider="google-default", code="503"),)),
+        ),
+        entries.Answered(execution="collect/1", turn=1, messages=(asks("1.0"),), call=COSTLY),
+        ran(result("1.0")),
+        entries.FellBack(
+            execution="collect/1", turn=2, provider="openai-default", failure=TIMEOUT, call=replace(COSTLY, retries=3)
+        ),
+        answered(ANSWER, turn=2),
+        ended(),
+    ),
+    "a provider that was left at last": (
+        OPENING[0],
+        with_fallbacks(started()),
+        entries.FellBack(execution="collect/1", turn=0, provider="größer", failure=FATAL, call=CALL),
+    ),
+    "results that are shown as a line each": (
+        *OPENING,
+        answered(asks("0.0", "0.1")),
+        ran(result("0.0"), result("0.1")),
+        entries.ContextCompacted(execution="collect/1", turn=1, results=("0.0",), tokens=130_000, limit=128_000),
+        answered(ANSWER, turn=1),
+        ended(),
     ),
 }
 
@@ -374,9 +449,10 @@ async def test_whatever_a_model_calls_a_tool_is_kept(opened: Journals) -> None:
     journal = await opened.open()
     for entry in OPENING:
         await journal.commit(entry)
+    poisoned = model.LimitedModel("google-default", Poisoner(), limits=platform.Limits())
     await loop.Loop(
         execution=journal.record.executions["collect/1"],
-        model=model.LimitedModel("google-default", Poisoner(), limits=platform.Limits()),
+        model=lambda _: poisoned,
         toolbox=memory.DictToolbox({TOOLS[1].name: "web-0"}),
         journal=journal,
         following=lambda _: (),
@@ -406,6 +482,25 @@ async def test_a_model_call_says_how_many_messages_it_was_sent(database: databas
     ]
     assert [message.text for message in found.messages[4:]] == [CONCLUDE.text, ANSWER.text]
     assert {type(stage.tokens) for stage in found.summary.stages} == {int}, "a Decimal would be served as a string"
+
+
+async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(database: databases.Database) -> None:
+    journals = PgJournals(database)
+    await journals.admit()
+    journal = await journals.open()
+    for entry in STORIES["providers that were left for others"]:
+        await journal.commit(entry)
+    found = await api.read(database, UUID(UID))
+    asked = [(one.turn, one.provider, one.failure, one.failure_code) for one in found.llm_interactions]
+    assert asked == [
+        (0, "google-default", "rejected", ""),
+        (1, "google-default", "fatal", "401"),
+        (1, "größer", None, None),
+        (2, "größer", "timeout", ""),
+        (2, "google-default", None, None),
+    ]
+    (attempt,) = found.llm_interactions[1].attempts
+    assert (attempt["provider"], attempt["code"], attempt["error"]) == ("google-default", "503", "503")
 
 
 async def test_a_journal_whose_lease_is_lost_refuses_to_commit_and_keeps_nothing(opened: Journals) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,8 @@ from tarsy.store import work
 from tarsy.transcript import entries, messages
 
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
+SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered")
+"""What views show beside the start of an execution."""
 STATE = messages.ProviderState(
     provider="google-default", data=[{"text": "\u0000 and \ud83d and \\u0000", "deep": [[[{}]]]}]
 )
@@ -27,10 +30,19 @@ HURRY = messages.Message(role="user", text="Hurry.")
 TRIED = replace(
     stories.CALL,
     attempts=(
-        entries.Attempt(error="503 überlastet", usage=messages.Usage(input_tokens=7)),
+        entries.Attempt(
+            error="503 überlastet", usage=messages.Usage(input_tokens=7), provider="google-default", code="503"
+        ),
         entries.Attempt(error=""),
     ),
+    cost=0.0131,
 )
+SEARCHED = messages.NativeResult(
+    tool="google_search",
+    content="größer\nhttps://example.com",
+    details={"queries": ["größer"], "sources": [{"title": "größer", "url": "https://example.com"}]},
+)
+FOUND = messages.Message(role="assistant", text="Es war der Speicher.", native=(SEARCHED, SEARCHED))
 LOG: tuple[entries.Entry, ...] = (
     stories.stage_started("collect"),
     replace(stories.started("b", stage="collect"), tools=(replace(stories.TOOL, parameters=SCHEMA),)),
@@ -54,14 +66,16 @@ LOG: tuple[entries.Entry, ...] = (
     stories.unanswered(HURRY, execution="a", turn=2, failure=messages.Failure(kind="rejected", text="")),
     stories.ran(replace(MORE, execution="b")),
     stories.unanswered(stories.CONCLUDE, execution="b", turn=2, failure=messages.Failure(kind="rejected", text="?")),
-    stories.answers("Es war der Speicher.", execution="a", turn=3),
+    entries.Answered(execution="a", turn=3, messages=(FOUND,), call=replace(stories.CALL, cost=0.0)),
     stories.answers("root cause: größer", execution="b", turn=3, before=(HURRY, stories.CONCLUDE)),
     stories.ended("a"),
     stories.ended("b"),
     stories.stage_ended("collect"),
     stories.stage_started("analysis"),
     stories.started("d"),
-    stories.unanswered(execution="d"),
+    stories.fell_back(execution="d", call=replace(TRIED, cost=0.5)),
+    stories.fell_back("third", execution="d"),
+    stories.unanswered(execution="d", failure=replace(stories.FATAL, code="context_overflow")),
     stories.ended("d", "Failed", stories.FATAL.text),
     stories.stage_ended("analysis", "Failed", "no answer"),
     stories.stage_ended("report", "Skipped", "skipped by failurePolicy Stop"),
@@ -114,6 +128,86 @@ async def test_llm_interactions_are_what_the_decoder_reads(database: databases.D
         call.model_dump() for call in decoded
     ]
     assert {row["failure"] for row in found} == {None, "timeout", "rejected", "fatal"}
+    assert {row["failure_code"] for row in found} == {None, "", "503", "context_overflow"}
+    assert {row["cost"] for row in found} == {None, 0.0, 0.0131, 0.5}
+    assert [row["turn"] for row in found if row["execution"] == "d"] == [0, 0, 0]
+
+
+async def test_the_numbers_of_executions_and_runs_are_the_sums_of_their_calls(database: databases.Database) -> None:
+    """What providers were asked for in vain counts and costs, too."""
+    identity = await told(database)
+    summed = """
+      SELECT id, iterations, executions.total_tokens, executions.cost, executions.provider,
+        count(call.seq), sum(call.total_tokens), sum(call.cost)
+      FROM executions LEFT JOIN llm_interactions AS call ON call.investigation = :id AND execution = id
+      WHERE executions.investigation = :id GROUP BY executions.investigation, id ORDER BY id
+    """
+    rows = await queue.rows(database, summed, id=identity)
+    assert [row[1:4] for row in rows] == [row[5:] if row[5] else (0, 0, None) for row in rows]
+    found = {row[0]: row[3:5] for row in rows}
+    own = "google-default"
+    assert found == {"a": (0.0, own), "b": (0.0131, own), "c": (None, ""), "d": (0.5, "third")}
+    shown = await api.read(database, identity)
+    assert {one.id: one.provider for one in shown.executions} == {name: last for name, (_, last) in found.items()}
+    assert shown.summary.llm_calls == len(shown.llm_interactions)
+    assert shown.summary.total_tokens == sum(call.total_tokens for call in shown.llm_interactions)
+    assert shown.summary.cost == shown.runs[0].cost == 0.5131
+
+
+async def test_calls_without_a_price_add_nothing_to_a_cost_and_alone_have_none(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    writing = await queue.opened(database, await queue.claimed(database))
+    await writing.commit(stories.stage_started(), stories.started(), stories.unanswered())
+    shown = await api.read(database, identity)
+    assert (shown.summary.cost, shown.runs[0].cost) == (None, None)
+    await writing.commit(replace(stories.answers(turn=1), call=TRIED))
+    await writing.commit(replace(stories.answers(turn=2), call=TRIED), stories.unanswered(turn=3))
+    shown = await api.read(database, identity)
+    assert (shown.summary.cost, shown.runs[0].cost) == (0.0262, 0.0262)
+
+
+WRITTEN = {
+    (row["kind"], row["version"]): row
+    for path in sorted((Path(__file__).parents[1] / "unit" / "recorded").glob("entries-v*.json"))
+    for row in json.loads(path.read_bytes()).values()
+}
+
+
+@pytest.mark.parametrize(
+    "version", sorted({version for kind, version in WRITTEN if kind in ("ExecutionStarted", *SHOWN)})
+)
+async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
+    database: databases.Database, version: int
+) -> None:
+    """But for attempts, which are shown as they were written."""
+    identity = await queue.admit(database)
+    kinds = ("ExecutionStarted", *SHOWN)
+    log = [WRITTEN[kind, min(version, entries.VERSIONS[kind])] for kind in kinds]
+    for seq, row in enumerate(log, 1):
+        await queue.execute(
+            database,
+            """
+              INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body, opaque)
+              VALUES (:id, :seq, 1, :kind, :version, 0, 'analysis', 'one', CAST(:body AS json), CAST(:opaque AS json))
+            """,
+            id=identity,
+            seq=seq,
+            **{name: row[name] for name in ("kind", "version", "body", "opaque")},
+        )
+    decoded = await api.read(database, identity)
+    assert not decoded.unreadable
+    said = await view(database, "messages", identity)
+    by_place = sorted(said, key=lambda row: row["position"])
+    assert [{name: row[name] for name in api.Message.model_fields} for row in by_place] == [
+        message.model_dump() for message in decoded.messages
+    ]
+    called = await view(database, "llm_interactions", identity)
+    shown = set(api.ModelCall.model_fields) - {"attempts"}
+    assert [{name: row[name] for name in shown} for row in called] == [
+        call.model_dump(include=shown) for call in decoded.llm_interactions
+    ]
+    assert len(called) == len(SHOWN) - 1
+    assert len(await view(database, "mcp_interactions", identity)) == len(decoded.mcp_interactions) > 0
 
 
 async def test_what_a_call_was_sent_are_the_messages_before_its_number(database: databases.Database) -> None:
@@ -186,7 +280,7 @@ BY_HAND = OF_ANOTHER_SHAPE | {
 async def write_by_hand(database: databases.Database, body: str) -> None:
     """An investigation with this body in an entry of each kind that a view reads."""
     broken = await queue.admit(database)
-    for seq, kind in enumerate(("ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered"), 1):
+    for seq, kind in enumerate(("ExecutionStarted", *SHOWN), 1):
         await queue.execute(
             database,
             """
@@ -234,11 +328,14 @@ async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(databa
           SELECT investigation, log_seq + number, 1, kind, version, 0, 'analysis', 'a', body
           FROM work, (
             SELECT row_number() OVER () AS number, source.kind, source.body, made.version FROM entries AS source,
-              (VALUES (3), (0)) AS made (version)
+              LATERAL (VALUES (CAST(CAST(:versions AS json) ->> kind AS integer) + 1), (0)) AS made (version)
           ) AS copies
         """,
+        versions=json.dumps(entries.VERSIONS),
     )
-    await queue.execute(database, "UPDATE entries SET kind = 'Pondered' WHERE seq % 3 = 0 AND version = 3")
+    await queue.execute(
+        database, "UPDATE entries SET kind = 'Pondered' WHERE seq % 3 = 0 AND seq > :told", told=len(LOG)
+    )
     assert {name: await view(database, name, identity) for name in VIEWS} == known
 
 

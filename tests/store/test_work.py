@@ -12,10 +12,11 @@ import asyncpg
 import pytest
 import sqlalchemy
 from support import queue, stories
+from tarsy.config import providers
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
-from tarsy.store import journal, tables, work
+from tarsy.store import journal, tables, throttle, work
 from tarsy.transcript import admission, entries, ports
 from tarsy_dev import children, proxy
 from tarsy_dev import postgres as launcher
@@ -344,12 +345,15 @@ async def test_what_each_commit_changes_is_in_no_index(own: databases.Database) 
     await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(STARTED, stories.started())
+    settings = providers.GoogleProvider(type="google", model="m", requests_per_minute=10 * COMMITS)
+    limited = throttle.Throttle(database, {"google": settings}, window=0.3)
     for turn in range(COMMITS):
         await writing.commit(stories.asks(turn=turn))
+        await limited.take("google", 100)
     await database.close()  # whoever leaves says what he has counted
     counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = :table"
     async with asyncio.timeout(20):
-        for table in ("work", "executions"):
+        for table in ("work", "executions", "throttles"):
             updates, hot = 0, 0
             while updates < COMMITS:
                 ((updates, hot),) = await queue.rows(database, counted, table=table)

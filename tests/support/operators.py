@@ -125,14 +125,24 @@ class Operator:
         queue: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        providers: Mapping[str, Any] | None = None,
     ) -> Process:
-        """Start one more, with `env` added to its environment, and wait until it serves, if its role does."""
+        """Start one more, with `env` added to its environment, and wait until it serves, if its role does.
+
+        `providers` are the platform file's beside `scripted`, as far as they differ from that; None is left out.
+        """
         number = len(self._children)
         milliseconds = lease // timedelta(milliseconds=1)
         leases = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
         config = self._folder / f"tarsy-{number}.yaml"
         settings = {"queue": {**leases, **(queue or {})}, **({"limits": {**limits}} if limits else {})}
-        config.write_text(json.dumps(self._platform | settings))  # which is YAML too
+        known = self._platform["llm_providers"]
+        more = {
+            name: {key: value for key, value in {**known["scripted"], **given}.items() if value is not None}
+            for name, given in (providers or {}).items()
+        }
+        written = self._platform | {"llm_providers": known | more} | settings
+        config.write_text(json.dumps(written))  # which is YAML too
         tarsy = Path(sys.executable).with_name("tarsy")
         child = children.start(
             [tarsy, "operator", "--config", config, "--role", role, "--listen", "127.0.0.1:0"],

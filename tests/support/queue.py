@@ -11,7 +11,7 @@ from uuid import UUID
 
 import sqlalchemy
 from support import leases, manifests
-from tarsy.config import check, platform
+from tarsy.config import check, platform, providers
 from tarsy.ingest import admission as ingest
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
@@ -29,7 +29,7 @@ BUILD = record.build()
 """What this program can read."""
 PLATFORM = platform.Platform(
     defaults=platform.Defaults(llm_provider="only"),
-    llm_providers={"only": platform.GoogleProvider(type="google", model="gemini-2.5-flash")},
+    llm_providers={"only": providers.GoogleProvider(type="google", model="gemini-2.5-flash")},
     agents=dict.fromkeys(("KubernetesAgent", "SynthesisAgent", "ChatAgent"), platform.Agent()),
 )
 

@@ -25,6 +25,7 @@ CALL = entries.ModelCall(
 )
 CONCLUDE = messages.Message(role="user", text="Conclude now.")
 FATAL = messages.Failure(kind="fatal", text="no answer")
+OVERLOADED = messages.Failure(kind="fatal", text="no answer in 4 attempts", code="503")
 PROMPT = (messages.Message(role="system", text="You are an agent."), messages.Message(role="user", text="web-0 dies"))
 
 
@@ -79,6 +80,12 @@ def unanswered(
     *before: messages.Message, failure: messages.Failure = FATAL, execution: str = "one", turn: int = 0
 ) -> entries.Unanswered:
     return entries.Unanswered(execution=execution, turn=turn, failure=failure, call=CALL, messages=before)
+
+
+def fell_back(
+    to: str = "other", *, call: entries.ModelCall = CALL, execution: str = "one", turn: int = 0
+) -> entries.FellBack:
+    return entries.FellBack(execution=execution, turn=turn, provider=to, failure=OVERLOADED, call=call)
 
 
 def ran(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tarsy.config import check, load, platform, resolve
+from tarsy.config import check, load, platform, providers, resolve
 from tarsy.resources import chain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,9 @@ def test_without_a_file_one_agent_has_the_one_server_and_two_follow_on_its_work(
     assert (synthesis.iteration_strategy, synthesis.mcp_servers) == ("synthesis", [])
     assert synthesis.custom_instructions
     assert found.defaults == platform.Defaults(llm_provider="google-default")
-    assert found.llm_providers["google-default"].api_key_env == "GOOGLE_API_KEY"
+    google = found.llm_providers["google-default"]
+    assert isinstance(google, providers.GoogleProvider)
+    assert google.api_key_env == "GOOGLE_API_KEY"
     transport = found.mcp_servers["kubernetes-server"].transport
     assert isinstance(transport, platform.StdioTransport)
     assert "--read-only" in transport.args

@@ -48,6 +48,28 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
     assert {found.last_transition_time for found in status.conditions} == {NOW.replace(microsecond=0)}
 
 
+@pytest.mark.parametrize(
+    ("problem", "shown"),
+    [
+        (None, "True FallbackUnusable second has no key"),
+        (check.Problem(reason="ReferenceNotFound", message="no agent"), "False ReferenceNotFound no agent"),
+    ],
+    ids=["alone", "beside a problem"],
+)
+def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
+    problem: check.Problem | None, shown: str
+) -> None:
+    warning = check.Problem(reason="FallbackUnusable", message="second has no key")
+    without = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), now=NOW)
+    checked = check.ChainStatus(acceptance=None, references=problem, warning=warning)
+    found = chains.status_of(make(), checked, now=NOW)
+    assert [one.status for one in found.conditions] == [one.status for one in without.conditions]
+    (resolved,) = [one for one in found.conditions if one.type == "ResolvedRefs"]
+    assert f"{resolved.status} {resolved.reason} {resolved.message}" == shown
+    others = [one for one in found.conditions if one.type != "ResolvedRefs"]
+    assert others == [one for one in without.conditions if one.type != "ResolvedRefs"]
+
+
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     first = chains.status_of(make(), DANGLING, now=NOW)
     # Another reason and another generation are no transition.

@@ -253,7 +253,7 @@ def with_spec(made: chain.AgentChain, **spec: Any) -> chain.AgentChain:
     return chain.AgentChain.model_validate({**written, "spec": {**written["spec"], **spec}})
 
 
-SEVERAL = {"agent": None, "agents": [{"name": "KubernetesAgent"}] * 2}
+SEVERAL: dict[str, Any] = {"agent": None, "agents": [{"name": "KubernetesAgent"}] * 2}
 SYNTHESIS = "Chain 'mine' stage 'look' synthesis"
 FOLLOWING = pytest.mark.parametrize(
     ("stage", "spec", "message"),
@@ -360,3 +360,62 @@ def test_without_a_provider_of_its_own_it_is_the_platforms_provider_that_must_be
     found = check.ChainIndex([mine], platform=platform, unusable_providers={"first": WHY}).statuses["mine"]
     told = "; ".join(f"{place}: LLM provider 'first' cannot be used: {WHY}" for place in places)
     assert found.references == (check.Problem(reason="ProviderUnusable", message=told) if told else None)
+
+
+@pytest.mark.parametrize(
+    ("stage", "spec", "places"),
+    [
+        ({"fallbackProviders": ["second"]}, {}, ["Chain 'mine' stage 'look'"]),
+        ({}, {"fallbackProviders": ["second"]}, ["Chain 'mine' stage 'look'"]),
+        ({"fallbackProviders": []}, {"fallbackProviders": ["second"]}, []),
+        ({"fallbackProviders": ["first"]}, {}, []),
+        ({**SEVERAL, "fallbackProviders": ["second"]}, {}, ["Chain 'mine' stage 'look'"]),
+    ],
+    ids=["of a stage", "of the chain", "cleared by the stage", "the provider itself", "of several agents, told once"],
+)
+def test_a_fallback_that_cannot_be_used_is_told_and_keeps_no_chain_from_its_alerts(
+    index: check.Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
+) -> None:
+    mine = with_spec(make_chain("mine", "A", **stage), **spec)
+    told = "; ".join(f"{place}: fallback LLM provider 'second' cannot be used: {WHY}" for place in places)
+    warning = check.Problem(reason="FallbackUnusable", message=told) if told else None
+    assert index([mine]).statuses["mine"] == check.ChainStatus(acceptance=None, references=None, warning=warning)
+    assert index([mine]).taking("A") == mine
+
+
+def test_the_platforms_fallback_that_cannot_be_used_is_told_once_and_where_it_is_missed_first(
+    platform: platforms.Platform,
+) -> None:
+    defaults = platform.defaults.model_copy(update={"fallback_providers": ["second"]})
+    with_fallback = platform.model_copy(update={"defaults": defaults})
+    mine = with_spec(make_chain("mine", "A", **SEVERAL), chat={}, executiveSummary={})
+    found = check.ChainIndex([mine], platform=with_fallback, unusable_providers={"second": WHY}).statuses["mine"]
+    message = f"Chain 'mine' stage 'look': fallback LLM provider 'second' cannot be used: {WHY}"
+    assert found.warning == check.Problem(reason="FallbackUnusable", message=message)
+    assert found.problem is None
+    cleared = with_spec(mine, fallbackProviders=[])
+    found = check.ChainIndex([cleared], platform=with_fallback, unusable_providers={"second": WHY}).statuses["mine"]
+    assert found.warning is not None, "a summary and a chat have the platform's, whatever the chain clears"
+    assert found.warning.message.startswith("Chain 'mine' stage 'look' synthesis: ")
+
+
+@pytest.mark.parametrize(
+    ("stage", "problem"),
+    [
+        (
+            {"fallbackProviders": ["second", "third"]},
+            f"Chain 'mine' stage 'look' fallbackProviders references unknown LLM provider 'third'. {PROVIDERS}",
+        ),
+        (
+            {"llmProvider": "second", "fallbackProviders": ["first"]},
+            f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}",
+        ),
+    ],
+    ids=["an unknown fallback", "a fallback is no provider"],
+)
+def test_a_chain_is_not_ready_where_a_fallback_is_unknown_or_is_all_that_it_has(
+    index: check.Indexer, stage: dict[str, Any], problem: str
+) -> None:
+    found = index([make_chain("mine", "A", **stage)]).statuses["mine"].problem
+    assert found
+    assert found.message == problem

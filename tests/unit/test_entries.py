@@ -165,6 +165,73 @@ SAMPLES: dict[str, entries.Entry] = {
         gaps=(entries.Gap(tool="kubernetes-server.pods_log", reason="403 💥"),),
         grounds="InspectedWithGaps",
     ),
+    # Since fallbacks, native tools and costs:
+    "ExecutionStarted, with fallbacks": entries.ExecutionStarted(
+        stage="look",
+        execution="0123456789abcdef",
+        index=0,
+        name="KubernetesAgent",
+        agent=replace(
+            AGENT,
+            native=resolve.NativeTools(left_out=("google_search", "url_context"), mixes=False),
+            fallbacks=(
+                resolve.Fallback(provider="anthropic-default", native=resolve.NativeTools(offered=("web_search",))),
+                resolve.Fallback(provider="other"),
+            ),
+        ),
+        messages=PROMPT,
+    ),
+    "Answered, with native results": entries.Answered(
+        execution="0123456789abcdef",
+        turn=1,
+        messages=(
+            messages.Message(
+                role="assistant",
+                text="4, as they say",
+                native=(
+                    messages.NativeResult(
+                        tool="code_execution",
+                        content="4\n",
+                        details={"code": "print(2 + 2)", "language": "PYTHON", "outcome": "OUTCOME_OK"},
+                    ),
+                    messages.NativeResult(
+                        tool="google_search",
+                        content="Sums 💥: https://example.com/sums",
+                        details={
+                            "queries": ["2 + 2"],
+                            "sources": [{"title": "Sums 💥", "url": "https://example.com/sums"}],
+                        },
+                    ),
+                ),
+            ),
+        ),
+        call=replace(
+            CALL,
+            attempts=(entries.Attempt(error="429 slow down", provider="google-default", code="429"),),
+            retries=1,
+            cost=0.0125,
+        ),
+    ),
+    "FellBack": entries.FellBack(
+        execution="0123456789abcdef",
+        turn=2,
+        provider="anthropic-default",
+        failure=messages.Failure(kind="fatal", text="google-default: 401 überholt", code="401"),
+        call=CALL,
+    ),
+    "ContextCompacted": entries.ContextCompacted(
+        execution="0123456789abcdef", turn=7, results=("0.0", "0.1"), tokens=131_072, limit=128_000
+    ),
+    "ContextCompacted, of a refused request": entries.ContextCompacted(
+        execution="0123456789abcdef",
+        turn=7,
+        cut=("6.0", "6.1"),
+        shown=1_200,
+        tokens=131_072,
+        limit=0,
+        failure=messages.Failure(kind="fatal", text="google-default: 400 zu groß", code=messages.CONTEXT_OVERFLOW),
+        call=CALL,
+    ),
 }
 
 
@@ -255,7 +322,7 @@ def test_the_final_analysis_is_stored_once_and_outside_the_body() -> None:
     [
         ("Dreamt", 1, "its kind is unknown here"),
         ("", 0, "its kind is unknown here"),
-        ("Answered", 2, "version 1 is the newest that is known here"),
+        ("Answered", 3, "version 2 is the newest that is known here"),
         ("RunEnded", 3, "version 2 is the newest that is known here"),
         ("StageStarted", 99, "version 1 is the newest that is known here"),
         ("StageStarted", 0, "version 1 is the newest that is known here"),
@@ -432,7 +499,7 @@ def test_a_build_is_told_by_what_it_can_read(monkeypatch: pytest.MonkeyPatch) ->
     build = record.build()
     assert build == record.build()
     assert len(build) == 16
-    grown = {**entries.DECODERS, ("Answered", 2): entries.DECODERS["Answered", 1]}
+    grown = {**entries.DECODERS, ("Answered", 3): entries.DECODERS["Answered", 1]}
     monkeypatch.setattr(entries, "DECODERS", grown)
     assert record.build() != build
 
@@ -467,7 +534,7 @@ def row_of(entry: entries.Entry) -> dict[str, Any]:
     return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
 
 
-RECORDS = (1, 2)
+RECORDS = (1, 2, 3)
 WRITTEN = [(name, record) for record in RECORDS for name in rows(record)]
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from google.genai import _api_client, errors, types
 from support import leases
-from tarsy.config import platform
+from tarsy.config import platform, providers
 from tarsy.llm import gemini, model, provider, registry
 from tarsy.transcript import messages, ports
 
@@ -68,7 +68,10 @@ def chunks(captures: Path) -> list[JSON]:
     return [json.loads(line.removeprefix("data: ")) for line in lines if line]
 
 
-Source = Callable[[str], gemini.Gemini]
+class Source(Protocol):
+    """Makes Gemini of that model, with these settings."""
+
+    def __call__(self, name: str, **settings: object) -> gemini.Gemini: ...
 
 
 @pytest.fixture
@@ -76,9 +79,9 @@ async def source() -> AsyncIterator[Source]:
     made: list[gemini.Gemini] = []
     http = registry.session()
 
-    def make(name: str) -> gemini.Gemini:
-        settings = platform.GoogleProvider(type="google", model=name)
-        made.append(gemini.Gemini("google-default", settings, api_key="k", http=http))
+    def make(name: str, **settings: object) -> gemini.Gemini:
+        found = providers.GoogleProvider.model_validate({"type": "google", "model": name} | settings)
+        made.append(gemini.Gemini("google-default", found, api_key="AIza-secret", http=http))
         return made[-1]
 
     yield make
@@ -194,7 +197,26 @@ async def test_results_of_one_answer_stay_together_and_an_error_is_one(wire: Wir
 FOREIGN = messages.ProviderState(provider="other", data={"signature": "of another alphabet"})
 
 
-@pytest.mark.parametrize("state", [None, FOREIGN], ids=["no state", "another provider's"])
+def own(data: object) -> messages.ProviderState:
+    return messages.ProviderState(provider="google-default", data=data)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        FOREIGN,
+        own({"reasoning": "encrypted"}),
+        own("text"),
+        own(["text"]),
+        own([{"type": "thinking", "signature": "s"}, {"type": "tool_use"}, {"type": "tool_use"}]),
+        own([{"text": "I look."}]),
+        own([{"functionCall": "k8s__get"}, {"functionCall": "k8s__list"}]),
+    ],
+    ids=[
+        "none", "another provider's", "an object", "a text", "texts", "blocks", "parts without calls", "calls of none",
+    ],
+)  # fmt: skip
 async def test_an_answer_without_its_own_state_goes_as_text_and_calls(
     wire: Wire, source: Source, state: messages.ProviderState | None
 ) -> None:
@@ -290,25 +312,61 @@ async def test_a_result_carries_the_name_that_the_model_called(wire: Wire, sourc
     assert results["parts"][0]["functionResponse"]["name"] == wire_name
 
 
+def thought(**wanted: object) -> JSON:
+    return {"thinkingConfig": {"include_thoughts": True, **wanted}}
+
+
 @pytest.mark.parametrize(
-    ("name", "thinking"),
+    ("name", "settings", "expected"),
     [
-        ("gemini-2.5-flash", "think25"),
-        ("gemini-3-pro", {"thinkingConfig": {"include_thoughts": True}}),
-        ("gemini-2.0-flash", {}),
+        ("gemini-2.5-pro", None, thought(thinking_budget=32768)),
+        ("gemini-2.5-pro-preview-06-05", None, thought(thinking_budget=32768)),
+        ("gemini-2.5-flash", None, thought(thinking_budget=24576)),
+        ("gemini-2.5-flash-lite", None, thought(thinking_budget=24576)),
+        ("gemini-flash-latest", None, thought(thinking_budget=24576)),
+        ("gemini-3-pro", None, thought(thinking_level="HIGH")),
+        ("gemini-3.1-flash", None, thought(thinking_level="HIGH")),
+        ("gemini-10-pro", None, thought(thinking_level="HIGH")),
+        ("gemini-2.0-flash", None, {}),
+        ("gemini-1.5-pro", None, {}),
+        ("gemini-2.5-flash", {"budget": 1024}, thought(thinking_budget=1024)),
+        ("gemini-2.5-flash", {"budget": 0}, {"thinkingConfig": {"thinking_budget": 0}}),
+        ("gemini-3-pro", {"budget": 1024}, thought(thinking_budget=1024)),
+        ("gemini-3-pro", {"level": "low"}, thought(thinking_level="LOW")),
+        ("gemini-flash-latest", {"level": "minimal"}, thought(thinking_level="MINIMAL")),
     ],
 )
 async def test_thinking_is_asked_for_in_the_models_own_words(
-    wire: Wire, source: Source, captures: Path, name: str, thinking: str | JSON
+    wire: Wire, source: Source, name: str, settings: JSON | None, expected: JSON
 ) -> None:
-    if isinstance(thinking, str):
-        thinking = json.loads((captures / "gemini/gemini-requests-variants.json").read_bytes())[thinking][
-            "generationConfig"
-        ]
     wire.answers = [[STOP]]
-    await events(source(name), request())
-    assert wire.sent[0]["generationConfig"] == thinking
+    await events(source(name, thinking=settings), request())
+    assert wire.sent[0]["generationConfig"] == expected
     assert "tools" not in wire.sent[0]
+
+
+@pytest.mark.parametrize("variant", ["think25", "think3"])
+def test_thinking_has_the_names_that_were_recorded(captures: Path, variant: str) -> None:
+    recorded = json.loads((captures / "gemini/gemini-requests-variants.json").read_bytes())[variant]
+    assert recorded["generationConfig"]["thinkingConfig"].keys() <= {
+        *thought(thinking_budget=1)["thinkingConfig"],
+        *thought(thinking_level="LOW")["thinkingConfig"],
+    }
+
+
+async def test_native_tools_are_offered_as_they_were_recorded(wire: Wire, source: Source, captures: Path) -> None:
+    variants = json.loads((captures / "gemini/gemini-requests-variants.json").read_bytes())
+    wire.answers = [[STOP], [STOP]]
+    asked = source("gemini-3-pro")
+    await events(asked, replace(request(), native_tools=("google_search", "url_context", "code_execution")))
+    await events(asked, replace(request(tools=(messages.ToolSpec(name="f"),)), native_tools=("google_search",)))
+    alone, beside = variants["native_tools"], variants["native_plus_functions"]
+    beside["tools"][1]["functionDeclarations"][0]["description"] = ""  # which we always send
+    assert wire.sent[0]["tools"] == alone["tools"]
+    assert "toolConfig" not in wire.sent[0]
+    assert {key: wire.sent[1][key] for key in ("tools", "toolConfig")} == {
+        key: beside[key] for key in ("tools", "toolConfig")
+    }
 
 
 @pytest.mark.parametrize("reason", [reason for reason in types.FinishReason if "UNSPECIFIED" not in reason.value])
@@ -326,8 +384,13 @@ async def test_only_an_answer_that_the_model_ended_itself_is_whole(
 RETRY_INFO = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}]
 
 
-def refusal(code: int, *, details: Sequence[JSON] = (), headers: dict[str, str] | None = None) -> errors.APIError:
-    body = {"error": {"code": code, "status": "S", "message": "no", "details": list(details)}}
+TOO_LARGE = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+
+
+def refusal(
+    code: int, *, message: str = "no", details: Sequence[JSON] = (), headers: dict[str, str] | None = None
+) -> errors.APIError:
+    body = {"error": {"code": code, "status": "S", "message": message, "details": list(details)}}
     return errors.APIError(code, body, Response([], headers or {}))
 
 
@@ -346,6 +409,7 @@ def refusal(code: int, *, details: Sequence[JSON] = (), headers: dict[str, str] 
         ([5], provider.RetryableError, None),
         ([{"error": "overloaded"}], provider.RetryableError, None),
         (refusal(400), provider.FatalError, None),
+        (refusal(400, message=TOO_LARGE), provider.ContextOverflowError, None),
         (refusal(403), provider.FatalError, None),
         (ConnectionResetError("reset"), provider.RetryableError, None),
         (errors.UnknownApiResponseError("half"), provider.RetryableError, None),
@@ -368,6 +432,71 @@ async def test_what_goes_wrong_is_one_of_our_own_errors(
         await events(source("gemini-2.5-flash"), request())
     if isinstance(error.value, provider.RetryableError):
         assert error.value.after == after
+
+
+def api_error(code: int, message: str, *, reason: str = "") -> errors.APIError:
+    details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason}] if reason else []
+    status = {400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 404: "NOT_FOUND"}.get(code, "UNKNOWN")
+    body = {"error": {"code": code, "status": status, "message": message, "details": details}}
+    return errors.APIError(code, body, Response([]))
+
+
+MAY = "check api_key_env of llm_providers.google-default, and what the key may do"
+
+
+@pytest.mark.parametrize(
+    ("answer", "raised", "code", "what_to_do"),
+    [
+        (api_error(400, "API key not valid.", reason="API_KEY_INVALID"), provider.FatalError, "400", MAY),
+        (api_error(401, "no"), provider.FatalError, "401", MAY),
+        (
+            api_error(403, "Consumer 'api_key:AIza-secret' has been suspended."),
+            provider.FatalError,
+            "403",
+            f"'api_key:***' has been suspended.; {MAY}",
+        ),
+        (
+            api_error(404, "models/gemini-9 is not found"),
+            provider.FatalError,
+            "404",
+            "check model of llm_providers.google-default: 'gemini-2.5-flash'",
+        ),
+        (api_error(400, "Please use a valid role: user, model."), provider.FatalError, "400", "valid role"),
+        (
+            api_error(400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
+            provider.ContextOverflowError,
+            "context_overflow",
+            "set context_tokens of llm_providers.google-default",
+        ),
+        (
+            api_error(400, "the input token count is 1200000 but model only supports up to 1048576."),
+            provider.ContextOverflowError,
+            "context_overflow",
+            "set context_tokens of llm_providers.google-default",
+        ),
+        (api_error(429, "quota"), provider.RetryableError, "429", "quota"),
+        (api_error(503, "overloaded"), provider.RetryableError, "503", "overloaded"),
+        (ConnectionResetError("reset"), provider.RetryableError, "connection", "reset"),
+        ([5], provider.RetryableError, "protocol", "not the API's"),
+        ([{"promptFeedback": {"blockReason": "SAFETY"}}], provider.FatalError, "SAFETY", "blocked"),
+        ([{"candidates": [{"finishReason": "RECITATION"}]}], provider.RejectedError, "RECITATION", "stopped"),
+    ],
+    ids=lambda value: None if isinstance(value, type) else str(value)[:40],
+)
+async def test_an_error_has_its_code_and_says_what_to_do(
+    wire: Wire,
+    source: Source,
+    answer: list[Any] | Exception,
+    raised: type[provider.ProviderError],
+    code: str,
+    what_to_do: str,
+) -> None:
+    wire.answers = [answer]
+    with pytest.raises(provider.ProviderError) as error:
+        await events(source("gemini-2.5-flash"), request())
+    assert type(error.value) is raised
+    assert error.value.code == code
+    assert what_to_do in str(error.value)
 
 
 async def test_parts_that_say_nothing_do_not_go_back(wire: Wire, source: Source) -> None:

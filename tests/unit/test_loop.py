@@ -89,7 +89,9 @@ async def run(
 ) -> entries.ExecutionEnded:
     """Run the execution to its end."""
     execution = journal.record.executions[ID]
-    await loop.Loop(execution=execution, model=model, toolbox=toolbox, journal=journal, following=following).run()
+    await loop.Loop(
+        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, following=following
+    ).run()
     assert execution.ended
     return execution.ended
 
@@ -281,7 +283,9 @@ async def test_suspended_it_finishes_the_step_that_is_under_way_and_begins_none(
 
     model = Suspending(*script)
     execution = journal.record.executions[ID]
-    await loop.Loop(execution=execution, model=model, toolbox=toolbox, journal=journal, following=nothing).run()
+    await loop.Loop(
+        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, following=nothing
+    ).run()
     assert execution.ended is None
     assert (kinds(journal), len(model.requests), toolbox.called) == (["Answered"], 1, [])
     again = journal.taken_over()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from support import leases
-from tarsy.config import platform
+from tarsy.config import platform, providers
 from tarsy.llm import model, provider
-from tarsy.transcript import entries, messages, ports
+from tarsy.transcript import entries, messages, ports, size
 
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -63,15 +65,21 @@ class Provider:
 @pytest.fixture(autouse=True)
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "FIRST_BACKOFF", 0.0)
+    monkeypatch.setattr(model, "EMPTY_WAIT", 0.0)
 
 
 def limited(source: Provider, **limits: object) -> model.LimitedModel:
     return model.LimitedModel("first", source, limits=platform.Limits.model_validate(limits))
 
 
-async def failure(source: Provider, **limits: object) -> ports.ModelError:
+def throttled(source: Provider, throttle: ports.Throttle, **limits: object) -> model.LimitedModel:
+    known = platform.Limits.model_validate(limits)
+    return model.LimitedModel("first", source, limits=known, throttle=throttle)
+
+
+async def failure(source: Provider, *, scope: ports.Scope = SCOPE, **limits: object) -> ports.ModelError:
     with pytest.raises(ports.ModelError) as error:
-        await limited(source, **limits).ask(REQUEST, SCOPE)
+        await limited(source, **limits).ask(REQUEST, scope)
     assert source.open == 0
     return error.value
 
@@ -122,7 +130,10 @@ async def test_what_may_work_later_is_tried_again_and_the_attempts_are_kept() ->
     source = Provider((provider.RetryableError("429"),), half, WHOLE)
     answer = await limited(source).ask(REQUEST, SCOPE)
     assert answer.message.text == "It is memory.", "nothing of a failed attempt may be left in the answer"
-    assert answer.call.attempts == (entries.Attempt(error="429"), entries.Attempt(error="503", usage=HALF))
+    assert answer.call.attempts == (
+        entries.Attempt(error="429", provider="first"),
+        entries.Attempt(error="503", usage=HALF, provider="first"),
+    )
     assert answer.call.usage == USAGE
 
 
@@ -327,3 +338,320 @@ async def test_who_waits_to_try_again_leaves_its_slot_to_others() -> None:
         assert (await limits.ask(REQUEST, SCOPE)).message.text == "It is memory."
     assert not waiting.done()
     waiting.cancel()
+
+
+BEFORE_FALLBACK = replace(SCOPE, has_fallback=True)
+
+
+async def test_with_another_provider_left_to_ask_it_is_tried_four_times() -> None:
+    source = Provider((provider.RetryableError("503 overloaded", code="503"),))
+    error = await failure(source, scope=BEFORE_FALLBACK)
+    text = "first gave no answer in 4 attempts; the last one: 503 overloaded"
+    assert error.failure == messages.Failure(kind="fatal", text=text, code="503")
+    assert (source.requests, len(error.call.attempts), error.call.retries) == (4, 4, 3)
+    source = Provider(*[(provider.RetryableError("503"),)] * 3, WHOLE)
+    answer = await limited(source).ask(REQUEST, BEFORE_FALLBACK)
+    assert (answer.message.text, len(answer.call.attempts), answer.call.retries) == ("It is memory.", 3, 3)
+
+
+async def test_each_attempt_names_its_provider_and_what_that_calls_the_error() -> None:
+    source = Provider(
+        (provider.RetryableError("429: slow down", code="429"),), (provider.FatalError("401: the key", code="401"),)
+    )
+    error = await failure(source)
+    assert error.call.attempts == (entries.Attempt(error="429: slow down", provider="first", code="429"),)
+    assert error.failure == messages.Failure(kind="fatal", text="first: 401: the key", code="401")
+    assert error.call.retries == 1
+
+
+@pytest.mark.parametrize("kind", [provider.RetryableError, provider.RejectedError, provider.FatalError])
+async def test_a_code_is_kept_as_text_that_the_store_can_hold(kind: type[provider.ProviderError]) -> None:
+    error = await failure(Provider((kind("no", code="a\x00b\ud800" + "x" * 10_000),)), iteration="20ms")
+    for code in (error.failure.code, *(attempt.code for attempt in error.call.attempts)):
+        assert code.startswith("a\ufffdb\ufffdx") or code == ""
+        assert len(code) <= 100
+
+
+EMPTY: dict[str, tuple[Step, ...]] = {
+    "nothing": (),
+    "white space": (provider.Text(" \n"), provider.Text("\t\u00a0\u2003")),
+    "thoughts alone": (provider.Thinking("hm"),),
+}
+
+
+@pytest.mark.parametrize("said", EMPTY.values(), ids=EMPTY)
+async def test_an_empty_answer_is_asked_for_again_three_times_and_is_none_then(said: tuple[Step, ...]) -> None:
+    empty = (*said, provider.Usage(HALF), provider.Finish([{"s": "x"}]))
+    source = Provider(empty, empty, empty, WHOLE)
+    answer = await limited(source).ask(REQUEST, SCOPE)
+    attempt = entries.Attempt(error="an empty answer", usage=HALF, provider="first", code="empty")
+    assert (answer.message.text, answer.call.attempts) == ("It is memory.", (attempt,) * 3)
+    assert (answer.call.usage, answer.call.retries) == (USAGE, 3)
+    for scope in (SCOPE, BEFORE_FALLBACK):
+        source = Provider(empty)
+        error = await failure(source, scope=scope)
+        assert error.failure == messages.Failure(kind="fatal", text="first gave 4 empty answers", code="empty")
+        assert (source.requests, error.call.attempts, error.call.retries) == (4, (attempt,) * 4, 3)
+
+
+@pytest.mark.parametrize("said", [provider.Text("."), provider.Call("k8s.get", "{}")], ids=["a word", "a call"])
+async def test_an_answer_with_a_word_or_a_call_is_not_empty(said: provider.StreamEvent) -> None:
+    answer = await limited(Provider((said, provider.Finish(None)))).ask(REQUEST, SCOPE)
+    assert answer.call.attempts == ()
+
+
+async def test_empty_answers_and_errors_are_counted_each_by_themselves() -> None:
+    empty, error = (provider.Finish(None),), (provider.RetryableError("503"),)
+    source = Provider(empty, error, empty, error, empty, error, WHOLE)
+    answer = await limited(source).ask(REQUEST, BEFORE_FALLBACK)
+    assert errors(answer.call) == ["an empty answer", "503"] * 3
+    found = await failure(Provider(empty, error, empty, error, empty, error, empty), scope=BEFORE_FALLBACK)
+    assert found.failure.text == "first gave 4 empty answers"
+
+
+async def test_empty_answers_are_apart_and_within_the_iterations_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "EMPTY_WAIT", 0.05)
+    answer = await limited(Provider((provider.Finish(None),), WHOLE)).ask(REQUEST, SCOPE)
+    assert 0.045 <= answer.call.seconds < 2
+    error = await failure(Provider((provider.Finish(None),)), iteration="120ms")
+    assert (error.failure.kind, error.failure.code) == ("timeout", "empty")
+    assert "no time to ask again in 0.05 s" in error.failure.text
+    assert len(error.call.attempts) < 4
+
+
+class Budget:
+    """So many requests may be repeated."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+    @property
+    def scope(self) -> ports.Scope:
+        return replace(SCOPE, may_retry=self.take)
+
+
+@pytest.mark.parametrize("failed", [provider.RetryableError("503 overloaded", code="503"), provider.Finish(None)])
+async def test_no_more_is_repeated_than_the_investigation_may(
+    failed: provider.RetryableError | provider.Finish,
+) -> None:
+    budget = Budget(2)
+    source = Provider((failed,))
+    error = await failure(source, scope=budget.scope, retries=100)
+    last = "an empty answer" if isinstance(failed, provider.Finish) else "503 overloaded"
+    text = (
+        "first did not answer, and the 100 retries of an investigation or a question (limits.retries) are used up; "
+        f"the last error: {last}"
+    )
+    assert error.failure == messages.Failure(kind="fatal", text=text, code="retries")
+    assert (source.requests, len(error.call.attempts), error.call.retries) == (3, 3, 2)
+
+
+async def test_what_is_not_repeated_is_not_counted() -> None:
+    budget = Budget(1)
+    await limited(Provider(WHOLE)).ask(REQUEST, budget.scope)
+    for raised in (
+        provider.FatalError("401"),
+        provider.RejectedError("flooded"),
+        provider.RetryableError("", after=500),
+    ):
+        await failure(Provider((raised,)), scope=budget.scope)
+    assert budget.left == 1
+    await limited(Provider((provider.RetryableError("503"),), WHOLE)).ask(REQUEST, budget.scope)
+    assert budget.left == 0
+
+
+async def test_a_budget_is_exact_over_calls_side_by_side() -> None:
+    budget = Budget(10)
+    sources = [Provider((provider.RetryableError("503"),)) for _ in range(4)]
+    found = await asyncio.gather(*(failure(source, scope=budget.scope) for source in sources))
+    assert sum(source.requests for source in sources) == 4 + 10
+    assert sum(error.call.retries for error in found) == 10
+    assert {error.failure.code for error in found} == {"retries"}
+
+
+class Throttle:
+    """Has everybody wait until it is opened; remembers who asked with how many tokens, and what was corrected."""
+
+    def __init__(self, *, opened: bool = True) -> None:
+        self.opened = asyncio.Event()
+        self.waits = asyncio.Event()
+        self.taken: list[tuple[str, int]] = []
+        self.corrected: list[tuple[str, int]] = []
+        if opened:
+            self.opened.set()
+
+    async def take(self, provider: str, tokens: int) -> ports.Taken:
+        self.waits.set()
+        await self.opened.wait()
+        self.taken.append((provider, tokens))
+        return ports.Taken(provider=provider, tokens=tokens)
+
+    def correct(self, taken: ports.Taken, tokens: int) -> None:
+        assert taken.tokens == ESTIMATE
+        self.corrected.append((taken.provider, tokens))
+
+
+ESTIMATE = size.tokens(REQUEST)
+
+
+async def test_each_request_is_taken_by_estimate_and_corrected_by_what_the_provider_counted() -> None:
+    throttle = Throttle()
+    half = (provider.Usage(HALF), provider.RetryableError("503"))
+    tries = (half, (provider.RetryableError("429"),), WHOLE)
+    await throttled(Provider(*tries), throttle).ask(REQUEST, SCOPE)
+    assert throttle.taken == [("first", ESTIMATE)] * 3
+    assert throttle.corrected == [("first", 107), ("first", 129)], "what nobody counted stands"
+
+
+async def test_a_count_without_a_total_is_its_sum() -> None:
+    throttle = Throttle()
+    counted = provider.Usage(messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9))
+    await throttled(Provider((counted, *WHOLE[2:])), throttle).ask(REQUEST, SCOPE)
+    assert throttle.corrected == [("first", 129)]
+
+
+async def test_whoever_waits_for_the_throttle_is_not_silent_uses_no_time_and_asks_after_his_lease_then() -> None:
+    throttle, source, seen = Throttle(opened=False), Provider(WHOLE), list[str]()
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        seen.append("waits")
+        yield
+        seen.append("waits no longer")
+
+    async def lease() -> None:
+        seen.append(f"lease, after {len(throttle.taken)} and before {source.requests}")
+
+    scope = replace(SCOPE, ensure_lease=lease, waiting=waiting)
+    asking = asyncio.create_task(throttled(source, throttle, iteration="50ms", first_byte="10ms").ask(REQUEST, scope))
+    await throttle.waits.wait()
+    await asyncio.sleep(0.06)
+    assert (seen[-1], source.requests) == ("waits", 0)
+    throttle.opened.set()
+    assert (await asking).message.text == "It is memory."
+    assert seen[-2:] == ["waits no longer", "lease, after 1 and before 0"]
+
+
+@pytest.mark.parametrize("where", ["throttle", "empty answer", "back-off"])
+async def test_cancellation_cuts_each_wait_and_frees_its_slot(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "EMPTY_WAIT", 60.0)
+    first: dict[str, Step] = {"empty answer": provider.Finish(None), "back-off": provider.RetryableError("", after=60)}
+    throttle = Throttle(opened=where != "throttle")
+    source = Provider(*((first[where],) for _ in [where] if where in first), WHOLE)
+    limits = throttled(source, throttle, provider_calls=1)
+    asking = asyncio.create_task(limits.ask(REQUEST, SCOPE))
+    await (throttle.waits.wait() if where == "throttle" else source.ended.wait())
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    async with asyncio.timeout(1):
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    throttle.opened.set()
+    assert source.open == 0
+    assert (await limits.ask(REQUEST, SCOPE)).message.text == "It is memory."
+
+
+PRICE = providers.Price(input=2.0, output=10.0)
+COSTS: dict[str, tuple[tuple[tuple[Step, ...], ...], float]] = {
+    "an answer": ((WHOLE,), 100 * 2 + 29 * 10),
+    "with a broken attempt": (
+        ((provider.Usage(HALF), provider.RetryableError("503")), WHOLE),
+        100 * 2 + 7 * 10 + 100 * 2 + 29 * 10,
+    ),
+    "that nobody counted": (((provider.Text("so"), provider.Finish(None)),), 0.0),
+    "a failure": (((provider.Usage(HALF), provider.FatalError("blocked")),), 100 * 2 + 7 * 10),
+    "what is empty for good": (((provider.Usage(HALF), provider.Finish(None)),), 4 * (100 * 2 + 7 * 10)),
+}
+
+
+@pytest.mark.parametrize(("tries", "millionths"), COSTS.values(), ids=COSTS)
+@pytest.mark.parametrize("price", [PRICE, None], ids=["with a price", "without"])
+async def test_a_call_costs_what_all_its_requests_do_by_the_providers_price(
+    tries: tuple[tuple[Step, ...], ...], millionths: float, price: providers.Price | None
+) -> None:
+    priced = model.LimitedModel("first", Provider(*tries), limits=platform.Limits(), price=price)
+    try:
+        call = (await priced.ask(REQUEST, SCOPE)).call
+    except ports.ModelError as error:
+        call = error.call
+    assert call.cost == (None if price is None else pytest.approx(millionths / 1e6))
+
+
+SIZES: dict[str, tuple[Callable[[ports.Request], ports.Request], int]] = {
+    "a prompt": (lambda request: request, 2),
+    "rounded up": (lambda request: replace(request, messages=(messages.Message(role="user", text="1234567"),)), 3),
+    "calls": (
+        lambda request: replace(
+            request,
+            messages=(
+                messages.Message(
+                    role="assistant",
+                    thinking="is never sent" * 9,
+                    calls=(messages.ToolCall(id="0.0", name="k8s.get", arguments="{}"),),
+                    provider_state=messages.ProviderState(provider="first", data=["x" * 1000]),
+                ),
+            ),
+        ),
+        3,
+    ),
+    "tools": (
+        lambda request: replace(
+            request,
+            messages=(),
+            tools=(messages.ToolSpec(name="k8s.get", description="Gets it.", parameters={"type": "object"}),),
+        ),
+        11,
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "tokens"), SIZES.values(), ids=SIZES)
+def test_a_token_is_three_characters_by_estimate(change: Callable[[ports.Request], ports.Request], tokens: int) -> None:
+    assert size.tokens(change(REQUEST)) == tokens
+
+
+async def test_what_native_tools_brought_is_kept_storable_and_in_order() -> None:
+    events = (
+        provider.CodeExecution("print('\x00')", "\ud83d", "python", "OUTCOME_OK"),
+        provider.Text("It is memory."),
+        provider.Grounding("web_search", (provider.Source("a\n title", "https://a"),), ("oom\x00",)),
+        provider.Finish(None),
+    )
+    answer = await limited(Provider(events)).ask(REQUEST, SCOPE)
+    assert answer.message.native == (
+        messages.NativeResult(
+            tool="code_execution",
+            content="\ufffd",
+            details={"code": "print('\ufffd')", "language": "python", "outcome": "OUTCOME_OK"},
+        ),
+        messages.NativeResult(
+            tool="web_search",
+            content="a title https://a",
+            details={"queries": ["oom\ufffd"], "sources": [{"title": "a\n title", "url": "https://a"}]},
+        ),
+    )
+
+
+LONG = "a" * 600
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        provider.CodeExecution(LONG, LONG),
+        provider.CodeExecution(LONG, ""),
+        provider.CodeExecution("", LONG),
+        provider.CodeExecution("", ""),
+        provider.Grounding("google_search", (provider.Source(LONG, ""),)),
+        provider.Grounding("google_search", (provider.Source("", LONG),)),
+        provider.Grounding("google_search", (), (LONG,)),
+        provider.Grounding("url_context", ()),
+    ],
+)
+async def test_what_native_tools_brought_counts_as_a_part_of_the_answer(event: provider.StreamEvent) -> None:
+    found = await failure(Provider((*[event] * 40, provider.Text("so"), provider.Finish(None))), answer=1024)
+    assert (found.failure.kind, "longer than 1024 characters" in found.failure.text) == ("rejected", True)

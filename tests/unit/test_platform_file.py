@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from tarsy.config import load, platform
+from tarsy.config import builtin, load, platform
 from tarsy.resources import chain
 
 DESIGN = """
@@ -22,6 +22,7 @@ queue: {slots: 50, lease: 20s, heartbeat: 5s}
 ingest: {alert_type_label: alert_type, default_alert_type: null}
 """
 
+PROVIDERS = sorted(builtin.PLATFORM["llm_providers"])
 STRATEGIES = (
     "'react', 'react-stage', 'react-final-analysis', 'native-thinking', 'synthesis' or 'synthesis-native-thinking'"
 )
@@ -55,7 +56,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
     [
         (
             "agents: {A: {max_iteration: 3}}",
-            "agents.A: unknown: max_iteration. Available: mcp_servers, custom_instructions, llm_provider, iteration_strategy, max_iterations",  # noqa: E501
+            "agents.A: unknown: max_iteration. Available: mcp_servers, custom_instructions, llm_provider, iteration_strategy, max_iterations, native_tools",  # noqa: E501
         ),
         (
             "agent: {}",
@@ -69,7 +70,10 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("defaults: {iteration_strategy: rect}", f"defaults.iteration_strategy: Input should be {STRATEGIES}"),
         ("agents: {A: {iteration_strategy: rect}}", f"agents.A.iteration_strategy: Input should be {STRATEGIES}"),
         ("llm_providers: {g: {type: google}}", "llm_providers.g.model: Field required"),
-        ("llm_providers: {g: {type: x, model: m}}", "llm_providers.g.type: Input should be 'google'"),
+        (
+            "llm_providers: {g: {type: x, model: m}}",
+            "llm_providers.g: expected one of 'google', 'vertexai', 'openai', 'anthropic', 'xai', 'langchain'",
+        ),
         (
             "mcp_servers: {k: {transport: {type: tcp}}}",
             "mcp_servers.k.transport: expected one of 'stdio', 'http'",
@@ -78,9 +82,12 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ("[1]", "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest"),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
-            "defaults.llm_provider: unknown provider. Available: a, b, google-default",
+            f"defaults.llm_provider: unknown provider. Available: {', '.join(sorted(['a', 'b', *PROVIDERS]))}",
         ),
-        ("agents: {A: {llm_provider: x}}", "agents.A.llm_provider: unknown provider. Available: google-default"),
+        (
+            "agents: {A: {llm_provider: x}}",
+            f"agents.A.llm_provider: unknown provider. Available: {', '.join(PROVIDERS)}",
+        ),
         ("queue: {lease: 0s}", "queue.lease: must be from 200ms to 1h"),
         ("queue: {lease: 999999999d}", "queue.lease: must be from 200ms to 1h"),
         ("queue: {heartbeat: 1ms}", "queue.heartbeat: must be from 100ms to 30m"),
@@ -95,10 +102,50 @@ def test_the_designs_example_is_read(file: Path) -> None:
             'llm_providers: {g: {type: google, model: ""}}',
             "llm_providers.g.model: String should have at least 1 character",
         ),
+        (
+            "llm_providers: {g: {type: google, model: gemini-2.5-flash, thinking: {level: high}}}",
+            "llm_providers.g: thinking: gemini-2.5-flash takes a budget, and no level",
+        ),
+        (
+            "llm_providers: {g: {type: vertexai, model: gemini-2.0-flash, thinking: {budget: 1}}}",
+            "llm_providers.g: thinking: gemini-2.0-flash does not think",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: gemini-2.5-pro, thinking: {budget: 0}}}",
+            "llm_providers.g: thinking: gemini-2.5-pro takes a budget from 128 to 32768",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: gemini-2.5-flash-lite, thinking: {budget: 100}}}",
+            "llm_providers.g: thinking: gemini-2.5-flash-lite takes a budget from 512 to 24576, or 0",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: gemini-2.5-flash, thinking: {budget: 24577}}}",
+            "llm_providers.g: thinking: gemini-2.5-flash takes a budget from 1 to 24576, or 0",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: m, thinking: {}}}",
+            "llm_providers.g.thinking: give either budget or level",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: m, native_tools: [web_search]}}",
+            "llm_providers.g.native_tools.0: Input should be 'google_search', 'code_execution' or 'url_context'",
+        ),
+        (
+            "llm_providers: {g: {type: vertexai, model: m, native_tools_with_mcp: auto}}",
+            "llm_providers.g: unknown: native_tools_with_mcp. Available: model, price, requests_per_minute, tokens_per_minute, context_tokens, thinking, native_tools, type, project, location, credentials_file, base_url",  # noqa: E501
+        ),
+        (
+            "llm_providers: {g: {type: openai, model: m, native_tools: [web_search]}}",
+            "llm_providers.g: native_tools: web_search needs api: responses",
+        ),
+        (
+            "agents: {A: {llm_provider: google-default, native_tools: [web_search, url_context]}}",
+            "agents.A.native_tools: unknown tool of google-default. Available: code_execution, google_search, url_context",  # noqa: E501
+        ),
         ('agents: {"": {}}', "agents..[key]: String should have at least 1 character"),
         (
             'mcp_servers: {k: {transport: {type: stdio, command: ""}}}',
-            "mcp_servers.k.transport.stdio.command: String should have at least 1 character",
+            "mcp_servers.k.transport.command: String should have at least 1 character",
         ),
         (
             "agents: {A: {mcp_servers: [x]}}",
@@ -118,7 +165,7 @@ def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: st
 def test_what_is_no_url_is_refused_with_an_example(file: Path, url: str) -> None:
     told = "not a URL: write one with http or https, such as http://127.0.0.1:8080"
     file.write_text(f'mcp_servers: {{k: {{transport: {{type: http, url: "{url}"}}}}}}')
-    assert refused(file) == [f"mcp_servers.k.transport.http.url: {told}"]
+    assert refused(file) == [f"mcp_servers.k.transport.url: {told}"]
     file.write_text(f'llm_providers: {{g: {{type: google, model: m, base_url: "{url}"}}}}')
     assert refused(file) == [f"llm_providers.g.base_url: {told}"]
 

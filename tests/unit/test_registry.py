@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import leases
+from tarsy.config import load, providers
 from tarsy.config import platform as platforms
-from tarsy.llm import registry
+from tarsy.llm import provider, registry, vertexai
 from tarsy.transcript import messages, ports
+from tarsy_dev.model import tokens
 
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -20,6 +26,10 @@ SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 def settings(**fields: Any) -> platforms.Platform:
     google = {"type": "google", "model": "gemini-2.5-flash", **fields}
     return platforms.Platform.model_validate({"llm_providers": {"google": google}})
+
+
+def of(kind: str, **fields: Any) -> platforms.Platform:
+    return platforms.Platform.model_validate({"llm_providers": {"mine": {"type": kind, **fields}}})
 
 
 @pytest.mark.parametrize(
@@ -65,16 +75,219 @@ async def test_an_unusable_provider_answers_every_question_with_why() -> None:
 
 
 async def test_a_provider_that_the_platform_file_has_lost_says_so() -> None:
-    models = registry.Models({}, limits=platforms.Limits())
+    models = registry.Models({}, settings=platforms.Platform())
     with pytest.raises(ports.ModelError, match="the platform file has it no longer") as error:
         await models["gone"].ask(REQUEST, SCOPE)
     assert (error.value.failure.kind, error.value.call.provider) == ("fatal", "gone")
 
 
-def test_nothing_heavy_is_imported_to_judge_providers() -> None:
+@pytest.mark.parametrize("kind", registry.TYPES)
+def test_a_package_that_is_missing_is_told_before_any_run(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    known = registry.TYPES[kind]
+    (package,) = known.packages.values()
+    monkeypatch.setitem(registry.TYPES, kind, replace(known, packages={"not_there.at_all": package}))
+    found = of(kind, model="m", **({"model_provider": "openai"} if kind == "langchain" else {}))
+    why = f"the package {package} is not installed: install tarsy[{known.extra}]"
+    assert registry.unusable(found, environment={}) == {"mine": why}
+
+
+@pytest.mark.parametrize(
+    ("model_provider", "package"),
+    [("mistralai", "langchain-mistralai"), ("bedrock_converse", "langchain-aws"), ("no such", "langchain-no such")],
+)
+def test_the_package_of_an_integration_is_missed_too(model_provider: str, package: str) -> None:
+    problems = registry.unusable(of("langchain", model="m", model_provider=model_provider), environment={})
+    assert problems == {"mine": f"the package {package} of model_provider is not installed: install it"}
+
+
+def test_a_server_that_wants_no_key_is_usable_without() -> None:
+    assert registry.unusable(of("openai", model="m", api_key_env=None), environment={}) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"model": "m"}, "options: model does not belong there"),
+        ({"api_key": "k"}, "options: api_key does not belong there"),
+        ({"no_such_option": 1}, "options: ChatOpenAI has no no_such_option"),
+        ({"temperature": "hot-secret"}, "temperature: Input should be a valid number"),
+        ({"n": 0}, "n must be at least 1"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:WARNING! no_such_option is not default parameter")  # LangChain's, before we say no
+async def test_options_that_an_integration_does_not_take_make_it_unusable(options: dict[str, Any], why: str) -> None:
+    found = of("langchain", model="m", model_provider="openai", api_key_env="KEY", options=options)
+    async with registry.session() as http:
+        models = registry.build(found, environment={"KEY": "k"}, http=http)
+        with pytest.raises(ports.ModelError) as error:
+            await models["mine"].ask(REQUEST, SCOPE)
+        await models.close()
+    assert error.value.failure.kind == "fatal"
+    assert why in error.value.failure.text
+    assert "hot-secret" not in error.value.failure.text
+
+
+def test_of_what_is_built_in_and_named_by_nobody_the_log_says_nothing(tmp_path: Path) -> None:
+    def told(text: str) -> set[str]:
+        file = tmp_path / "platform.yaml"
+        file.write_text(text)
+        loaded = load.platform_file(file)
+        unusable = registry.unusable(loaded, environment={})
+        assert {"google-default", "openai-default", "anthropic-default", "xai-default"} <= unusable.keys()
+        return {name for name in unusable if registry.is_worth_telling(name, loaded)}
+
+    assert told("") == {"google-default"}
+    assert told("defaults: {fallback_providers: [xai-default]}") == {"google-default", "xai-default"}
+    assert told("agents: {A: {llm_provider: openai-default}}") == {"google-default", "openai-default"}
+    assert told("defaults: {llm_provider: openai-default}") == {"openai-default"}
+    changed = "llm_providers: {anthropic-default: {type: anthropic, model: other}, mine: {type: xai, model: m}}"
+    assert told(changed) == {"google-default", "anthropic-default", "mine"}
+
+
+class Source:
+    """A provider that answers."""
+
+    model = "m"
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def stream(self, _: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+        yield provider.Text("Yes.")
+        yield provider.Finish(None)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[tuple[str, str]] = []
+    source = Source()
+    go_on = threading.Event()
+
+    def build(name: str, *_: object, **__: object) -> Source:
+        go_on.wait(5)
+        built.append((name, threading.current_thread().name))
+        return source
+
+    monkeypatch.setattr("tarsy.llm.openai.build", build)
+    found = of("openai", model="m", api_key_env=None)
+    async with registry.session() as http:
+        models = registry.build(found, environment={}, http=http)
+        assert built == []
+        impatient, *others = [asyncio.create_task(models["mine"].ask(REQUEST, SCOPE)) for _ in range(3)]
+        await asyncio.sleep(0)
+        impatient.cancel()
+        go_on.set()
+        assert [answer.message.text for answer in await asyncio.gather(*others)] == ["Yes.", "Yes."]
+        await models.close()
+    ((name, thread),) = built
+    assert (name, thread == threading.main_thread().name) == ("mine", False)
+    assert source.closed
+
+
+def test_what_nothing_names_is_not_imported() -> None:
     program = (
-        "import sys; from tarsy.config import load; from tarsy.llm import registry;"
-        "registry.unusable(load.platform_file(None), environment={'GOOGLE_API_KEY': 'k'});"
-        "sys.exit('google.genai' in sys.modules)"
+        "import asyncio, sys; from tarsy.config import load; from tarsy.llm import registry\n"
+        "async def main():\n"
+        "    async with registry.session() as http:\n"
+        "        models = registry.build(load.platform_file(None), environment={'GOOGLE_API_KEY': 'k'}, http=http)\n"
+        "        await models.close()\n"
+        "asyncio.run(main())\n"
+        "assert 'google.genai' in sys.modules\n"
+        "sys.exit(', '.join({'langchain_core', 'langchain', 'openai', 'anthropic'} & sys.modules.keys()) or 0)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+def test_nothing_heavy_is_imported_to_judge_providers() -> None:
+    program = (
+        "import sys; from tarsy.config import load; from tarsy.llm import registry; from tarsy.cli import main;"
+        "keys = dict.fromkeys(['GOOGLE_API_KEY', 'OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'XAI_API_KEY'], 'k');"
+        "registry.unusable(load.platform_file(None), environment=keys);"
+        "sys.exit(len({'google.genai', 'langchain_core', 'openai', 'anthropic'} & sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+ACCOUNT = "a key file"
+"""Stands for a good one."""
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (ACCOUNT, None),
+        (None, "credentials_file: No such file or directory"),
+        ("{", "credentials_file: no file of JSON"),
+        (b"\xff", "credentials_file: no file of JSON"),
+        ("[" * 100_000, "credentials_file: no file of JSON"),
+        ("[]", "credentials_file: not an object of JSON"),
+        (
+            {"type": "authorized_user"},
+            "credentials_file: not the key of a service account, whose type is service_account",
+        ),
+        ({"client_email": None}, "credentials_file: it has no client_email"),
+        ({"private_key": 5}, "credentials_file: it has no private_key"),
+        (
+            {"private_key": "-----BEGIN PRIVATE KEY-----\nsecret"},
+            "credentials_file: its private_key is no RSA key in PEM",
+        ),
+        ({"private_key": "secret"}, "credentials_file: its private_key is no RSA key in PEM"),
+        ({"token_uri": None}, "credentials_file: it has no token_uri"),
+        ({"token_uri": "file:///secret"}, "credentials_file: its token_uri is no http or https URL"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_key_file_that_is_none_makes_vertex_ai_unusable_and_nothing_of_it_is_shown(
+    tmp_path: Path, content: str | bytes | dict[str, Any] | None, why: str | None
+) -> None:
+    path = tmp_path / "key.json"
+    if isinstance(content, dict) or content is ACCOUNT:
+        tokens.account(
+            path, **{"token_uri": "http://127.0.0.1:1/token", **(content if isinstance(content, dict) else {})}
+        )
+    elif content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    found = vertex(credentials_file=str(path))
+    assert registry.unusable(found, environment={}) == ({} if why is None else {"vertex": why})
+
+
+def vertex(**fields: Any) -> platforms.Platform:
+    described = {"type": "vertexai", "model": "gemini-2.5-flash", **fields}
+    return platforms.Platform.model_validate({"llm_providers": {"vertex": described}})
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "GOOGLE_APPLICATION_CREDENTIALS: No such file or directory"),
+        ("{", "GOOGLE_APPLICATION_CREDENTIALS: no file of JSON"),
+        ('{"type": "external_account"}', None),
+    ],
+)
+def test_the_environments_own_file_is_looked_at_where_none_is_set(
+    tmp_path: Path, content: str | None, why: str | None
+) -> None:
+    path = tmp_path / "adc.json"
+    if content is not None:
+        path.write_text(content)
+    environment = {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
+    assert registry.unusable(vertex(), environment=environment) == ({} if why is None else {"vertex": why})
+    assert registry.unusable(vertex(), environment={}) == {}, "the machine may give tokens"
+    tokens.account(tmp_path / "key.json", token_uri="http://127.0.0.1:1/token")
+    named = vertex(credentials_file=str(tmp_path / "key.json"))
+    assert registry.unusable(named, environment=environment) == {}
+
+
+async def test_a_key_file_that_broke_since_answers_every_question_with_why(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+    path.write_text("{")
+    described = vertex(credentials_file=str(path)).llm_providers["vertex"]
+    assert isinstance(described, providers.VertexAIProvider)
+    async with registry.session() as http:
+        source = vertexai.build("vertex", described, key=None, session=http, environment={})
+        with pytest.raises(provider.FatalError, match="credentials_file: no file of JSON"):
+            source.stream(REQUEST)

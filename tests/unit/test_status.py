@@ -31,7 +31,7 @@ CHAIN: dict[str, Any] = {
 }
 FACTS: dict[str, Any] = {
     **dict.fromkeys(NUMBERS, 0),
-    **dict.fromkeys(("started_at", "ended_at", "ending", "cancel", "alert_status", "unreadable", "grounds")),
+    **dict.fromkeys(("started_at", "ended_at", "ending", "cancel", "alert_status", "unreadable", "grounds", "cost")),
     **dict.fromkeys(("reason", "message", "final_analysis", "summary"), ""),
     "gaps": [],
     **CHAIN,
@@ -240,7 +240,7 @@ def test_the_numbers_are_the_stores() -> None:
         final_analysis="It is out of memory.",
     )
     status = projector.status_of(found)
-    assert status.usage.model_dump() == usage
+    assert status.usage.model_dump(exclude_none=True) == usage
     second = status.stages[1]
     assert (second.iterations, second.tool_calls, second.tokens, second.message) == (2, 3, 4, "no model")
     assert (second.start_time, second.completion_time, second.duration) == (STARTED, STAGE_ENDED, "5s")
@@ -250,6 +250,29 @@ def test_the_numbers_are_the_stores() -> None:
     assert status.chain is not None
     assert {f"chain_{name}": value for name, value in status.chain} == CHAIN
     assert projector.status_of(REFUSED).chain is None
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"),
+    [
+        (None, {}),
+        (0.0, {"cost": "0"}),
+        (0.0131, {"cost": "0.0131"}),
+        (0.1 + 0.2, {"cost": "0.3"}),
+        (12.0, {"cost": "12"}),
+        (100.5, {"cost": "100.5"}),
+        (4e-6, {"cost": "0.000004"}),
+        (1e-9, {"cost": "0"}),
+        (9e18, {"cost": "9000000000000000000"}),
+    ],
+)
+def test_what_it_cost_is_shown_as_a_decimal_number_and_not_at_all_where_nothing_has_a_price(
+    cost: float | None, shown: dict[str, str]
+) -> None:
+    status = projector.status_of(replace(RUNNING, cost=cost))
+    written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert {name: value for name, value in written["usage"].items() if name == "cost"} == shown
+    assert investigation.Status.model_validate(written) == status
 
 
 GAPS = [{"tool": "k8s.get", "reason": "forbidden"}, {"tool": "k8s", "reason": "cannot be reached"}]

@@ -143,6 +143,40 @@ def test_a_forced_conclusion_counts_in_any_form(before: messages.Log, limit: int
     assert steps.next_step([OPENING, *said, C], rules) == steps.Done("?c")
 
 
+SINCE_CASES: dict[str, tuple[int, messages.Log, steps.Step]] = {
+    "nothing of its own yet": (2, [REJECTED, REJECTED], steps.Ask(final=False)),
+    "a timeout of another's": (1, [TIMEOUT, TIMEOUT], steps.Ask(final=False)),
+    "two of its own": (1, [TIMEOUT, TIMEOUT, TIMEOUT], steps.GiveUp("two timeouts in a row: nothing within 5 s")),
+    "another's end": (1, [FATAL], steps.Ask(final=False)),
+    "rejected answers of another's": (2, [REJECTED, REJECTED, REJECTED, REJECTED], steps.Ask(final=False)),
+    "three of its own": (
+        1,
+        [REJECTED, REJECTED, REJECTED, FLOODED],
+        steps.GiveUp("3 rejected answers in a row: a flood"),
+    ),
+    "what another gave cannot be read": (2, [A, B], steps.Ask(final=False, prompt="format", problem="?b is no answer")),
+    "nor what it gave": (2, [A, B, C], steps.Ask(final=False, prompt="format", problem="?c is no answer")),
+    "another's calls are run": (1, [ASKS], steps.Run((FIRST, SECOND))),
+    "another concluded": (1, [SAYS], steps.Done(SAYS.text)),
+    "at the limit": (6, [REJECTED, TIMEOUT] * 3, steps.Ask(final=True, prompt="conclude")),
+    "another's calls beyond the limit": (8, [REJECTED, TIMEOUT] * 4, steps.Ask(final=True, prompt="conclude")),
+    "one of its own": (8, [*[REJECTED, TIMEOUT] * 4, REJECTED], steps.Ask(final=True, prompt="conclude")),
+    "two of its own beyond the limit": (
+        8,
+        [*[REJECTED, TIMEOUT] * 4, REJECTED, TIMEOUT],
+        steps.GiveUp("no conclusion after 10 model calls: nothing within 5 s"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("since", "log", "step"), SINCE_CASES.values(), ids=SINCE_CASES)
+def test_what_another_provider_failed_at_before_is_not_held_against_the_one_that_is_asked_now(
+    since: int, log: messages.Log, step: steps.Step
+) -> None:
+    rules = steps.Rules(limit=6, problem=unreadable, since=since)
+    assert steps.next_step([OPENING, *log], rules) == step
+
+
 def call(turn: int, name: str = "k8s.get", arguments: str = "{}") -> messages.ToolCall:
     return messages.ToolCall(id=f"{turn}.0", name=name, arguments=arguments)
 

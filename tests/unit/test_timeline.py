@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from support import stories
+from tarsy.config import resolve
 from tarsy.resources import chain
 from tarsy.transcript import entries, messages, timeline
 
@@ -38,6 +39,11 @@ def answered(
 def unanswered(*, execution: str = "e0", turn: int = 0) -> entries.Unanswered:
     failure = messages.Failure(kind="timeout", text="nothing within 5 s")
     return entries.Unanswered(execution=execution, turn=turn, failure=failure, call=CALL)
+
+
+def fell_back(*, execution: str = "e0", turn: int = 0, to: str = "other") -> entries.FellBack:
+    failure = messages.Failure(kind="fatal", text="google-default: 401: the key", code="401")
+    return entries.FellBack(execution=execution, turn=turn, provider=to, failure=failure, call=CALL)
 
 
 def ran(
@@ -371,8 +377,13 @@ def random_log(source: random.Random) -> list[entries.Logged]:
 def _life(execution: str, source: random.Random) -> Iterator[entries.Entry]:
     turn = 0
     for turn in range(source.randrange(8)):
+        if source.random() < 0.1:
+            yield fell_back(execution=execution, turn=turn, to=f"other-{turn}")
         if source.random() < 0.2:
             yield unanswered(execution=execution, turn=turn)
+            continue
+        if source.random() < 0.1:
+            yield answered(execution=execution, turn=turn, text="so I think")
             continue
         calls = [
             messages.ToolCall(id=f"{turn}.{index}", name="k8s.get", arguments="{}")
@@ -503,6 +514,20 @@ def test_who_concluded_and_was_asked_again_had_given_an_answer_like_others() -> 
     assert went_on[0].created_at == at(3)
 
 
+def test_a_fallback_says_from_whom_to_whom_and_why() -> None:
+    rows = log(STARTED, began(), fell_back(turn=1), fell_back(turn=1, to="third"), answered(turn=1, text="so"), ended())
+    first, second, _ = timeline.fold(rows)
+    assert (first.id, first.type, first.status) == ("e0.1.fallback-other", "provider_fallback", "completed")
+    assert first.content == "other is asked from here on: google-default: 401: the key"
+    assert first.metadata == {"from": "google-default", "to": "other", "kind": "fatal", "code": "401"}
+    assert (first.stage, first.execution, second.id) == ("look", "e0", "e0.1.fallback-third")
+
+
+def test_who_concluded_and_whose_provider_was_left_when_he_was_asked_again_had_not_concluded() -> None:
+    told = timeline.fold(log(STARTED, began(), answered(text="It is a guess."), fell_back(turn=1)))
+    assert [one.type for one in told] == ["llm_response", "provider_fallback"]
+
+
 def test_an_answer_that_cannot_be_read_is_the_conclusion_only_where_its_execution_completes_with_it() -> None:
     told = (STARTED, begun_as("agent", "react"), answered(text="It is out of memory."))
     for outcome, kind, seq in (("Completed", "final_analysis", 4), ("Failed", "llm_response", 3)):
@@ -516,3 +541,71 @@ def test_a_summary_and_a_question_are_events_of_their_own() -> None:
     assert seen(timeline.fold(summary)) == [(3, "e0.0.text", "executive_summary", "completed", "Out of memory.")]
     (asked,) = timeline.fold([replace(log(entries.RunStarted(run=2, question="Why?"))[0], run=2, stage="")])
     assert (asked.id, asked.type, asked.content, asked.execution) == ("run-2.question", "user_question", "Why?", "")
+
+
+def test_what_gave_way_is_told_with_why_and_what_is_cut_shorter_for_one_request_is_told_each_time() -> None:
+    refused = messages.Failure(kind="fatal", text="400: too many tokens", code=messages.CONTEXT_OVERFLOW)
+    lines = entries.ContextCompacted(execution="e0", turn=4, results=("0.0", "0.1"), tokens=9000, limit=8000)
+    cut, shorter = (
+        entries.ContextCompacted(
+            execution="e0", turn=4, cut=("3.0",), shown=shown, tokens=2 * shown, limit=0, failure=refused, call=CALL
+        )
+        for shown in (2000, 1000)
+    )
+    told = timeline.fold(log(STARTED, began(), lines, cut, shorter))
+    assert [(one.type, one.status, one.execution) for one in told] == [("context_compacted", "completed", "e0")] * 3
+    assert len(by_id(told)) == 3
+    assert [one.content for one in told] == [
+        "older results of tools that are a line each from here on: 2",
+        "results of the last turn that are cut to 2000 characters: 1; the request was refused: 400: too many tokens",
+        "results of the last turn that are cut to 1000 characters: 1; the request was refused: 400: too many tokens",
+    ]
+    assert told[0].metadata == {"results": ["0.0", "0.1"], "cut": [], "shown": 0, "tokens": 9000, "limit": 8000}
+
+
+def searched(tool: chain.NativeTool, content: str) -> messages.NativeResult:
+    found = {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}]}
+    return messages.NativeResult(tool=tool, content=content, details=found)
+
+
+def test_what_native_tools_brought_stands_before_the_words_that_came_of_it() -> None:
+    code = {"code": "print(2)", "language": "python", "outcome": "OUTCOME_OK"}
+    native = (
+        messages.NativeResult(tool="code_execution", content="2\n", details=code),
+        searched("google_search", "OOM https://oom"),
+        searched("url_context", "https://oom"),
+        searched("web_search", "OOM https://oom"),
+        messages.NativeResult(tool="code_execution", content="", details=code),
+    )
+    said = messages.Message(role="assistant", text="It is out of memory.", thinking="so", native=native)
+    told = timeline.fold(
+        log(STARTED, began(), entries.Answered(execution="e0", turn=0, messages=(said,), call=CALL), ended())
+    )
+    assert seen(told) == [
+        (3, "e0.0.thinking", "llm_thinking", "completed", "so"),
+        (3, "e0.0.native-0", "code_execution", "completed", "2\n"),
+        (3, "e0.0.native-1", "google_search_result", "completed", "OOM https://oom"),
+        (3, "e0.0.native-2", "url_context_result", "completed", "https://oom"),
+        (3, "e0.0.native-3", "web_search_result", "completed", "OOM https://oom"),
+        (3, "e0.0.native-4", "code_execution", "completed", ""),
+        (3, "e0.0.text", "final_analysis", "completed", "It is out of memory."),
+    ]
+    assert told[1].metadata == {**code, **MODEL}
+    assert told[2].metadata == {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}], **MODEL}
+
+
+def test_every_native_tool_has_an_event() -> None:
+    for tool in get_args(chain.NativeTool):
+        said = messages.Message(role="assistant", native=(searched(tool, "x"),))
+        (event,) = timeline.fold(log(entries.Answered(execution="e0", turn=0, messages=(said,), call=CALL)))
+        assert event.type in get_args(timeline.Type)
+
+
+def test_native_tools_that_are_left_out_are_told_with_the_start_of_who_wanted_them() -> None:
+    wanting = replace(stories.AGENT, native=resolve.NativeTools(offered=("google_search", "url_context"), mixes=False))
+    start = replace(begun_as("agent", "native-thinking"), agent=wanting)
+    assert timeline.fold(log(STARTED, start)) == []
+    (told,) = timeline.fold(log(STARTED, replace(start, agent=wanting.beside_tools())))
+    assert (told.id, told.type, told.status) == ("e0.start.native", "native_tools_left_out", "completed")
+    assert told.metadata == {"provider": wanting.provider, "tools": ["google_search", "url_context"]}
+    assert "google_search, url_context" in told.content

@@ -1,4 +1,4 @@
-"""Our Gemini provider over a real socket: what only a socket can show."""
+"""Our Gemini provider over a real socket, by a key and by the tokens of Vertex AI: what only a socket can show."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import gc
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 from aiohttp import test_utils, web
 from support import leases
-from tarsy.config import platform
-from tarsy.llm import gemini, registry
+from tarsy.config import platform, providers
+from tarsy.llm import gemini, provider, registry, vertexai
 from tarsy.llm import model as models
-from tarsy.transcript import messages, ports
+from tarsy.resources import chain
+from tarsy.transcript import entries, messages, ports
 from tarsy_dev import loopback, model
+from tarsy_dev.model import tokens
 
 TASK = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
 SYSTEM = "You are KubernetesAgent, the agent of stage 'analysis' of chain 'pod-crash'."
@@ -34,16 +39,44 @@ def no_garbage_collector() -> Iterator[None]:
     gc.enable()
 
 
-@contextlib.asynccontextmanager
-async def limited(url: str, **limits: object) -> AsyncIterator[models.LimitedModel]:
-    settings = platform.GoogleProvider(type="google", model="gemini-2.5-flash", base_url=url)
-    http = registry.session()
-    source = gemini.Gemini("google-default", settings, api_key="k", http=http)
-    try:
-        yield models.LimitedModel("google-default", source, limits=platform.Limits.model_validate(limits))
-    finally:
-        await source.close()
-        await http.close()
+class Limited(Protocol):
+    """Gemini at an address, within limits."""
+
+    def __call__(self, url: str, **limits: object) -> contextlib.AbstractAsyncContextManager[models.LimitedModel]: ...
+
+
+@pytest.fixture(scope="module")
+def token_uri() -> Iterator[str]:
+    with loopback.background(model.serve()) as running:
+        yield f"{running.server.url}/token"
+
+
+@pytest.fixture(params=["google", "vertexai"])
+def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> Limited:
+    """By the parameter: a type, or type, model and thinking."""
+    given = request.param if isinstance(request.param, tuple) else (request.param,)
+    kind, name, thinking = (*given, None, None)[:3]
+    settings = {"type": kind, "model": name or "gemini-2.5-flash", "thinking": thinking}
+
+    @contextlib.asynccontextmanager
+    async def asked(url: str, **limits: object) -> AsyncIterator[models.LimitedModel]:
+        http = registry.session()
+        source: provider.Provider
+        if kind == "google":
+            google = providers.GoogleProvider.model_validate(settings | {"base_url": url})
+            source = gemini.Gemini("ours", google, api_key="k", http=http)
+        else:
+            key_file = tokens.account(tmp_path / "key.json", token_uri=token_uri)
+            found = settings | {"base_url": url, "credentials_file": key_file}
+            vertex = providers.VertexAIProvider.model_validate(found)
+            source = vertexai.build("ours", vertex, key=None, session=http, environment={})
+        try:
+            yield models.LimitedModel("ours", source, limits=platform.Limits.model_validate(limits))
+        finally:
+            await source.close()
+            await http.close()
+
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -57,7 +90,7 @@ async def limited(url: str, **limits: object) -> AsyncIterator[models.LimitedMod
     ids=["a flood over its limit", "a flood over its time", "silence in the middle", "silence"],
 )
 async def test_a_stream_that_is_left_early_closes_its_socket(
-    fault: model.Misbehaviour, limits: dict[str, object], kind: str
+    limited: Limited, fault: model.Misbehaviour, limits: dict[str, object], kind: str
 ) -> None:
     async with model.serve(model.answers(fault)) as server, limited(server.url, **limits) as asked:
         with pytest.raises(ports.ModelError) as error:
@@ -70,7 +103,7 @@ async def test_a_stream_that_is_left_early_closes_its_socket(
     assert request.ended - left < 1
 
 
-async def test_a_stream_that_is_not_the_apis_is_left_at_once() -> None:
+async def test_a_stream_that_is_not_the_apis_is_left_at_once(limited: Limited) -> None:
     closed = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -91,7 +124,7 @@ async def test_a_stream_that_is_not_the_apis_is_left_at_once() -> None:
     ):
         with pytest.raises(ports.ModelError) as error:
             await asked.ask(REQUEST, leases.SCOPE)
-        (attempt,) = error.value.call.attempts
+        (attempt, *_) = error.value.call.attempts
         assert "the stream is not the API's" in attempt.error
         async with asyncio.timeout(5):
             await closed.wait()
@@ -121,9 +154,15 @@ class Redirecting:
             yield str(server.make_url("")).rstrip("/")
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize(
+    ("limited", "status"),
+    [*(("google", status) for status in (301, 302, 303, 307, 308)), ("vertexai", 307)],
+    indirect=["limited"],
+)
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"], ids=["another port", "another name"])
-async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(status: int, host: str) -> None:
+async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(
+    limited: Limited, status: int, host: str
+) -> None:
     first, other = Redirecting(status), Redirecting(status)
     async with first.serve() as url, other.serve(host) as elsewhere, limited(url) as asked:
         first.location = f"{elsewhere}/elsewhere"
@@ -133,8 +172,8 @@ async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(s
     assert (len(first.reached), other.reached) == (1, [])
 
 
-@pytest.mark.parametrize("status", [307, 308])
-async def test_a_redirect_within_the_origin_is_followed(status: int) -> None:
+@pytest.mark.parametrize(("limited", "status"), [("google", 307), ("google", 308)], indirect=["limited"])
+async def test_a_redirect_within_the_origin_is_followed(limited: Limited, status: int) -> None:
     server = Redirecting(status)
     async with server.serve() as url, limited(url) as asked:
         answer = await asked.ask(REQUEST, leases.SCOPE)
@@ -142,10 +181,171 @@ async def test_a_redirect_within_the_origin_is_followed(status: int) -> None:
     assert server.reached[1:] == ["/elsewhere"]
 
 
-async def test_a_proxy_that_the_environment_names_is_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_the_environment_names_is_gone_through(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with model.serve(model.answers("By the proxy.")) as server:
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.setenv("HTTP_PROXY", server.url)
         async with limited("http://models.invalid") as asked:
             answer = await asked.ask(REQUEST, leases.SCOPE)
     assert answer.message.text == "By the proxy."
+
+
+@pytest.mark.parametrize("limited", ["google"], indirect=True)
+async def test_a_key_is_for_the_gemini_api_whatever_the_environment_says(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "somebody's")
+    async with model.serve(model.answers("so")) as server, limited(server.url) as asked:
+        await asked.ask(REQUEST, leases.SCOPE)
+    assert server.requests[0].path == "/v1/models/gemini-2.5-flash:streamGenerateContent"
+
+
+SEARCH = model.Search(query="oom kill", pages=(model.Page(title="OOM", url="https://oom"),))
+NATIVE = model.Answer(
+    text="It is out of memory.",
+    thoughts="Let me see.",
+    code=(model.CodeRun(code="print(2)", output="2\n"), model.CodeRun(code="x", output="NameError", failed=True)),
+    searches=(SEARCH,),
+    read={"https://a": True, "https://b": False},
+    chunk=7,
+)
+RESULTS = (
+    messages.NativeResult(
+        tool="code_execution",
+        content="2\n",
+        details={"code": "print(2)", "language": "python", "outcome": "OUTCOME_OK"},
+    ),
+    messages.NativeResult(
+        tool="code_execution",
+        content="NameError",
+        details={"code": "x", "language": "python", "outcome": "OUTCOME_FAILED"},
+    ),
+    messages.NativeResult(
+        tool="google_search",
+        content="OOM https://oom",
+        details={"queries": ["oom kill"], "sources": [{"title": "OOM", "url": "https://oom"}]},
+    ),
+    messages.NativeResult(
+        tool="url_context",
+        content="https://a\nhttps://b (URL_RETRIEVAL_STATUS_ERROR)",
+        details={
+            "queries": [],
+            "sources": [
+                {"title": "", "url": "https://a"},
+                {"title": "", "url": "https://b", "problem": "URL_RETRIEVAL_STATUS_ERROR"},
+            ],
+        },
+    ),
+)
+ALL: tuple[chain.NativeTool, ...] = ("google_search", "code_execution", "url_context")
+
+
+def followed(request: ports.Request, answer: ports.Answer, *, result: str = "") -> ports.Request:
+    """The request behind an answer, which goes through the log in between."""
+    stored = entries.encode(entries.Answered(execution="e", turn=0, messages=(answer.message,), call=answer.call))
+    found = entries.decode(stored, run=0, stage="", execution="e")
+    assert isinstance(found, entries.Answered)
+    said = found.messages[0]
+    said = replace(said, calls=tuple(replace(call, id=f"0.{index}") for index, call in enumerate(said.calls)))
+    results = [messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=result) for call in said.calls]
+    then = results or [messages.Message(role="user", text="and?")]
+    return replace(request, messages=(*request.messages, said, *then))
+
+
+async def test_what_native_tools_brought_is_kept_and_goes_back_as_it_came(limited: Limited) -> None:
+    request = replace(REQUEST, native_tools=ALL)
+    async with model.serve(model.answers(NATIVE, "As I said.")) as server, limited(server.url) as asked:
+        answer = await asked.ask(request, leases.SCOPE)
+        assert answer.message.native == RESULTS
+        assert answer.message.text == "It is out of memory."
+        assert (await asked.ask(followed(request, answer), leases.SCOPE)).message.text == "As I said."
+    _, said, _ = server.requests[1].body["contents"]
+    ran = [part for part in said["parts"] if "executableCode" in part or "codeExecutionResult" in part]
+    assert [next(iter(part.values())) for part in ran] == [
+        {"language": "PYTHON", "code": "print(2)"},
+        {"outcome": "OUTCOME_OK", "output": "2\n"},
+        {"language": "PYTHON", "code": "x"},
+        {"outcome": "OUTCOME_FAILED", "output": "NameError"},
+    ]
+
+
+async def test_native_tools_that_are_not_offered_are_not_used(limited: Limited) -> None:
+    async with model.serve(model.answers(NATIVE)) as server, limited(server.url) as asked:
+        assert (await asked.ask(REQUEST, leases.SCOPE)).message.native == ()
+    assert "tools" not in server.requests[0].body
+
+
+TOOLS = (messages.ToolSpec(name="k8s.get", description="Get it."),)
+
+
+@pytest.mark.parametrize("limited", [("google", "gemini-3-pro")], indirect=True)
+async def test_gemini_3_shows_what_it_searched_for_beside_functions_and_wants_it_back(limited: Limited) -> None:
+    request = replace(REQUEST, tools=TOOLS, native_tools=("google_search",))
+    looks = model.Answer(searches=(SEARCH,), calls=(model.Call(name="k8s__get", args={"name": "web-0"}),))
+    async with model.serve(model.answers(looks, "Out of memory.")) as server, limited(server.url) as asked:
+        answer = await asked.ask(request, leases.SCOPE)
+        assert [call.name for call in answer.message.calls] == ["k8s.get"]
+        await asked.ask(followed(request, answer, result="OOMKilled"), leases.SCOPE)
+    _, said, _ = server.requests[1].body["contents"]
+    assert [sorted(part) for part in said["parts"]] == [
+        ["thoughtSignature", "toolCall"],
+        ["toolResponse"],
+        ["functionCall", "thoughtSignature"],
+    ]
+    assert answer.message.provider_state
+    assert said["parts"] == answer.message.provider_state.data
+
+
+@pytest.mark.parametrize(
+    ("limited", "why"),
+    [
+        ("google", "Tool use with function calling is unsupported"),
+        (("vertexai", "gemini-3-pro"), 'Unknown name "includeServerSideToolInvocations"'),
+    ],
+    indirect=["limited"],
+)
+async def test_who_does_not_take_native_tools_beside_functions_says_so_at_once(limited: Limited, why: str) -> None:
+    request = replace(REQUEST, tools=TOOLS, native_tools=("google_search",))
+    async with model.serve(model.answers("never said")) as server, limited(server.url) as asked:
+        with pytest.raises(ports.ModelError) as error:
+            await asked.ask(request, leases.SCOPE)
+    assert (error.value.failure.kind, len(server.requests)) == ("fatal", 1)
+    assert why in error.value.failure.text
+
+
+@pytest.mark.parametrize(
+    ("limited", "thinks"),
+    [
+        (("google", "gemini-2.5-pro"), True),
+        (("vertexai", "gemini-2.5-flash-lite"), True),
+        (("google", "gemini-3-pro"), True),
+        (("google", "gemini-2.0-flash"), False),
+        (("google", "gemini-2.5-flash", {"budget": 0}), False),
+        (("google", "gemini-3-pro", {"budget": 512}), True),
+        (("vertexai", "gemini-3-flash", {"level": "minimal"}), True),
+    ],
+    indirect=["limited"],
+    ids=str,
+)
+async def test_each_model_takes_the_thinking_that_it_is_asked_for(limited: Limited, thinks: bool) -> None:
+    async with (
+        model.serve(model.answers(model.Answer(thoughts="hm", text="so"))) as server,
+        limited(server.url) as asked,
+    ):
+        answer = await asked.ask(REQUEST, leases.SCOPE)
+    assert (answer.message.text, answer.message.thinking) == ("so", "hm" if thinks else "")
+
+
+async def test_a_request_that_is_too_large_is_told_as_such(limited: Limited) -> None:
+    refusal = model.HttpError(
+        status=400, message="The input token count (1048577) exceeds the maximum number of tokens allowed (1048576)."
+    )
+    async with model.serve(model.answers(refusal)) as server, limited(server.url) as asked:
+        with pytest.raises(ports.ModelError) as error:
+            await asked.ask(REQUEST, leases.SCOPE)
+    failure = error.value.failure
+    assert (failure.kind, failure.code, len(server.requests)) == ("fatal", messages.CONTEXT_OVERFLOW, 1)
+    assert "set context_tokens of llm_providers.ours" in failure.text

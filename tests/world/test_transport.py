@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-from tarsy.tools import transport
+from tarsy import transport
 from tarsy_dev import loopback
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"

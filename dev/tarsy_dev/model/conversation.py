@@ -59,6 +59,15 @@ class _FunctionResponse(Wire):
     id: str | None = None
 
 
+class _ToolInvocation(Wire):
+    """A call of a tool of the server's own, or what came of it."""
+
+    id: str
+    tool_type: str
+    args: dict[str, Any] = {}
+    response: dict[str, Any] = {}
+
+
 class _Part(Wire):
     text: str | None = None
     thought: bool = False
@@ -69,12 +78,16 @@ class _Part(Wire):
     file_data: dict[str, Any] | None = None
     executable_code: dict[str, Any] | None = None
     code_execution_result: dict[str, Any] | None = None
-    tool_call: dict[str, Any] | None = None
-    tool_response: dict[str, Any] | None = None
+    tool_call: _ToolInvocation | None = None
+    tool_response: _ToolInvocation | None = None
 
     @property
     def empty(self) -> bool:
         return not self.model_fields_set - {"thought", "thought_signature"}
+
+    @property
+    def is_code(self) -> bool:
+        return self.executable_code is not None or self.code_execution_result is not None
 
 
 class Content(Wire):
@@ -133,7 +146,8 @@ def _turns(contents: Iterable[Content]) -> Iterator[tuple[str, list[_Part]]]:
 
 def refusal(contents: Sequence[Content]) -> str | None:
     """What the real server would answer to this conversation with 400, or None."""
-    return _refused_shape(contents) or _refused_responses(contents) or _refused_signature(contents)
+    refused = _refused_shape(contents) or _refused_responses(contents) or _refused_native(contents)
+    return refused or _refused_signature(contents)
 
 
 def _refused_shape(contents: Sequence[Content]) -> str | None:
@@ -171,6 +185,18 @@ def _refused_responses(contents: Sequence[Content]) -> str | None:
     return None
 
 
+def _refused_native(contents: Sequence[Content]) -> str | None:
+    """What the server ran itself comes back whole: each call with its response, each code with its result."""
+    for content in contents:
+        calls = [part.tool_call.id for part in content.parts if part.tool_call]
+        if calls != [part.tool_response.id for part in content.parts if part.tool_response]:
+            return "Please ensure that each tool call is followed by its tool response."
+        ran = ["code" if part.executable_code else "result" for part in content.parts if part.is_code]
+        if ran != ["code", "result"] * (len(ran) // 2):
+            return "Please ensure that each executable code is followed by its code execution result."
+    return None
+
+
 def _refused_signature(contents: Sequence[Content]) -> str | None:
     """In the current exchange the first call of each turn carries a signature; any that is carried is genuine.
 
@@ -193,7 +219,9 @@ def _refused_signature(contents: Sequence[Content]) -> str | None:
 
 def _genuine(part: _Part) -> bool:
     signature = part.thought_signature or b""
-    call = part.function_call
-    return signature in _DUMMIES or signatures.genuine(
-        signature, signatures.of_call(call.name, call.args) if call else TEXT
-    )
+    covered = TEXT
+    if call := part.function_call:
+        covered = signatures.of_call(call.name, call.args)
+    elif native := part.tool_call:
+        covered = signatures.of_call(native.tool_type, native.args)
+    return signature in _DUMMIES or signatures.genuine(signature, covered)

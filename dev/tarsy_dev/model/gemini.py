@@ -4,6 +4,8 @@ Requests are parsed as strictly as the real server's: unknown fields are refused
 snake case (the SDK mixes both), and what Gemini 3 refuses of a conversation is refused in its words: `conversation`
 has those rules. An answer is streamed as it is by the real one: summaries of thoughts, text, all calls in one event,
 and a last event with the finish reason, the final usage and, if there were no calls, the signature on an empty text.
+
+Vertex AI speaks it too, at other paths and by a bearer token (`tokens`), without what mixes native tools and functions.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pydantic
-from pydantic import alias_generators
 
 from tarsy_dev import keys
-from tarsy_dev.model import conversation, script, signatures
+from tarsy_dev.model import conversation, gemini_settings, script, signatures, tokens
 
 name: Final = "gemini"
-routes: Final = ("/{version:v1|v1beta}/models/{model}:{method:generateContent|streamGenerateContent}",)
+_METHOD = "{model}:{method:generateContent|streamGenerateContent}"
+routes: Final = (
+    f"/{{version:v1|v1beta}}/models/{_METHOD}",
+    f"/{{version:v1|v1beta1}}/projects/{{project}}/locations/{{location}}/publishers/google/models/{_METHOD}",
+)
 
 _STATUS = {
     400: ("INVALID_ARGUMENT", "Request contains an invalid argument."),
@@ -45,62 +50,48 @@ _NO_KEY = script.HttpError(
     message="Method doesn't allow unregistered callers (callers without established identity). "
     "Please use API Key or other form of API consumer identity to call this API.",
 )
+_NO_TOKEN = script.HttpError(
+    status=401,
+    message="Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other "
+    "valid authentication credential. See https://developers.google.com/identity/sign-in/web/devconsole-project.",
+)
+_KEY_FOR_TOKEN = script.HttpError(
+    status=401,
+    message="API keys are not supported by this API. Expected OAuth2 access token or other authentication credentials "
+    "that assert a principal. See https://cloud.google.com/docs/authentication",
+)
 _NO_JSON = script.HttpError(status=400, message="Invalid JSON payload received. Unexpected token.")
 _FLOOD = 64 * 1024  # characters in one event
-
-
-class _Declaration(conversation.Wire):
-    name: str
-    description: str = ""
-    parameters: dict[str, Any] | None = None
-    parameters_json_schema: dict[str, Any] | None = None
-    response: dict[str, Any] | None = None
-    response_json_schema: dict[str, Any] | None = None
-    behavior: str | None = None
-
-
-class _Tool(conversation.Wire):
-    function_declarations: list[_Declaration] = []
-    google_search: dict[str, Any] | None = None
-    google_search_retrieval: dict[str, Any] | None = None
-    url_context: dict[str, Any] | None = None
-    code_execution: dict[str, Any] | None = None
-
-
-class _Request(conversation.Wire):
-    contents: list[conversation.Content] = []
-    system_instruction: conversation.Content | None = None
-    tools: list[_Tool] = []
-    tool_config: dict[str, Any] | None = None
-    safety_settings: list[dict[str, Any]] | None = None
-    generation_config: dict[str, Any] = {}
-    cached_content: str | None = None
-    service_tier: str | None = None
-    labels: dict[str, str] | None = None
-    store: bool | None = None
-    model: str | None = None
 
 
 def parse(
     *, path: Mapping[str, str], headers: Mapping[str, str], body: Any
 ) -> tuple[script.Turn, script.HttpError | None]:
     """Read a request; see `wire.Wire`."""
-    api_key = headers.get("x-goog-api-key", "")
+    is_vertex = "project" in path
+    token = headers.get("Authorization", "").removeprefix("Bearer ")
+    api_key = token if is_vertex else headers.get("x-goog-api-key", "")
     blank = script.Turn(model=path["model"], streaming=path["method"].startswith("stream"), api_key=api_key)
     if body is None:
         return blank, _NO_JSON
     try:
-        request = _Request.model_validate(body)
+        request = gemini_settings.Request.model_validate(body)
     except pydantic.ValidationError as error:
-        return blank, script.HttpError(status=400, message=_complaint(error))
+        return blank, script.HttpError(status=400, message=gemini_settings.complaint(error))
     turn = _turn(blank, request)
+    if is_vertex and "x-goog-api-key" in headers:
+        return turn, _KEY_FOR_TOKEN
+    if is_vertex and not tokens.genuine(token):
+        return turn, _NO_TOKEN
     if not api_key:
         return turn, _NO_KEY
-    refusal = conversation.refusal(request.contents) or _refused_setting(request)
+    refusal = conversation.refusal(request.contents) or gemini_settings.refusal(
+        path["model"], request, is_vertex=is_vertex
+    )
     return turn, None if refusal is None else script.HttpError(status=400, message=refusal)
 
 
-def _turn(blank: script.Turn, request: _Request) -> script.Turn:
+def _turn(blank: script.Turn, request: gemini_settings.Request) -> script.Turn:
     system = "".join(part.text or "" for part in request.system_instruction.parts) if request.system_instruction else ""
     messages = conversation.messages(request.contents)
     first_user = next((message.text for message in messages if message.role == "user"), "")
@@ -117,46 +108,12 @@ def _turn(blank: script.Turn, request: _Request) -> script.Turn:
             for tool in request.tools
             for declared in tool.function_declarations
         ),
-        thinking=bool(_setting(_thinking(request), "include_thoughts")),
+        native_tools=tuple(native for tool in request.tools for native in tool.native),
+        thinking=bool(gemini_settings.setting(request.thinking, "include_thoughts")),
         key=keys.find(system=system, first_user=first_user),
         kind=keys.kind(system=system, first_user=first_user),
         iteration=sum(message.role == "model" for message in messages),
     )
-
-
-def _refused_setting(request: _Request) -> str | None:
-    thinking = _thinking(request)
-    if _setting(thinking, "thinking_budget") is not None and _setting(thinking, "thinking_level") is not None:
-        return "You can only set only one of thinking budget and thinking level."
-    names = [declared.name for tool in request.tools for declared in tool.function_declarations]
-    for index, declared in enumerate(names):
-        if not conversation.FUNCTION_NAME.fullmatch(declared):
-            return (
-                f"* GenerateContentRequest.tools[0].function_declarations[{index}].name: Invalid function name. "
-                "Must start with a letter or an underscore. Must be alphanumeric (a-z, A-Z, 0-9), underscores (_), "
-                "dots (.), colons (:), or dashes (-), with a maximum length of 64.\n"
-            )
-        if declared in names[:index]:
-            return f"Duplicate function declaration found: {declared}"
-    return None
-
-
-def _thinking(request: _Request) -> dict[str, Any]:
-    return _setting(request.generation_config, "thinking_config") or {}
-
-
-def _setting(settings: dict[str, Any], snake: str) -> Any:
-    return settings.get(alias_generators.to_camel(snake), settings.get(snake))
-
-
-def _complaint(error: pydantic.ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    if first["type"] != "extra_forbidden":
-        return f"Invalid value at '{where}': {first['msg']}"
-    parent, _, field = where.rpartition(".")
-    place = f" at '{parent}'" if parent else ""
-    return f'Invalid JSON payload received. Unknown name "{field}"{place}: Cannot find field.'
 
 
 def content_type(*, streaming: bool) -> str:
@@ -166,26 +123,32 @@ def content_type(*, streaming: bool) -> str:
 
 def pieces(*, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
     """The body of an answer; see `wire.Wire`."""
+    answer = _allowed(turn, answer)
     identity = secrets.token_hex(8)
     usage = answer.usage or script.usage_of(turn, answer)
     events = _events(turn, answer)
+    metadata = _metadata(answer)
     if not turn.streaming:
         parts = [part for event in events for part in event]
-        whole = json.dumps(_response(turn, identity, parts, finish=answer.finish, usage=usage), indent=2).encode()
+        response = _response(turn, identity, parts, finish=answer.finish, usage=usage, metadata=metadata)
+        whole = json.dumps(response, indent=2).encode()
         yield whole[: len(whole) // 2]
         yield whole[len(whole) // 2 :]
         return
     for parts in events[:-1]:
-        yield _event(_response(turn, identity, parts, usage=script.Usage(input=usage.input, output=0)))
-    yield _event(_response(turn, identity, events[-1], finish=answer.finish, usage=usage))
+        early = metadata if "text" in parts[0] else {}
+        so_far = script.Usage(input=usage.input, output=0)
+        yield _event(_response(turn, identity, parts, usage=so_far, metadata=early))
+    yield _event(_response(turn, identity, events[-1], finish=answer.finish, usage=usage, metadata=metadata))
 
 
 def _events(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any]]]:
     """The parts of each event of the stream, or of the whole; the last event is the one that says that it is over."""
     size = answer.chunk if turn.streaming else 0
-    thoughts = _cut(answer.thoughts, size) if turn.thinking else []
-    text = _cut(answer.text, size)
+    thoughts = script.cut(answer.thoughts, size) if turn.thinking else []
+    text = script.cut(answer.text, size)
     events: list[list[dict[str, Any]]] = [[{"text": piece, "thought": True}] for piece in thoughts]
+    events += _native(turn, answer)
     events += [[{"text": piece}] for piece in text]
     if answer.calls:
         events.append([_call(call, signed=answer.signed and index == 0) for index, call in enumerate(answer.calls)])
@@ -201,9 +164,47 @@ def _events(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any
     return events
 
 
-def _cut(text: str, size: int) -> list[str]:
-    step = size or max(len(text), 1)
-    return [text[start : start + step] for start in range(0, len(text), step)]
+def _native(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any]]]:
+    """What the server ran itself, as far as it is shown in parts: code always, searches beside functions."""
+    events: list[list[dict[str, Any]]] = []
+    if answer.searches and turn.tools:
+        called = {"id": secrets.token_hex(4), "toolType": "GOOGLE_SEARCH_WEB"}
+        args = {"queries": [search.query for search in answer.searches]}
+        signature = _base64(signatures.issue(signatures.of_call(called["toolType"], args)))
+        events.append([{"toolCall": called | {"args": args}, "thoughtSignature": signature}])
+        events.append([{"toolResponse": called | {"response": {"search_suggestions": "<div>"}}}])
+    for run in answer.code:
+        events.append([{"executableCode": {"language": "PYTHON", "code": run.code}}])
+        outcome = "OUTCOME_FAILED" if run.failed else "OUTCOME_OK"
+        events.append([{"codeExecutionResult": {"outcome": outcome, "output": run.output}}])
+    return events
+
+
+def _metadata(answer: script.Answer) -> dict[str, Any]:
+    """What a candidate says of searches and of pages that were read; Google says it with each piece anew."""
+    metadata: dict[str, Any] = {}
+    if answer.searches:
+        pages = [page for search in answer.searches for page in search.pages]
+        metadata["groundingMetadata"] = {
+            "webSearchQueries": [search.query for search in answer.searches],
+            "groundingChunks": [{"web": {"uri": page.url, "title": page.title}} for page in pages],
+            "searchEntryPoint": {"renderedContent": "<style></style>"},
+        }
+    if answer.read:
+        status = {True: "URL_RETRIEVAL_STATUS_SUCCESS", False: "URL_RETRIEVAL_STATUS_ERROR"}
+        read = [{"retrievedUrl": url, "urlRetrievalStatus": status[good]} for url, good in answer.read.items()]
+        metadata["urlContextMetadata"] = {"urlMetadata": read}
+    return metadata
+
+
+def _allowed(turn: script.Turn, answer: script.Answer) -> script.Answer:
+    """The answer without what the request has no tools for."""
+    return dataclasses.replace(
+        answer,
+        searches=answer.searches if "googleSearch" in turn.native_tools else (),
+        code=answer.code if "codeExecution" in turn.native_tools else (),
+        read=answer.read if "urlContext" in turn.native_tools else {},
+    )
 
 
 def _call(call: script.Call, *, signed: bool) -> dict[str, Any]:
@@ -223,9 +224,10 @@ def _response(
     *,
     usage: script.Usage,
     finish: script.Finish | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     content: dict[str, Any] = {"parts": parts, "role": "model"} if parts else {"role": "model"}
-    candidate: dict[str, Any] = {"content": content, "index": 0}
+    candidate: dict[str, Any] = {"content": content, "index": 0} | (metadata or {})
     if finish is not None:
         candidate["finishReason"] = _FINISH[finish]
     counts = {

@@ -9,6 +9,7 @@ conversation alone, and a second worker that takes an investigation over is told
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,13 @@ class Call:
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = ""
+    raw: str | None = None
+    """What the arguments' text is, where the wire has one, instead of the JSON of `args`."""
+
+    @property
+    def arguments(self) -> str:
+        """The arguments' text, where the wire has one."""
+        return json.dumps(dict(self.args)) if self.raw is None else self.raw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +82,13 @@ class Turn:
     thinking: bool = False
     """Summaries of the thoughts were asked for."""
 
+    native_tools: tuple[str, ...] = ()
+    """The provider's own tools that were allowed, by its names."""
+
     streaming: bool = True
+    asked: frozenset[str] = frozenset()
+    """What else of the answer was asked for, in the wire's words."""
+
     api_key: str = field(default="", repr=False)
     key: keys.Key = field(default_factory=keys.Key)
     kind: keys.Kind = "agent"
@@ -109,7 +123,33 @@ class Usage:
     thinking: int = 0
 
 
-Finish = Literal["stop", "length", "safety", "malformed call"]
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page of the web."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search on the web by the provider's own tool, and what it found."""
+
+    query: str
+    pages: tuple[Page, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRun:
+    """Code that the provider runs for the model."""
+
+    code: str
+    output: str = ""
+    failed: bool = False
+
+
+Finish = Literal["stop", "length", "safety", "malformed call", "paused"]
+"""How an answer ends. Paused: the provider's own tools were at work for so long that the client is to ask on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +158,20 @@ class Answer:
 
     text: str = ""
     thoughts: str = ""
+    redacted: bool = False
+    """Thoughts that nobody is shown come first, where a protocol has such."""
+
+    searches: tuple[Search, ...] = ()
+    """Left out where the request does not allow the tool."""
+
+    code: tuple[CodeRun, ...] = ()
+    """The same."""
+
+    read: Mapping[str, bool] = field(default_factory=dict)
+    """URLs that the model reads by the provider's own tool, and whether each could be; the same."""
+
     calls: tuple[Call, ...] = ()
+
     signed: bool = True
     """Carry a fresh thought signature: on the first call, or on the text if there is none."""
 
@@ -144,6 +197,9 @@ class HttpError:
     message: str = ""
     retry_after: float | None = None
     """Seconds, told both by the header and in the body."""
+
+    code: str = ""
+    """What the provider calls it; "" is what goes with the status."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,12 +305,36 @@ def first(
     return script
 
 
+GEMINIS_LIMIT = "The input token count ({sent}) exceeds the maximum number of tokens allowed ({limit})."
+
+
+def limited(script: Script, tokens: int, *, message: str = GEMINIS_LIMIT) -> Script:
+    """Refuse turns of more than `tokens`, as `usage_of` counts them, with 400 and `message`; else what `script` says.
+
+    `message` is the provider's own, with blanks for what was `{sent}` and for the `{limit}`.
+    """
+
+    def answered(turn: Turn) -> Reply | Awaitable[Reply]:
+        sent = usage_of(turn, Answer()).input
+        if sent > tokens:
+            return HttpError(status=400, message=message.format(sent=sent, limit=tokens))
+        return script(turn)
+
+    return answered
+
+
 def keyed(turn: Turn, calls: Sequence[Call]) -> tuple[Call, ...]:
     """Fill the `key` argument of each call, so that the tool server's log tells the calls apart (`keys.CallKey`)."""
     return tuple(
         dataclasses.replace(call, args={**call.args, "key": str(keys.CallKey(*turn.key, turn.iteration, index))})
         for index, call in enumerate(calls)
     )
+
+
+def cut(text: str, size: int) -> list[str]:
+    """Pieces of so many characters; with 0 all of it, none of an empty text."""
+    step = size or max(len(text), 1)
+    return [text[start : start + step] for start in range(0, len(text), step)]
 
 
 def usage_of(turn: Turn, answer: Answer) -> Usage:

@@ -22,11 +22,11 @@ from typing import Any, ClassVar, TypeVar
 from aiohttp import web
 
 from tarsy_dev import keys, loopback, oracle
-from tarsy_dev.model import gemini, investigator, script, wire
+from tarsy_dev.model import anthropic, gemini, investigator, openai_chat, openai_responses, script, tokens, wire
 
 T = TypeVar("T")
 
-WIRES: tuple[wire.Wire, ...] = (gemini,)
+WIRES: tuple[wire.Wire, ...] = (gemini, openai_chat, openai_responses, anthropic)
 """The protocols that are spoken."""
 
 _SECRET_HEADERS = frozenset({"authorization", "cookie", "x-api-key", "x-goog-api-key"})
@@ -89,6 +89,10 @@ class Server:
 
         self._log = log
         self._closing = asyncio.Event()
+
+        self.tokens = tokens.Endpoint(closing=self._closing)
+        """Where it gives tokens."""
+
         self._earlier: Counter[keys.Key] = Counter()
         self._repeats: Counter[tuple[keys.Key, int]] = Counter()
 
@@ -125,6 +129,7 @@ class Server:
         """The server as an aiohttp application."""
         app = web.Application(client_max_size=_MAX_REQUEST)
         app.router.add_get("/log", self._show_log)
+        app.router.add_routes(self.tokens.routes())
         for spoken in WIRES:
             for route in spoken.routes:
                 app.router.add_post(route, self._handler(spoken))

@@ -5,6 +5,9 @@ crash leaves behind is therefore one of three things: an answer not yet committe
 read-only calls not yet committed (called again), or a writing call whose outcome nobody knows (in doubt, never
 repeated). Cancellation has no code here: it ends the task.
 
+A provider that brings no answer is left for the next of the execution's fallbacks, for good: the log says so, and who
+takes over asks where it ends. What one provider failed at is not held against the next.
+
 The last answer is committed together with the ends that it brings: of the execution, and whatever ends with that.
 """
 
@@ -18,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from tarsy import failpoints
-from tarsy.agent import steps, strategies, templates
+from tarsy.agent import context, steps, strategies, templates
 from tarsy.config import resolve
 from tarsy.transcript import entries, messages, ports, record
 
@@ -36,12 +39,17 @@ class Loop:
 
     execution: record.Execution
     """The one in the journal's record: every commit adds to its log."""
-    model: ports.Model
+    model: Callable[[str], ports.Model]
+    """The model of a provider."""
     toolbox: ports.Toolbox
     journal: ports.Journal
     following: Following
+    context_tokens: Callable[[str], int | None] = lambda _: None
+    """The tokens that a request to a provider may have; None where that is not known."""
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
     """See `ports.Scope.waiting`."""
+    may_retry: Callable[[], bool] = lambda: True
+    """See `ports.Scope.may_retry`."""
 
     async def run(self) -> None:
         """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
@@ -78,17 +86,49 @@ class Loop:
         said = messages.conversation(self.execution.log)
         added = self._added(ask, said)
         dialect = self._strategy.dialect
+        source = self.execution.source
+        tools = () if ask.final else dialect.offered(self.execution.started.tools)
+        await self._fit((*said, *added), tools)
         request = ports.Request(
-            messages=dialect.sent((*said, *added)),
-            tools=() if ask.final else dialect.offered(self.execution.started.tools),
+            messages=dialect.sent(context.of(self.execution, (*said, *added), tools).shown()),
+            tools=tools,
+            native_tools=() if ask.final else source.native.offered,
         )
         failpoints.hit("model.ask.before")
         try:
-            answer = await self.model.ask(request, self._scope)
+            answer = await self.model(source.provider).ask(request, self._scope)
         except ports.ModelError as error:
-            await self._unanswered(error.failure, added, error.call)
+            overflow = error.failure.code == messages.CONTEXT_OVERFLOW
+            if not overflow or not await self._fit((*said, *added), tools, refused=error):  # else it is asked again
+                await self._unanswered(error.failure, added, error.call)
         else:
             await self._answered(answer, added, final=ask.final)
+
+    async def _fit(
+        self,
+        conversation: Sequence[messages.Message],
+        tools: Sequence[messages.ToolSpec],
+        *,
+        refused: ports.ModelError | None = None,
+    ) -> bool:
+        """Have results give way where the request would be too large, or was; whether any did."""
+        limit = self.context_tokens(self.execution.source.provider)
+        due = context.of(self.execution, conversation, tools).compaction(limit, refused=refused is not None)
+        if due is None:
+            return False
+        compacted = entries.ContextCompacted(
+            execution=self._id,
+            turn=self._turn,
+            results=due.results,
+            cut=due.cut,
+            shown=due.shown,
+            tokens=due.tokens,
+            limit=limit or 0,
+            failure=refused.failure if refused else None,
+            call=refused.call if refused else None,
+        )
+        await self.journal.commit(compacted)
+        return True
 
     def _added(self, ask: steps.Ask, said: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
         """What the model is told beside what was said. After a call that brought nothing it stands there already."""
@@ -111,13 +151,40 @@ class Loop:
             return
         calls = tuple(replace(call, id=f"{self._turn}.{index}") for index, call in enumerate(message.calls))
         said = (*added, replace(message, calls=calls))
+        if (why := self._falls_back(said)) is not None:
+            await self._fall_back(messages.Failure(kind="rejected", text=why), answer.call)
+            return
         await self._commit(entries.Answered(execution=self._id, turn=self._turn, messages=said, call=answer.call))
 
     async def _unanswered(
         self, failure: messages.Failure, added: tuple[messages.Message, ...], call: entries.ModelCall
     ) -> None:
+        if (why := self._falls_back((*added, failure))) is not None:
+            await self._fall_back(replace(failure, text=why), call)
+            return
         await self._commit(
             entries.Unanswered(execution=self._id, turn=self._turn, messages=added, failure=failure, call=call)
+        )
+
+    def _falls_back(self, said: Sequence[messages.Message | messages.Failure]) -> str | None:
+        """Why another provider is asked instead of what would follow `said`; None where none is."""
+        if self.execution.next_source is None:
+            return None
+        match said[-1], self._next_step([*self.execution.log, *said]):
+            case messages.Failure(code=messages.RETRIES), _:
+                return None
+            case (_, steps.GiveUp(text)) | (messages.Failure(kind="timeout", text=text), _):
+                return text
+        return None
+
+    async def _fall_back(self, failure: messages.Failure, call: entries.ModelCall) -> None:
+        """Have the next provider asked the same: nothing was said yet."""
+        following = self.execution.next_source
+        assert following  # noqa: S101 - `_falls_back` has looked
+        await self.journal.commit(
+            entries.FellBack(
+                execution=self._id, turn=self._turn, provider=following.provider, failure=failure, call=call
+            )
         )
 
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
@@ -186,11 +253,18 @@ class Loop:
             limit=self._settings.max_iterations if self._strategy.tools else 0,
             problem=self._strategy.dialect.problem,
             must_look=started.kind == "agent" and self._strategy.tools and bool(started.tools),
+            since=self.execution.since,
         )
 
     @property
     def _scope(self) -> ports.Scope:
-        return ports.Scope(execution=self._id, ensure_lease=self.journal.ensure_lease, waiting=self.waiting)
+        return ports.Scope(
+            execution=self._id,
+            ensure_lease=self.journal.ensure_lease,
+            waiting=self.waiting,
+            has_fallback=self.execution.next_source is not None,
+            may_retry=self.may_retry,
+        )
 
 
 async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from tarsy.transcript import messages, record
 
 BEYOND_LIMIT = 2
-"""Calls that a model gets to conclude once its iterations are used up. One that never concludes would otherwise be
+"""Calls that a provider gets to conclude once the iterations are used up. One that never concludes would otherwise be
 asked for ever."""
 REJECTED_IN_A_ROW = 3
 """Rejected answers in a row that end it: what is wrong is not one answer's bad luck any more. The same of answers that
@@ -32,6 +32,8 @@ class Rules:
     """Why an answer without calls cannot be read as a conclusion; "" where it can."""
     must_look: bool = False
     """Who concludes without having looked at anything is asked once to look."""
+    since: int = 0
+    """The first turn of the provider that is asked now: what those before it failed at is not held against it."""
 
 
 Prompt = Literal["conclude", "look", "format"]
@@ -75,23 +77,25 @@ Step: TypeAlias = Ask | Run | Done | GiveUp
 def next_step(log: messages.Log, rules: Rules) -> Step:
     """Decide by the log alone."""
     turns = messages.answers(log)
+    own = turns[rules.since :]
     step: Step = Ask(final=False)
-    match turns[-2:]:
+    match own[-2:]:
         case [*_, messages.Failure(kind="fatal", text=text)]:
             return GiveUp(text)
         case [messages.Failure(kind="timeout", text=text), messages.Failure(kind="timeout")]:
             return GiveUp(f"two timeouts in a row: {text}")
-        case [*_, messages.Failure(kind="rejected", text=text)] if _rejected(turns[-REJECTED_IN_A_ROW:]):
+        case [*_, messages.Failure(kind="rejected", text=text)] if _rejected(own[-REJECTED_IN_A_ROW:]):
             return GiveUp(f"{REJECTED_IN_A_ROW} rejected answers in a row: {text}")
-        case [*_, messages.Message() as answer] if answer.calls:
+    match turns[-1:]:
+        case [messages.Message() as answer] if answer.calls:
             done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
             if pending := tuple(call for call in answer.calls if call.id not in done):
                 return Run(pending)
-        case [*_, messages.Message() as answer]:
+        case [messages.Message() as answer]:
             step = _after_words(answer, turns, rules, has_looked=bool(record.results(log)))
     if not isinstance(step, Ask):
         return step
-    if len(turns) >= rules.limit + BEYOND_LIMIT:
+    if len(turns) >= max(rules.limit, rules.since) + BEYOND_LIMIT:
         last = turns[-1]
         why = f": {last.text}" if isinstance(last, messages.Failure) else ""
         return GiveUp(f"no conclusion after {len(turns)} model calls{why}")
@@ -104,11 +108,12 @@ def _after_words(
     """What comes after an answer without calls: mostly nothing, for that is the conclusion."""
     if len(turns) > rules.limit:  # asked to conclude, it did, in whatever form
         return Done(answer.text)
-    problems = [_problem(turn, rules) for turn in turns[-REJECTED_IN_A_ROW:]]
-    if all(problems) and len(problems) == REJECTED_IN_A_ROW:
-        return GiveUp(f"{REJECTED_IN_A_ROW} answers in a row that cannot be read: {problems[-1]}")
-    if problems[-1]:
-        return Ask(final=False, prompt="format", problem=problems[-1])
+    problem = rules.problem(answer)
+    unreadable = [bool(_problem(turn, rules)) for turn in turns[rules.since :][-REJECTED_IN_A_ROW:]]
+    if unreadable == [True] * REJECTED_IN_A_ROW:
+        return GiveUp(f"{REJECTED_IN_A_ROW} answers in a row that cannot be read: {problem}")
+    if problem:
+        return Ask(final=False, prompt="format", problem=problem)
     may_look = rules.must_look and not has_looked and len(turns) < rules.limit
     if may_look and sum(_is_conclusion(turn, rules) for turn in turns) == 1:
         return Ask(final=False, prompt="look")

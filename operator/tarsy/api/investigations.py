@@ -65,6 +65,8 @@ class Execution(_Part):
     """Its settings, resolved; None where it ended before it could begin."""
     tools: list[dict[str, Any]]
     """The tools that it was shown."""
+    provider: str
+    """The one that it asks now, or asked last: its agent's, or a fallback."""
     started_at: datetime
     ended_at: datetime | None = None
     outcome: str | None = None
@@ -115,9 +117,13 @@ class ModelCall(_Part):
     thinking_tokens: int
     total_tokens: int
     attempts: list[dict[str, Any]]
-    """Requests that failed before, each with its error and the tokens it had counted, which are not in the above."""
+    """Requests that failed before: provider, error, code, and tokens counted by then, which are not in the above."""
     failure: str | None
+    failure_code: str | None
+    """What the provider calls it, such as an HTTP status; "" where nothing does."""
     failure_text: str | None
+    cost: float | None
+    """Of all its requests; None where the provider has no price."""
     created_at: datetime
 
 
@@ -166,6 +172,8 @@ class Run(_Part):
     message: str
     final_analysis: str
     """Of a question: its answer."""
+    cost: float | None
+    """Of its model calls; None where none had a price."""
 
 
 class Summary(_Part):
@@ -216,6 +224,8 @@ class Summary(_Part):
     total_tokens: int
     llm_calls: int
     tool_calls: int
+    cost: float | None
+    """Of its model calls; None where none had a price."""
     stages: list[Stage]
     """Those that have started, or were skipped."""
 
@@ -349,21 +359,30 @@ class _Log:
             case entries.Unanswered() as entry:
                 self._say(logged, entry.messages)
                 self._ask(logged, entry, failure=entry.failure)
+            case entries.FellBack() as entry:
+                self._ask(logged, entry, failure=entry.failure)
+                self._change(logged.execution, provider=entry.provider)
+            case entries.ContextCompacted() as entry if entry.call:
+                self._ask(logged, entry, failure=entry.failure)
             case entries.ToolsAnswered() as entry:
                 self.tool_calls += [_tool_call(logged, run) for run in entry.runs]
                 self._say(logged, [run.result for run in entry.runs])
-            case entries.ExecutionEnded() as entry if logged.execution in self.executions:
-                ended = {
-                    "ended_at": logged.at,
-                    "outcome": entry.outcome,
-                    "error": entry.error,
-                    "ungrounded": entry.ungrounded,
-                }
-                self.executions[logged.execution] = self.executions[logged.execution].model_copy(update=ended)
+            case entries.ExecutionEnded() as entry:
+                self._change(
+                    logged.execution,
+                    ended_at=logged.at,
+                    outcome=entry.outcome,
+                    error=entry.error,
+                    ungrounded=entry.ungrounded,
+                )
             case entries.Unreadable() as entry:
                 self.unreadable.append(
                     Unreadable(seq=logged.seq, kind=entry.kind, version=entry.version, problem=entry.problem)
                 )
+
+    def _change(self, execution: str, **changed: Any) -> None:
+        if execution in self.executions:
+            self.executions[execution] = self.executions[execution].model_copy(update=changed)
 
     def _say(self, logged: entries.Logged, said: Iterable[messages.Message]) -> None:
         for message in said:
@@ -374,11 +393,12 @@ class _Log:
     def _ask(
         self,
         logged: entries.Logged,
-        entry: entries.Answered | entries.Unanswered,
+        entry: entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted,
         *,
         failure: messages.Failure | None,
     ) -> None:
         call = entry.call
+        assert call  # noqa: S101 - a compaction without one was for a request that nobody sent
         self.model_calls.append(
             ModelCall(
                 run=logged.run,
@@ -395,7 +415,9 @@ class _Log:
                 total_tokens=call.usage.total_tokens,
                 attempts=[_shown(attempt) for attempt in call.attempts],
                 failure=failure and failure.kind,
+                failure_code=failure and failure.code,
                 failure_text=failure and failure.text,
+                cost=call.cost,
                 created_at=logged.at,
             )
         )
@@ -411,6 +433,7 @@ def _execution(logged: entries.Logged, entry: entries.ExecutionStarted) -> Execu
         name=entry.name,
         agent=entry.agent and _shown(entry.agent),
         tools=[_shown(tool) for tool in entry.tools],
+        provider=entry.agent.provider if entry.agent else "",
         started_at=logged.at,
     )
 

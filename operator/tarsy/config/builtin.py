@@ -1,4 +1,6 @@
-"""What is there without a platform file: three agents, one MCP server, one provider. The file is laid over them.
+"""What is there without a platform file: three agents, one MCP server, five providers. The file is laid over them.
+
+Of the providers one is used; the others are there to be named, and nobody is told of those that lack a key.
 
 One agent looks at the cluster, one brings together what several have found, one answers questions afterwards.
 
@@ -11,7 +13,13 @@ from typing import Any
 
 PLATFORM: dict[str, dict[str, Any]] = {
     "defaults": {"llm_provider": "google-default"},
-    "llm_providers": {"google-default": {"type": "google", "model": "gemini-2.5-flash"}},
+    "llm_providers": {
+        "google-default": {"type": "google", "model": "gemini-2.5-flash"},
+        "vertexai-default": {"type": "vertexai", "model": "gemini-2.5-flash"},
+        "openai-default": {"type": "openai", "model": "gpt-5.1", "api": "responses"},
+        "anthropic-default": {"type": "anthropic", "model": "claude-sonnet-5-5"},
+        "xai-default": {"type": "xai", "model": "grok-4-1-fast"},
+    },
     "mcp_servers": {
         "kubernetes-server": {
             "transport": {

@@ -6,7 +6,7 @@ Pure, so that the conditions on a chain, the refusal of an investigation and the
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,6 +29,8 @@ class ChainStatus:
 
     acceptance: Problem | None
     references: Problem | None
+    warning: Problem | None = None
+    """What it can do without: fallback providers that cannot be used."""
 
     @property
     def problem(self) -> Problem | None:
@@ -66,7 +68,10 @@ class ChainIndex:
             acceptance = None if conflict is None else _conflict(conflict, self._takers[conflict])
             if acceptance is None:
                 self._takers |= dict.fromkeys(chain.spec.alert_types, chain)
-            self.statuses[chain.metadata.uid] = ChainStatus(acceptance=acceptance, references=self._references(chain))
+            references, warning = self._references(chain)
+            self.statuses[chain.metadata.uid] = ChainStatus(
+                acceptance=acceptance, references=references, warning=warning
+            )
 
     def taking(self, alert_type: str) -> chains.AgentChain:
         """The one accepted chain that takes `alert_type`, if it is ready; an UnservedError says why there is none."""
@@ -93,9 +98,11 @@ class ChainIndex:
             raise UnservedError(Problem(reason="ChainNotReady", message=message))
         return chain
 
-    def _references(self, chain: chains.AgentChain) -> Problem | None:
+    def _references(self, chain: chains.AgentChain) -> tuple[Problem | None, Problem | None]:
+        """What keeps the chain from its alerts, and what does not."""
         problems: list[Problem] = []
         unusable: set[str] = set()
+        lacks: dict[str, Problem] = {}
         for use in _uses(chain, self._platform):
             try:
                 agent = use.settle()
@@ -108,10 +115,19 @@ class ChainIndex:
                 unusable.add(agent.provider)
                 message = f"{use.where}: LLM provider '{agent.provider}' cannot be used: {why}"
                 problems.append(Problem(reason="ProviderUnusable", message=message))
-        if not problems:
-            return None
-        messages = dict.fromkeys(problem.message for problem in problems)
-        return Problem(reason=problems[0].reason, message="; ".join(messages))
+            for name in (one.provider for one in (agent.fallbacks if agent else ())):
+                if why := self._unusable_providers.get(name):
+                    message = f"{use.where}: fallback LLM provider '{name}' cannot be used: {why}"
+                    lacks.setdefault(name, Problem(reason="FallbackUnusable", message=message))
+        return _joined(problems), _joined(list(lacks.values()))
+
+
+def _joined(problems: Sequence[Problem]) -> Problem | None:
+    """Several as one, each said once; None where there are none."""
+    if not problems:
+        return None
+    messages = dict.fromkeys(problem.message for problem in problems)
+    return Problem(reason=problems[0].reason, message="; ".join(messages))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ Never with the value that is wrong: it may be a key that was written into the wr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +132,13 @@ def _problem(error: pydantic_core.ErrorDetails) -> str:
     return error["msg"].removeprefix("Value error, ")
 
 
-def _place(location: Iterable[int | str]) -> str:
-    return ".".join(str(part) for part in location) or "the file"
+_TAGGED = {"llm_providers": 2, "mcp_servers": 3}
+"""Where pydantic has what `type` says in the places of a section: the file has no such key."""
+
+
+def _place(location: Sequence[int | str]) -> str:
+    tag = _TAGGED.get(str(location[0]), len(location)) if location else 0
+    return ".".join(str(part) for index, part in enumerate(location) if index != tag) or "the file"
 
 
 def _dangling(loaded: platform.Platform) -> Iterator[str]:
@@ -142,7 +147,13 @@ def _dangling(loaded: platform.Platform) -> Iterator[str]:
             yield f"{place}: unknown {kind}. Available: {', '.join(sorted(names)) or 'none'}"
 
     yield from missing("defaults.llm_provider", loaded.defaults.llm_provider, "provider", loaded.llm_providers)
+    for name in loaded.defaults.fallback_providers:
+        yield from missing("defaults.fallback_providers", name, "provider", loaded.llm_providers)
     for name, agent in loaded.agents.items():
         yield from missing(f"agents.{name}.llm_provider", agent.llm_provider, "provider", loaded.llm_providers)
+        if agent.llm_provider in loaded.llm_providers:
+            has = loaded.llm_providers[agent.llm_provider].has_native_tools
+            for tool in agent.native_tools or ():
+                yield from missing(f"agents.{name}.native_tools", tool, f"tool of {agent.llm_provider}", has)
         for server in agent.mcp_servers:
             yield from missing(f"agents.{name}.mcp_servers", server, "MCP server", loaded.mcp_servers)

@@ -6,103 +6,14 @@ unknown ones are refused: a misspelt limit that is silently ignored is worse tha
 
 from __future__ import annotations
 
-import re
-import urllib.parse
-from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from tarsy.config import providers
+from tarsy.config.parts import URL, Duration, Part, Time, Word, within
 from tarsy.masking import masker
 from tarsy.resources import base, chain
-
-_WORD = re.compile("[A-Za-z_-]{1,40}")
-"""A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def _time(value: object) -> timedelta:
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", value)):
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
-    raise ValueError("not a duration: write a number and ms, s, m, h or d, such as 20s")
-
-
-def _within(least: str, most: str) -> AfterValidator:
-    low, high = _time(least), _time(most)
-
-    def check(value: timedelta) -> timedelta:
-        if not low <= value <= high:
-            raise ValueError(f"must be from {least} to {most}")
-        return value
-
-    return AfterValidator(check)
-
-
-Time = Annotated[timedelta, BeforeValidator(_time)]
-"""A time as the file writes it: `20s`, `5m`, `7d`."""
-
-Duration = Annotated[Time, _within("1ms", "1d")]
-"""How long something may take."""
-
-
-def _url(value: str) -> str:
-    try:
-        parsed = urllib.parse.urlsplit(value)
-        good = parsed.scheme in ("http", "https") and parsed.hostname and parsed.port != 0 and value.split() == [value]
-    except ValueError:
-        good = False
-    if not good:
-        raise ValueError("not a URL: write one with http or https, such as http://127.0.0.1:8080")
-    return value
-
-
-URL = Annotated[str, AfterValidator(_url)]
-"""An http or https URL, kept as it is written."""
-
-Word = Annotated[str, Field(min_length=1)]
-
-
-def _variable(value: str) -> str:
-    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
-        # Never what it is: a key that was written here by mistake would stand in logs and in conditions of chains.
-        raise ValueError(
-            "not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here"
-        )
-    return value
-
-
-Variable = Annotated[str, AfterValidator(_variable)]
-"""The name of an environment variable, in capitals: few keys look like that."""
-
-
-class Part(BaseModel):
-    """A part of the file: snake case, unknown keys refused, defaults checked like values."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, data: object) -> object:
-        unknown = [str(key) for key in data if key not in cls.model_fields] if isinstance(data, dict) else []
-        if unknown:
-            told = ", ".join(key if _WORD.fullmatch(key) else "a key that is no word" for key in unknown)
-            raise ValueError(f"unknown: {told}. Available: {', '.join(cls.model_fields)}")
-        return data
-
-
-class GoogleProvider(Part):
-    """Gemini through google-genai."""
-
-    type: Literal["google"]
-    model: Word
-    """The model's name, such as gemini-2.5-flash."""
-    api_key_env: Variable = "GOOGLE_API_KEY"
-    """The environment variable that holds the key."""
-    api_key_file: Path | None = None
-    """A file that holds the key, such as a mounted Secret; it goes before `api_key_env`."""
-    base_url: URL | None = None
-    """Another server that speaks the protocol; None is the provider's own."""
 
 
 class StdioTransport(Part):
@@ -164,12 +75,16 @@ class Agent(Part):
     llm_provider: str | None = None
     iteration_strategy: chain.IterationStrategy | None = None
     max_iterations: chain.Iterations | None = None
+    native_tools: list[chain.NativeTool] | None = None
+    """Replaces its provider's; [] means none."""
 
 
 class Defaults(Part):
     """What holds where nothing else is said."""
 
     llm_provider: str | None = None
+    fallback_providers: list[str] = []
+    """Asked in this order, where a provider gives no answer."""
     iteration_strategy: chain.IterationStrategy = "native-thinking"
     max_iterations: chain.Iterations = 20
 
@@ -193,6 +108,8 @@ class Limits(Part):
     """Characters of one model answer, thoughts included; more is refused."""
     answer_calls: Annotated[int, Field(ge=1)] = 100
     """Tool calls that one model answer may ask for; more are refused."""
+    retries: Annotated[int, Field(ge=0)] = 100
+    """Repeated model requests of one investigation in all; what fails beyond them fails."""
     provider_calls: Annotated[int, Field(ge=1)] = 32
     """Calls to one provider at once, a process."""
     server_calls: Annotated[int, Field(ge=1)] = 16
@@ -206,9 +123,9 @@ class Queue(Part):
     """Investigations that one process runs at once."""
     max_running: Annotated[int, Field(ge=0)] = 0
     """Investigations that all processes run at once; 0 is no limit but their slots."""
-    lease: Annotated[Time, _within("200ms", "1h")] = Field(default="20s", validate_default=True)
+    lease: Annotated[Time, within("200ms", "1h")] = Field(default="20s", validate_default=True)
     """How long a silent process keeps its investigations."""
-    heartbeat: Annotated[Time, _within("100ms", "30m")] = Field(default="5s", validate_default=True)
+    heartbeat: Annotated[Time, within("100ms", "30m")] = Field(default="5s", validate_default=True)
     """How often a process renews its leases; well below `lease`."""
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     """Investigations that may wait for a worker; more are answered 503, so that their senders keep them."""
@@ -229,9 +146,9 @@ class Ingest(Part):
     """The label that names an alert's type; alertname where it is missing."""
     default_alert_type: base.AlertType | None = None
     """The type of alerts that no chain takes; None leaves them alone."""
-    cooldown: Annotated[Time, _within("0s", "365d")] = Field(default="5m", validate_default=True)
+    cooldown: Annotated[Time, within("0s", "365d")] = Field(default="5m", validate_default=True)
     """How long after its end an investigation still stands for new episodes of its alert; 0s is not at all."""
-    dedup_window: Annotated[Time, _within("1s", "365d")] = Field(default="7d", validate_default=True)
+    dedup_window: Annotated[Time, within("1s", "365d")] = Field(default="7d", validate_default=True)
     """How long an alert episode is remembered, past the deletion of its investigation."""
 
 
@@ -244,7 +161,7 @@ class Platform(Part):
     """The whole file."""
 
     defaults: Defaults = Defaults()
-    llm_providers: dict[base.Reference, GoogleProvider] = {}
+    llm_providers: dict[base.Reference, providers.Provider] = {}
     mcp_servers: dict[ServerName, MCPServer] = {}
     agents: dict[base.Reference, Agent] = {}
     limits: Limits = Limits()

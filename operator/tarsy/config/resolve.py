@@ -1,6 +1,7 @@
 """From names to settings: what one execution really runs with.
 
-Order, later wins: defaults, agent, chain, stage, agent of the stage. Lists replace; an empty list clears.
+Order, later wins: defaults, agent, chain, stage, agent of the stage. Lists replace; an empty list clears. An agent has
+no fallback providers of its own.
 
 What brings a stage's analyses together, sums up and answers questions is settled by defaults, agent and its own block
 alone: a chain that gives its agents a fast provider has not chosen one for what is made of their work.
@@ -8,7 +9,8 @@ alone: a chain that gives its agents a fast provider has not chosen one for what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tarsy.config import platform as platforms
@@ -37,6 +39,29 @@ class UnresolvedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NativeTools:
+    """Tools of a provider's own."""
+
+    offered: tuple[chains.NativeTool, ...] = ()
+    left_out: tuple[chains.NativeTool, ...] = ()
+    """Wanted, and not offered, because the provider does not take them beside those of MCP servers."""
+    mixes: bool = True
+    """Whether it does."""
+
+    def beside_tools(self) -> NativeTools:
+        """What is left of them beside tools of MCP servers."""
+        return self if self.mixes else replace(self, offered=(), left_out=self.offered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fallback:
+    """A provider that is asked where those before it give no answer."""
+
+    provider: str
+    native: NativeTools = field(default_factory=NativeTools)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResolvedAgent:
     """What one execution runs with, fixed when it starts."""
 
@@ -50,6 +75,19 @@ class ResolvedAgent:
     """(server, instructions) of those servers that have any."""
     problems: tuple[str, ...] = ()
     """What it lacks, one sentence each: servers that could not be reached when it started."""
+    native: NativeTools = field(default_factory=NativeTools)
+    fallbacks: tuple[Fallback, ...] = ()
+    """In the order in which they are asked; its provider is none of them."""
+
+    def beside_tools(self) -> ResolvedAgent:
+        """The same, where there are tools of MCP servers."""
+        fallbacks = tuple(replace(one, native=one.native.beside_tools()) for one in self.fallbacks)
+        return replace(self, native=self.native.beside_tools(), fallbacks=fallbacks)
+
+    def without_tools(self) -> ResolvedAgent:
+        """The same, for what has no use for any."""
+        fallbacks = tuple(Fallback(provider=one.provider) for one in self.fallbacks)
+        return replace(self, servers=(), server_instructions=(), native=NativeTools(), fallbacks=fallbacks)
 
 
 def place(chain_name: str, *, stage: str = "", block: str = "") -> str:
@@ -71,9 +109,13 @@ def agent_for(
     levels = (agent, chain, stage, member)
     servers = _last(*(level.mcp_servers for level in levels)) or []
     found = {name: _named(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
+    provider = _provider(platform, *(level.llm_provider for level in levels), where=where)
+    named = _last(platform.defaults.fallback_providers, *(level.fallback_providers for level in (chain, stage, member)))
     return ResolvedAgent(
         name=member.name,
-        provider=_provider(platform, *(level.llm_provider for level in levels), where=where),
+        provider=provider,
+        native=_native(platform, provider, wanted=agent.native_tools, where=where),
+        fallbacks=_fallbacks(platform, named, provider=provider, wanted=agent.native_tools, where=where),
         strategy=_last(*(level.iteration_strategy for level in levels)) or platform.defaults.iteration_strategy,
         max_iterations=_last(*(level.max_iterations for level in levels)) or platform.defaults.max_iterations,
         servers=tuple(found),
@@ -93,9 +135,11 @@ def synthesis_for(
     strategy: chains.IterationStrategy = (
         block.iteration_strategy or agent.iteration_strategy or platform.defaults.iteration_strategy
     )
+    provider = _provider(platform, agent.llm_provider, block.llm_provider, where=where)
     return ResolvedAgent(
         name=name,
-        provider=_provider(platform, agent.llm_provider, block.llm_provider, where=where),
+        provider=provider,
+        fallbacks=_default_fallbacks(platform, provider=provider),
         strategy=_SYNTHESES[strategy],
         max_iterations=1,
         servers=(),
@@ -110,9 +154,12 @@ def chat_for(platform: platforms.Platform, *, chain_name: str, chain: chains.Spe
     block = chain.chat or chains.Chat()
     name = block.agent or CHAT_AGENT
     agent = _agent(name, platform, chain_name=chain_name, chain=chain, where=where)
+    provider = _provider(platform, agent.llm_provider, block.llm_provider, where=where)
     return ResolvedAgent(
         name=name,
-        provider=_provider(platform, agent.llm_provider, block.llm_provider, where=where),
+        provider=provider,
+        native=_native(platform, provider, wanted=agent.native_tools, where=where),
+        fallbacks=_default_fallbacks(platform, provider=provider, wanted=agent.native_tools),
         strategy=agent.iteration_strategy or platform.defaults.iteration_strategy,
         max_iterations=_last(agent.max_iterations, block.max_iterations) or platform.defaults.max_iterations,
         servers=(),
@@ -124,9 +171,11 @@ def chat_for(platform: platforms.Platform, *, chain_name: str, chain: chains.Spe
 def summary_for(platform: platforms.Platform, *, chain_name: str, chain: chains.Spec) -> ResolvedAgent:
     """The settings of what writes the executive summary: one model call, without tools or an agent's instructions."""
     block = chain.executive_summary or chains.ExecutiveSummary()
+    provider = _provider(platform, block.llm_provider, where=place(chain_name, block="executiveSummary"))
     return ResolvedAgent(
         name=SUMMARY,
-        provider=_provider(platform, block.llm_provider, where=place(chain_name, block="executiveSummary")),
+        provider=provider,
+        fallbacks=_default_fallbacks(platform, provider=provider),
         strategy="synthesis",
         max_iterations=1,
         servers=(),
@@ -140,6 +189,7 @@ def check_agent(agent: chains.Agent, platform: platforms.Platform, *, chain_name
     where = f"Chain '{chain_name}' agent '{agent.name}'"
     if agent.llm_provider is not None:
         _named(agent.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
+        _native(platform, agent.llm_provider, wanted=agent.native_tools, where=where)
     for server in agent.mcp_servers:
         _named(server, platform.mcp_servers, where=where, kind="MCP server")
 
@@ -179,6 +229,47 @@ def _provider(platform: platforms.Platform, *named: str | None, where: str) -> s
         raise UnresolvedError(f"{where} has no LLM provider: set llmProvider there or defaults.llm_provider")
     _named(provider, platform.llm_providers, where=where, kind="LLM provider")
     return provider
+
+
+def _default_fallbacks(
+    platform: platforms.Platform, *, provider: str, wanted: Sequence[chains.NativeTool] | None = ()
+) -> tuple[Fallback, ...]:
+    named = platform.defaults.fallback_providers
+    return _fallbacks(platform, named, provider=provider, wanted=wanted, where="defaults")
+
+
+def _fallbacks(
+    platform: platforms.Platform,
+    named: Sequence[str] | None,
+    *,
+    provider: str,
+    wanted: Sequence[chains.NativeTool] | None,
+    where: str,
+) -> tuple[Fallback, ...]:
+    """The providers that are asked behind `provider`, each once; they give of the native tools what they have."""
+    found = []
+    for name in dict.fromkeys(named or ()):
+        settings = _named(name, platform.llm_providers, where=f"{where} fallbackProviders", kind="LLM provider")
+        if name != provider:
+            offered = settings.own_native_tools if wanted is None else _common(wanted, settings.has_native_tools)
+            found.append(Fallback(provider=name, native=NativeTools(offered=offered, mixes=settings.mixes_tools)))
+    return tuple(found)
+
+
+def _native(
+    platform: platforms.Platform, provider: str, *, wanted: Sequence[chains.NativeTool] | None, where: str
+) -> NativeTools:
+    """The native tools that `provider` is to offer: an agent's choice replaces its own."""
+    settings = platform.llm_providers[provider]
+    offered = settings.own_native_tools if wanted is None else _common(wanted, settings.has_native_tools)
+    if missing := [tool for tool in wanted or () if tool not in offered]:
+        has = ", ".join(settings.has_native_tools) or "none"
+        raise UnresolvedError(f"{where}: LLM provider '{provider}' has no native tool '{missing[0]}'. It has: {has}")
+    return NativeTools(offered=offered, mixes=settings.mixes_tools)
+
+
+def _common(wanted: Sequence[chains.NativeTool], there: Sequence[chains.NativeTool]) -> tuple[chains.NativeTool, ...]:
+    return tuple(tool for tool in dict.fromkeys(wanted) if tool in there)
 
 
 def _last(*values: T | None) -> T | None:

@@ -6,6 +6,7 @@ that leads does it: two with different platform files would correct each other f
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -16,6 +17,8 @@ from tarsy.resources import base
 from tarsy.resources import chain as chains
 from tarsy.store import database as databases
 from tarsy.store import leader
+
+log = logging.getLogger(__name__)
 
 
 class Reconciler:
@@ -49,8 +52,12 @@ class Reconciler:
         found = await objects.list_chains(self._cluster, namespace=namespace)
         statuses = self._index(found).statuses
         for chain in found:
-            status = status_of(chain, statuses[chain.metadata.uid], now=datetime.now(UTC))
+            checked = statuses[chain.metadata.uid]
+            status = status_of(chain, checked, now=datetime.now(UTC))
             if status != chain.status:
+                if checked.warning:
+                    told = {"action": "fallback_unusable", "namespace": namespace, "chain": chain.metadata.name}
+                    log.warning("%s", checked.warning.message, extra=told)
                 await objects.apply_status(
                     self._cluster,
                     namespace=namespace,
@@ -64,14 +71,22 @@ def status_of(chain: chains.AgentChain, checked: check.ChainStatus, *, now: date
     """The status that shows `checked`; a condition that does not change keeps its time."""
     before = {condition.type: condition for condition in (chain.status.conditions if chain.status else [])}
 
-    def condition(kind: str, problem: check.Problem | None, *, good: str, negative: bool = False) -> base.Condition:
+    def condition(
+        kind: str,
+        problem: check.Problem | None,
+        *,
+        good: str,
+        warning: check.Problem | None = None,
+        negative: bool = False,
+    ) -> base.Condition:
+        told = problem or warning or check.Problem(reason=good, message="")
         status = "True" if (problem is None) != negative else "False"
         known = before.get(kind)
         return base.Condition(
             type=kind,
             status="True" if status == "True" else "False",
-            reason=good if problem is None else problem.reason,
-            message="" if problem is None else problem.message[: base.MESSAGE_MAX],
+            reason=told.reason,
+            message=told.message[: base.MESSAGE_MAX],
             last_transition_time=known.last_transition_time
             if known and known.status == status
             else now.replace(microsecond=0),
@@ -83,7 +98,7 @@ def status_of(chain: chains.AgentChain, checked: check.ChainStatus, *, now: date
         hash=chain.digest(),
         conditions=[
             condition("Accepted", checked.acceptance, good="Accepted"),
-            condition("ResolvedRefs", checked.references, good="ResolvedRefs"),
+            condition("ResolvedRefs", checked.references, good="ResolvedRefs", warning=checked.warning),
             condition("Ready", checked.problem, good="Ready"),
             condition("Stalled", checked.problem, good="Ready", negative=True),
         ],

@@ -200,6 +200,7 @@ def status_of(found: history.Summary) -> investigation.Status:
             total_tokens=found.total_tokens,
             llm_calls=found.llm_calls,
             tool_calls=found.tool_calls,
+            cost=_cost(found.cost),
         ),
         summary=_cut(found.summary, SUMMARY_MAX) or None,
         gaps=[
@@ -302,6 +303,11 @@ def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.S
         tokens=stage.tokens,
         message=_cut("; ".join(filter(None, [stage.message, *stage.lacks])), base.MESSAGE_MAX) or None,
     )
+
+
+def _cost(cost: float | None) -> str | None:
+    """As a decimal number, down to a millionth: what floats add to sums is of no interest."""
+    return None if cost is None else f"{cost:.6f}".rstrip("0").removesuffix(".")
 
 
 def _cut(text: str, longest: int) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from tarsy.agent import prompts
 from tarsy.config import resolve
-from tarsy.engine import execution, handover
+from tarsy.engine import execution, handover, retries
 from tarsy.transcript import entries, messages, ports, record
 
 TASK = "Answer the question that stands between the last two markers."
@@ -22,7 +22,11 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal, run: int) -> No
         return (ending(run, ended),)
 
     answering = execution.Execution(
-        task=_task(runtime, journal, run), runtime=runtime, journal=journal, following=following
+        task=_task(runtime, journal, run),
+        runtime=runtime,
+        journal=journal,
+        retries=retries.of_run(journal.record.runs[run], runtime=runtime),
+        following=following,
     )
     await answering.run()
 

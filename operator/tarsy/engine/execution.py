@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tarsy.agent import loop, strategies
-from tarsy.config import resolve
+from tarsy.config import contexts, resolve
+from tarsy.engine import retries
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -51,6 +52,7 @@ class Execution:
     task: Task
     runtime: ports.Runtime
     journal: ports.Journal
+    retries: retries.Retries
     opening: Opening = nothing
     following: loop.Following
 
@@ -94,19 +96,25 @@ class Execution:
             assert self.so_far  # noqa: S101 - the line above
             await loop.Loop(
                 execution=self.so_far,
-                model=self.runtime.model(agent.provider),
+                model=self.runtime.model,
                 toolbox=toolbox,
                 journal=self.journal,
                 following=self.following,
+                context_tokens=self._context_tokens,
                 waiting=waiting,
+                may_retry=self.retries.take,
             ).run()
+
+    def _context_tokens(self, provider: str) -> int | None:
+        settings = self.runtime.platform.llm_providers.get(provider)  # the file may have lost it since
+        return contexts.of(settings) if settings else None
 
     def _settings(self) -> resolve.ResolvedAgent:
         """What it runs with; its strategy may have no use for tools."""
         agent = self.task.settings()
         if strategies.STRATEGIES[agent.strategy].tools:
             return agent
-        return replace(agent, servers=(), server_instructions=())
+        return agent.without_tools()
 
     def start(
         self,
@@ -137,6 +145,8 @@ class Execution:
         )
         wanted = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
         tools = [spec for spec in wanted if self.task.admits(spec.name)]
+        if tools:
+            agent = agent.beside_tools()
         return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
 
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tarsy.engine import grounds, handover, stage, summary
+from tarsy.engine import grounds, handover, retries, stage, summary
 from tarsy.resources import chain
 from tarsy.transcript import entries, ports, record
 
@@ -20,7 +20,8 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
     """
     so_far = journal.record.runs[entries.INVESTIGATION]
     spec = journal.record.snapshot.chain
-    lines = summary.Summary(runtime=runtime, journal=journal, ending=lambda run: ending(spec, run))
+    left = retries.of_run(so_far, runtime=runtime)
+    lines = summary.Summary(runtime=runtime, journal=journal, retries=left, ending=lambda run: ending(spec, run))
 
     def following(ended: record.Stage) -> Sequence[entries.Entry]:
         assert ended.ended  # noqa: S101 - that is when it is asked for
@@ -31,7 +32,8 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
         if so_far.ended or journal.suspended():
             return
         if not _has_ended(so_far, step.name):
-            await stage.Stage(spec=step, runtime=runtime, journal=journal, following=following).run()
+            due = stage.Stage(spec=step, runtime=runtime, journal=journal, retries=left, following=following)
+            await due.run()
         if not _has_ended(so_far, step.name):  # it rests
             return
     if not so_far.ended:

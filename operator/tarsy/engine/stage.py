@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from tarsy.agent import loop, prompts, strategies
 from tarsy.config import resolve
-from tarsy.engine import execution, handover, timer
+from tarsy.engine import execution, handover, retries, timer
 from tarsy.resources import chain
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -41,6 +41,7 @@ class Stage:
     spec: chain.Stage
     runtime: ports.Runtime
     journal: ports.Journal
+    retries: retries.Retries
     following: Following
     _start: entries.StageStarted = field(init=False)
     _start_is_due: bool = field(init=False)
@@ -169,6 +170,7 @@ class Stage:
             task=task,
             runtime=self.runtime,
             journal=self.journal,
+            retries=self.retries,
             opening=self._opening,
             following=self._following,
         )

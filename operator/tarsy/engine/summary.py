@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from tarsy.agent import prompts
 from tarsy.config import resolve
-from tarsy.engine import execution, handover, timer
+from tarsy.engine import execution, handover, retries, timer
 from tarsy.transcript import entries, messages, ports, record
 
 SECONDS = 30.0
@@ -26,6 +26,7 @@ class Summary:
 
     runtime: ports.Runtime
     journal: ports.Journal
+    retries: retries.Retries
     ending: Callable[[record.Run], entries.RunEnded]
     """The end of a run whose stages have ended."""
     _execution: execution.Execution = field(init=False)
@@ -33,7 +34,11 @@ class Summary:
     def __post_init__(self) -> None:
         task = execution.Task(kind="summary", name=resolve.SUMMARY, settings=self._settings, prompt=self._prompt)
         self._execution = execution.Execution(
-            task=task, runtime=self.runtime, journal=self.journal, following=self._following
+            task=task,
+            runtime=self.runtime,
+            journal=self.journal,
+            retries=self.retries,
+            following=self._following,
         )
 
     def opening(self, run: record.Run) -> Sequence[entries.Entry]:

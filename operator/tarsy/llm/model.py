@@ -2,7 +2,9 @@
 
 Retried is what costs nothing twice that was not lost anyway: refusals (429, 5xx) and broken streams, with exponential
 back-off and jitter, on top of the time that the provider names, for so many attempts that an outage of half a minute
-does not cost a stage, and within the iteration's time. Each repeat is an attempt that the transcript shows.
+does not cost a stage, and within the iteration's time; fewer where another provider is left to ask. An answer with
+neither words nor calls is asked for again, too. Each failed attempt is one that the transcript shows, and each repeat
+counts against what the investigation may repeat in all.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
-from tarsy.config import platform
-from tarsy.llm import provider, repetition
-from tarsy.transcript import entries, messages, ports
+from tarsy.config import platform, providers
+from tarsy.llm import native, provider, repetition
+from tarsy.transcript import entries, messages, ports, size
 
 ATTEMPTS = 8
+ATTEMPTS_BEFORE_FALLBACK = 4
+"""Where another provider is left to ask."""
+EMPTY_ANSWERS = 4
+EMPTY_WAIT = 3.0  # seconds
 FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
 LONGEST_BACKOFF = 20.0  # seconds
 
@@ -30,6 +36,7 @@ class _Answer:
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
     calls: list[messages.ToolCall] = field(default_factory=list)
+    native: list[messages.NativeResult] = field(default_factory=list)
     usage: messages.Usage = field(default_factory=messages.Usage)
     finish: provider.Finish | None = None
     size: int = 0
@@ -51,6 +58,9 @@ class _Answer:
                 name, arguments = messages.storable(name), messages.storable(arguments)
                 self.calls.append(messages.ToolCall(id="", name=name, arguments=arguments))
                 self.size += len(name) + len(arguments)
+            case provider.CodeExecution() | provider.Grounding():
+                self.native.append(native.result(event))
+                self.size += native.size(self.native[-1])
             case provider.Usage(usage):
                 self.usage = usage
             case provider.Finish():
@@ -74,77 +84,160 @@ class _TimeLeft:
             self.seconds -= time.monotonic() - started
 
 
+class _EmptyError(provider.RetryableError):
+    """An answer with neither words nor calls."""
+
+    def __init__(self) -> None:
+        super().__init__("an empty answer", code=messages.EMPTY)
+
+
+@dataclass(kw_only=True)
+class _Tries:
+    """The requests of one call."""
+
+    name: str
+    """The provider's."""
+    model: str
+    price: providers.Price | None
+    limits: platform.Limits
+    scope: ports.Scope
+    time_left: _TimeLeft
+    started: float = field(default_factory=time.monotonic)
+    attempts: list[entries.Attempt] = field(default_factory=list)
+    retries: int = 0
+
+    def call(self, usage: messages.Usage) -> entries.ModelCall:
+        """The call, of whose last request that is the usage."""
+        spent = (usage, *(attempt.usage for attempt in self.attempts))
+        return entries.ModelCall(
+            provider=self.name,
+            model=self.model,
+            seconds=time.monotonic() - self.started,
+            usage=usage,
+            attempts=tuple(self.attempts),
+            retries=self.retries,
+            cost=None if self.price is None else sum(_cost(one, self.price) for one in spent),
+        )
+
+    def failed(
+        self, text: str, *, kind: messages.FailureKind, code: str = "", usage: messages.Usage | None = None
+    ) -> ports.ModelError:
+        """The end of the call; `usage` is of a last request that is none of its attempts."""
+        return ports.ModelError(text, kind=kind, code=_storable(code), call=self.call(usage or messages.Usage()))
+
+    def again(self, error: provider.RetryableError, usage: messages.Usage) -> float:
+        """Take note of what failed, and return in how many seconds it is asked again; a ModelError where it is not."""
+        last = _message(error)
+        self.attempts.append(entries.Attempt(error=last, usage=usage, provider=self.name, code=_storable(error.code)))
+        alike = sum((one.code == messages.EMPTY) == (error.code == messages.EMPTY) for one in self.attempts)
+        if isinstance(error, _EmptyError):
+            if alike == EMPTY_ANSWERS:
+                raise self.failed(f"{self.name} gave {alike} empty answers", kind="fatal", code=error.code) from error
+            wait = EMPTY_WAIT
+        else:
+            if alike == (ATTEMPTS_BEFORE_FALLBACK if self.scope.has_fallback else ATTEMPTS):
+                text = f"{self.name} gave no answer in {len(self.attempts)} attempts; the last one: {last}"
+                raise self.failed(text, kind="fatal", code=error.code) from error
+            wait = (error.after or 0.0) + _backoff(alike)
+        if wait >= self.time_left.seconds:
+            seconds = self.limits.iteration.total_seconds()
+            no_time = f"no time to ask again in {wait:.3g} s: an iteration has {seconds:g} s"
+            text = f"{self.name} did not answer, and there is {no_time}{_tried(self.attempts)}"
+            raise self.failed(text, kind="timeout", code=error.code) from error
+        if not self.scope.may_retry():
+            used = f"the {self.limits.retries} retries of an investigation or a question (limits.retries) are used up"
+            text = f"{self.name} did not answer, and {used}; the last error: {last}"
+            raise self.failed(text, kind="fatal", code=messages.RETRIES) from error
+        self.retries += 1
+        return wait
+
+
 class LimitedModel:
     """One provider of the platform file, within its limits."""
 
-    def __init__(self, name: str, source: provider.Provider, *, limits: platform.Limits) -> None:
-        """`name` is the provider's in the platform file."""
+    def __init__(
+        self,
+        name: str,
+        source: provider.Provider,
+        *,
+        limits: platform.Limits,
+        price: providers.Price | None = None,
+        throttle: ports.Throttle | None = None,
+    ) -> None:
+        """`name` is the provider's in the platform file; without a `throttle` it may be asked as fast as it answers."""
         self._name = name
         self._source = source
         self._limits = limits
+        self._price = price
+        self._throttle = throttle
         self._slots = asyncio.Semaphore(limits.provider_calls)
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Ask, and ask again where that may help; a ModelError says why there is no answer.
 
-        The iteration's limit counts from the first request on: waiting for a slot or for the lease is nobody's silence.
+        The iteration's limit counts from the first request on: waiting for a slot, for the throttle or for the lease
+        is nobody's silence.
         """
-        started = time.monotonic()
         limit = self._limits.iteration.total_seconds()
-        time_left = _TimeLeft(limit)
-        attempts: list[entries.Attempt] = []
-
-        def call(usage: messages.Usage) -> entries.ModelCall:
-            return entries.ModelCall(
-                provider=self._name,
-                model=self._source.model,
-                seconds=time.monotonic() - started,
-                usage=usage,
-                attempts=tuple(attempts),
-            )
-
+        tries = _Tries(
+            name=self._name,
+            model=self._source.model,
+            price=self._price,
+            limits=self._limits,
+            scope=scope,
+            time_left=_TimeLeft(limit),
+        )
         while True:
             answer = _Answer()
             try:
-                async with self._slot(scope):
-                    await scope.ensure_lease()
-                    async with time_left.running():
-                        await self._receive(request, answer)
+                async with self._turn(request, scope, answer), tries.time_left.running():
+                    await self._receive(request, answer)
+                message = self._answered(answer)
+                if not (message.calls or message.native or message.text.strip()):
+                    raise _EmptyError
             except TimeoutError as error:
-                text = f"{self._name} did not answer within {limit:g} s{_tried(attempts)}"
-                raise ports.ModelError(text, kind="timeout", call=call(answer.usage)) from error
+                text = f"{self._name} did not answer within {limit:g} s{_tried(tries.attempts)}"
+                raise tries.failed(text, kind="timeout", usage=answer.usage) from error
             except provider.RetryableError as error:
-                attempts.append(entries.Attempt(error=_message(error), usage=answer.usage))
-                if len(attempts) == ATTEMPTS:
-                    text = f"{self._name} gave no answer in {ATTEMPTS} attempts; the last one: {_message(error)}"
-                    raise ports.ModelError(text, kind="fatal", call=call(messages.Usage())) from error
-                wait = (error.after or 0.0) + _backoff(len(attempts))
-                if wait >= time_left.seconds:
-                    no_time = f"no time to ask again in {wait:.3g} s: an iteration has {limit:g} s"
-                    text = f"{self._name} did not answer, and there is {no_time}{_tried(attempts)}"
-                    raise ports.ModelError(text, kind="timeout", call=call(messages.Usage())) from error
+                wait = tries.again(error, answer.usage)
                 await asyncio.sleep(wait)
-                time_left.seconds -= wait
-            except provider.RejectedError as error:
-                raise ports.ModelError(
-                    f"{self._name}: {_message(error)}", kind="rejected", call=call(answer.usage)
-                ) from error
-            except provider.FatalError as error:
-                raise ports.ModelError(
-                    f"{self._name}: {_message(error)}", kind="fatal", call=call(answer.usage)
-                ) from error
+                tries.time_left.seconds -= wait
+            except provider.ProviderError as error:
+                kind: messages.FailureKind = "rejected" if isinstance(error, provider.RejectedError) else "fatal"
+                text = f"{self._name}: {_message(error)}"
+                raise tries.failed(text, kind=kind, code=error.code, usage=answer.usage) from error
             else:
-                return ports.Answer(message=self._answered(answer), call=call(answer.usage))
+                return ports.Answer(message=message, call=tries.call(answer.usage))
 
     @asynccontextmanager
-    async def _slot(self, scope: ports.Scope) -> AsyncIterator[None]:
-        """One of the slots: who asked first has it first, whichever investigation he works for."""
+    async def _turn(self, request: ports.Request, scope: ports.Scope, answer: _Answer) -> AsyncIterator[None]:
+        """One of the slots, the throttle's leave, and the lease behind them all.
+
+        Who asked first has a slot first, whichever investigation he works for. Who waits for the throttle keeps it: all
+        that could use it would have to wait, too.
+        """
         with scope.waiting():
             await self._slots.acquire()
         try:
-            yield
+            async with self._throttled(request, scope, answer):
+                await scope.ensure_lease()
+                yield
         finally:
             self._slots.release()
+
+    @asynccontextmanager
+    async def _throttled(self, request: ports.Request, scope: ports.Scope, answer: _Answer) -> AsyncIterator[None]:
+        """The throttle's leave; it is told afterwards what the request had really."""
+        if self._throttle is None:
+            yield
+            return
+        with scope.waiting():
+            taken = await self._throttle.take(self._name, size.tokens(request))
+        try:
+            yield
+        finally:
+            if counted := _total(answer.usage):
+                self._throttle.correct(taken, counted)
 
     async def _receive(self, request: ports.Request, answer: _Answer) -> None:
         silence = self._limits.first_byte
@@ -170,6 +263,7 @@ class LimitedModel:
             text=messages.storable("".join(answer.text)),
             thinking=messages.storable("".join(answer.thinking)),
             calls=tuple(answer.calls),
+            native=tuple(answer.native),
             provider_state=messages.ProviderState(provider=self._name, data=state) if state else None,
         )
 
@@ -191,6 +285,20 @@ def _refuse_circles(length: int, *, of: str) -> None:
 
 def _message(error: provider.ProviderError) -> str:
     return messages.storable(str(error)[:2000])
+
+
+def _storable(code: str) -> str:
+    return messages.storable(code[:100])
+
+
+def _cost(usage: messages.Usage, price: providers.Price) -> float:
+    """What a request cost, by the price of a million tokens."""
+    output = usage.output_tokens + usage.thinking_tokens
+    return (usage.input_tokens * price.input + output * price.output) / 1e6
+
+
+def _total(usage: messages.Usage) -> int:
+    return usage.total_tokens or usage.input_tokens + usage.output_tokens + usage.thinking_tokens
 
 
 def _tried(attempts: Sequence[entries.Attempt]) -> str:

@@ -4,28 +4,37 @@
     ├── RetryableError     the same request may work later (429, 5xx, a cut connection)
     ├── RejectedError      this answer is none; another may be (malformed call, cut by a filter, flooded, in circles)
     └── FatalError         asking again cannot help (key, model, request, blocked prompt)
+        └── ContextOverflowError  the request is larger than the model takes
 
 SDK retries are off, everywhere: there is one retry policy, `llm.model`'s, and the transcript shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from tarsy.resources import chain
 from tarsy.transcript import messages, ports
+
+SHORTEST_KEY = 8
+"""Characters from which a key is looked for in what is told."""
 
 
 class ProviderError(Exception):
-    """A request brought no answer."""
+    """A request brought no answer; `code` is what the provider calls that: an HTTP status or a word, or ""."""
+
+    def __init__(self, text: str, *, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class RetryableError(ProviderError):
     """The same request may work later; `after` is how many seconds the provider asks us to wait, if it does."""
 
-    def __init__(self, text: str, *, after: float | None = None) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, *, after: float | None = None, code: str = "") -> None:
+        super().__init__(text, code=code)
         self.after = after
 
 
@@ -35,6 +44,13 @@ class RejectedError(ProviderError):
 
 class FatalError(ProviderError):
     """Asking again cannot help."""
+
+
+class ContextOverflowError(FatalError):
+    """The request is larger than the model takes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, code=messages.CONTEXT_OVERFLOW)
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,36 @@ class Call:
 
 
 @dataclass(frozen=True)
+class CodeExecution:
+    """Code that the provider ran for the model, and what it printed."""
+
+    code: str
+    output: str
+    language: str = ""
+    outcome: str = ""
+    """What the provider calls how it ended."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where something was found."""
+
+    title: str
+    url: str
+    problem: str = ""
+    """Why it was not read, in the provider's word; "" where it was."""
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """What the model read on the web, by a tool of its provider's."""
+
+    tool: chain.NativeTool
+    sources: Sequence[Source]
+    queries: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Usage:
     """Token counts so far; the last one counts."""
 
@@ -73,7 +119,7 @@ class Finish:
     state: Any
 
 
-StreamEvent: TypeAlias = Text | Thinking | Call | Usage | Finish
+StreamEvent: TypeAlias = Text | Thinking | Call | CodeExecution | Grounding | Usage | Finish
 
 
 class Provider(Protocol):
@@ -88,6 +134,15 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Close the SDK's client."""
         ...
+
+
+def without(secret: str | None, text: str) -> str:
+    """`text` without the key, which others may repeat; what is too short for one stands in many words."""
+    return text.replace(secret, "***") if secret and len(secret) >= SHORTEST_KEY else text
+
+
+class UnusableError(Exception):
+    """A provider cannot be used as it is configured; the message says why."""
 
 
 class Unusable:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import functools
+import importlib.util
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
 
 import aiohttp
+import pydantic
 
-from tarsy.config import platform
-from tarsy.llm import model, provider
+from tarsy.config import load, platform, providers
+from tarsy.llm import keyfiles, model, provider
+from tarsy.transcript import ports
 
 READ_AHEAD = 4 * 1024 * 1024
 """Bytes of an answer that are read before anybody asks for them: google-genai wants a line whole."""
@@ -15,8 +22,40 @@ LIKE_A_KEY = 16
 """Characters from which capitals and digits without an underscore may be a key (AWS has such) and are not shown."""
 
 
-class UnusableError(Exception):
-    """A provider cannot be used as it is configured; the message says why."""
+@dataclass(frozen=True, kw_only=True)
+class Type:
+    """A `type` of provider."""
+
+    module: str
+    """Where its `build(name, settings, key, session)` is."""
+    packages: Mapping[str, str]
+    """What has to be installed: to each module its package."""
+    extra: str
+    """By which extra of ours."""
+
+
+TYPES = {
+    "google": Type(module="tarsy.llm.gemini", packages={"google.genai": "google-genai"}, extra="google"),
+    "vertexai": Type(module="tarsy.llm.vertexai", packages={"google.genai": "google-genai"}, extra="google"),
+    "openai": Type(module="tarsy.llm.openai", packages={"langchain_openai": "langchain-openai"}, extra="openai"),
+    "anthropic": Type(
+        module="tarsy.llm.anthropic", packages={"langchain_anthropic": "langchain-anthropic"}, extra="anthropic"
+    ),
+    "xai": Type(module="tarsy.llm.xai", packages={"langchain_xai": "langchain-xai"}, extra="xai"),
+    "langchain": Type(module="tarsy.llm.integrations", packages={"langchain": "langchain"}, extra="langchain"),
+}
+INTEGRATIONS = {
+    "anthropic_bedrock": "langchain_aws",
+    "azure_openai": "langchain_openai",
+    "bedrock": "langchain_aws",
+    "bedrock_converse": "langchain_aws",
+    "bedrock_mantle_anthropic": "langchain_aws",
+    "bedrock_mantle_openai": "langchain_aws",
+    "google_anthropic_vertex": "langchain_google_vertexai",
+    "langsmith": "langchain_openai",
+    "nvidia": "langchain_nvidia_ai_endpoints",
+}
+"""The integrations whose module is not called like their provider. Source: `init_chat_model` of LangChain."""
 
 
 def session() -> aiohttp.ClientSession:
@@ -29,10 +68,23 @@ def session() -> aiohttp.ClientSession:
 class Models:
     """The models of one process, one for each provider of the platform file."""
 
-    def __init__(self, sources: Mapping[str, provider.Provider], *, limits: platform.Limits) -> None:
+    def __init__(
+        self,
+        sources: Mapping[str, provider.Provider],
+        *,
+        settings: platform.Platform,
+        throttle: ports.Throttle | None = None,
+    ) -> None:
+        """`throttle`: what providers' limits a minute are kept by."""
         self._sources = sources
-        self._limits = limits
-        self._models = {name: model.LimitedModel(name, source, limits=limits) for name, source in sources.items()}
+        self._limits = settings.limits
+        self._models: dict[str, model.LimitedModel] = {}
+        for name, source in sources.items():
+            own = settings.llm_providers[name]
+            is_limited = own.requests_per_minute is not None or own.tokens_per_minute is not None
+            self._models[name] = model.LimitedModel(
+                name, source, limits=self._limits, price=own.price, throttle=throttle if is_limited else None
+            )
 
     def __getitem__(self, name: str) -> model.LimitedModel:
         """The model of provider `name`; of one that the platform file has lost since, a model that says so."""
@@ -52,44 +104,140 @@ def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> 
     problems = {}
     for name, found in settings.llm_providers.items():
         try:
+            _check_packages(found)
             _key(found, environment)
-        except UnusableError as error:
+        except provider.UnusableError as error:
             problems[name] = str(error)
     return problems
 
 
-def build(settings: platform.Platform, *, environment: Mapping[str, str], http: aiohttp.ClientSession) -> Models:
-    """Build every provider, to speak over `http`; one that cannot be used answers every question with why."""
-    sources = {name: _source(name, found, environment, http) for name, found in settings.llm_providers.items()}
-    return Models(sources, limits=settings.limits)
+def is_worth_telling(name: str, settings: platform.Platform) -> bool:
+    """Whether anybody is to hear, before a chain names it, that provider `name` cannot be used.
+
+    Not of what is there without a platform file, and which nothing in one refers to.
+    """
+    builtin = load.platform_file(None).llm_providers
+    return name in _named(settings) or settings.llm_providers[name] != builtin.get(name)
+
+
+def build(
+    settings: platform.Platform,
+    *,
+    environment: Mapping[str, str],
+    http: aiohttp.ClientSession,
+    throttle: ports.Throttle | None = None,
+) -> Models:
+    """Build what defaults and agents name, to speak over `http`; the others are built when a chain first asks them.
+
+    One that cannot be used answers every question with why. `throttle` is what limits a minute are kept by.
+    """
+    first = {settings.defaults.llm_provider, *(agent.llm_provider for agent in settings.agents.values())}
+    sources: dict[str, provider.Provider] = {}
+    for name, found in settings.llm_providers.items():
+        making = functools.partial(_source, name, found, environment, http)
+        sources[name] = making() if name in first else _Later(found.model, making)
+    return Models(sources, settings=settings, throttle=throttle)
+
+
+class _Later:
+    """A provider that is built when it is first asked, by a thread: the import of some SDKs takes seconds."""
+
+    def __init__(self, model: str, making: Callable[[], provider.Provider]) -> None:
+        self.model = model
+        self._making = making
+        self._made: asyncio.Task[provider.Provider] | None = None
+
+    async def stream(self, request: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+        """Stream one answer (see `provider.Provider`)."""
+        self._made = self._made or asyncio.create_task(asyncio.to_thread(self._making))
+        source = await asyncio.shield(self._made)  # whoever is cancelled was not the only one that waits
+        async with aclosing(source.stream(request)) as events:
+            async for event in events:
+                yield event
+
+    async def close(self) -> None:
+        """Close the SDK's client, if there is one."""
+        if self._made is not None:
+            await (await self._made).close()
 
 
 def _source(
-    name: str, settings: platform.GoogleProvider, environment: Mapping[str, str], http: aiohttp.ClientSession
+    name: str, settings: providers.Provider, environment: Mapping[str, str], http: aiohttp.ClientSession
 ) -> provider.Provider:
     try:
-        key = _key(settings, environment)
-    except UnusableError as error:
+        _check_packages(settings)
+        return _made(name, settings, _key(settings, environment), http)
+    except provider.UnusableError as error:
         return provider.Unusable(settings.model, str(error))
-    from tarsy.llm import gemini
-
-    return gemini.Gemini(name, settings, api_key=key, http=http)
 
 
-def _key(settings: platform.GoogleProvider, environment: Mapping[str, str]) -> str:
+def _made(name: str, settings: providers.Provider, key: str | None, http: aiohttp.ClientSession) -> provider.Provider:
+    try:
+        module = importlib.import_module(TYPES[settings.type].module)
+        made: provider.Provider = module.build(name, settings, key=key, session=http)
+    except provider.UnusableError:
+        raise
+    except Exception as error:  # of whatever class: it is the SDK's
+        raise provider.UnusableError(provider.without(key, _told(error))) from error
+    return made
+
+
+def _told(error: Exception) -> str:
+    """What is wrong, without the values of settings."""
+    if not isinstance(error, pydantic.ValidationError):
+        return f"{type(error).__name__}: {error}"
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def _named(settings: platform.Platform) -> set[str | None]:
+    """The providers that defaults and agents name."""
+    defaults = settings.defaults
+    agents = (agent.llm_provider for agent in settings.agents.values())
+    return {defaults.llm_provider, *defaults.fallback_providers, *agents}
+
+
+def _check_packages(settings: providers.Provider) -> None:
+    """Raise where a package is not installed; it is looked for without an import."""
+    known = TYPES[settings.type]
+    for module, package in known.packages.items():
+        if not _is_installed(module):
+            raise provider.UnusableError(f"the package {package} is not installed: install tarsy[{known.extra}]")
+    if isinstance(settings, providers.LangChainProvider):
+        module = INTEGRATIONS.get(settings.model_provider, f"langchain_{settings.model_provider}")
+        if not _is_installed(module):
+            package = module.replace("_", "-")
+            raise provider.UnusableError(f"the package {package} of model_provider is not installed: install it")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # what it would be a part of is not there; no name of a module's
+        return False
+
+
+def _key(settings: providers.Provider, environment: Mapping[str, str]) -> str | None:
+    """The key; None where there is to be none."""
+    if isinstance(settings, providers.VertexAIProvider):
+        if problem := keyfiles.problem(settings, environment):
+            raise provider.UnusableError(problem)
+        return None
     if settings.api_key_file is not None:
         try:
             read = settings.api_key_file.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise UnusableError(f"api_key_file: {error.strerror}") from error
+            raise provider.UnusableError(f"api_key_file: {error.strerror}") from error
         except ValueError as error:  # a NUL in its name, too
-            raise UnusableError("api_key_file: no file of UTF-8 text") from error
+            raise provider.UnusableError("api_key_file: no file of UTF-8 text") from error
         if not read:
-            raise UnusableError("api_key_file: the file is empty")
+            raise provider.UnusableError("api_key_file: the file is empty")
         return read
-    if key := environment.get(settings.api_key_env):
-        return key
     named = settings.api_key_env
+    if named is None:
+        return None
+    if key := environment.get(named):
+        return key
     if "_" not in named and len(named) >= LIKE_A_KEY:
         named = "that api_key_env names"
-    raise UnusableError(f"environment variable {named} is not set")
+    raise provider.UnusableError(f"environment variable {named} is not set")

@@ -18,6 +18,8 @@ SynthesisStrategy = Literal["synthesis", "synthesis-native-thinking"]
 IterationStrategy = Literal["react", "react-stage", "react-final-analysis", "native-thinking", SynthesisStrategy]
 Iterations = Annotated[int, Field(ge=1, le=100)]
 Servers = Annotated[list[base.Reference], Field(max_length=20)]
+Fallbacks = Annotated[list[base.Reference], Field(max_length=5)]
+NativeTool = Literal["google_search", "code_execution", "url_context", "web_search"]
 FailurePolicy = Literal["Continue", "Stop"]
 SuccessPolicy = Literal["any", "all"]
 # A tool's name has a dot: what has neither that nor a wildcard, such as a bare `pods_log`, could never match.
@@ -44,6 +46,10 @@ class Agent(base.Model):
     )
     iteration_strategy: Annotated[IterationStrategy | None, Field(description="How the agent iterates.")] = None
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must conclude.")] = None
+    native_tools: Annotated[
+        list[NativeTool] | None,
+        Field(max_length=10, description="Tools of its provider's own; replaces the provider's choice, [] means none."),
+    ] = None
 
 
 class Tools(base.Model):
@@ -70,6 +76,9 @@ class StageAgent(base.Model):
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must conclude.")] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the stage's servers; [] means none.")] = None
     tools: Annotated[Tools | None, Field(description="Replaces the stage's choice of tools.")] = None
+    fallback_providers: Annotated[
+        Fallbacks | None, Field(description="Replaces the stage's fallback providers; [] means none.")
+    ] = None
 
 
 class Synthesis(base.Model):
@@ -149,6 +158,9 @@ class Stage(base.Model):
     )
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agent's servers; [] means none.")] = None
     tools: Annotated[Tools | None, Field(description="Which tools of these servers it gets; all if missing.")] = None
+    fallback_providers: Annotated[
+        Fallbacks | None, Field(description="Replaces the chain's fallback providers; [] means none.")
+    ] = None
     timeout_seconds: Annotated[
         int | None,
         Field(ge=1, le=24 * 3600, description="Seconds from the stage's start, after which it ends as TimedOut."),
@@ -214,6 +226,10 @@ class Spec(base.Model):
         Field(description="How long ended investigations stay in the cluster; 7 days where nothing is said."),
     ] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agents' servers; [] means none.")] = None
+    fallback_providers: Annotated[
+        Fallbacks | None,
+        Field(description="Asked in this order where a provider gives no answer; replaces the platform's, [] is none."),
+    ] = None
     failure_policy: Annotated[
         FailurePolicy | None,
         Field(description="After a failed stage: Continue (where nothing is said) runs the next one, Stop none."),

@@ -122,7 +122,7 @@ class Spec(base.Model):
 
 
 class Usage(base.Model):
-    """Tokens and calls, counted as the providers report them."""
+    """Tokens and calls, counted as the providers report them, and what they cost by the providers' prices."""
 
     input_tokens: base.Count = 0
     output_tokens: base.Count = 0
@@ -130,6 +130,14 @@ class Usage(base.Model):
     total_tokens: base.Count = 0
     llm_calls: base.Count = 0
     tool_calls: base.Count = 0
+    cost: Annotated[
+        str | None,
+        Field(
+            max_length=32,
+            pattern=r"^[0-9]+(\.[0-9]+)?$",
+            description="In the currency of the providers' prices; absent where no model call had a price.",
+        ),
+    ] = None
 
 
 class StageStatus(base.Model):

@@ -86,6 +86,8 @@ class Summary:
     total_tokens: int
     llm_calls: int
     tool_calls: int
+    cost: float | None
+    """None where no model call had a price."""
     cancel: str | None
     suspend: bool
     unreadable: str | None
@@ -148,7 +150,8 @@ _SUMMARY = text("""
       CAST(coalesce(sum(thinking_tokens), 0) AS bigint) AS thinking_tokens,
       CAST(coalesce(sum(total_tokens), 0) AS bigint) AS total_tokens,
       CAST(coalesce(sum(iterations), 0) AS bigint) AS llm_calls,
-      CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls
+      CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls,
+      sum(cost) AS cost
     FROM executions WHERE executions.investigation = work.investigation AND executions.run = 0
   ) AS used
   WHERE work.investigation = :id
@@ -200,6 +203,8 @@ class Run:
     reason: str
     message: str
     final_analysis: str
+    cost: float | None
+    """As `Summary.cost`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +251,9 @@ async def transcript(database: databases.Database, investigation: UUID) -> Trans
 
 _RUNS = text("""
   SELECT number, kind, attempts, started_at, ended_at, ending, coalesce(reason, '') AS reason,
-    coalesce(message, '') AS message, coalesce(final_analysis, '') AS final_analysis
+    coalesce(message, '') AS message, coalesce(final_analysis, '') AS final_analysis,
+    (SELECT sum(cost) FROM executions
+     WHERE executions.investigation = runs.investigation AND executions.run = runs.number) AS cost
   FROM runs WHERE investigation = :id ORDER BY number
 """)
 

@@ -35,7 +35,7 @@ _FENCE = """
   )"""
 
 _COUNTERS = ("iterations", "tool_calls", "input_tokens", "output_tokens", "thinking_tokens", "total_tokens")
-_STANDING = {"outcome": "text", "error": "text", **dict.fromkeys(_COUNTERS, "bigint")}
+_STANDING = {"outcome": "text", "error": "text", **dict.fromkeys(_COUNTERS, "bigint"), "cost": "double precision"}
 
 _PARTS: dict[str, tuple[dict[str, str], str]] = {
     "entries": (
@@ -88,15 +88,16 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
         """
     INSERT INTO executions
       (investigation, id, run, stage, kind, index, parent, name, provider, strategy, started_at, ended_at, outcome,
-      error, iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens)
+      error, iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens, cost)
     SELECT investigation, id, run, stage, kind, index, parent, name, provider, strategy, clock_timestamp(),
       CASE WHEN outcome IS NOT NULL THEN clock_timestamp() END, outcome, error,
-      iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens
+      iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens, cost
     FROM fenced, {rows}""",
     ),
     "moved_executions": (
         {
             "id": "text",
+            "provider": "text",
             **_STANDING,
         },
         """
@@ -106,6 +107,8 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
       output_tokens = known.output_tokens + added.output_tokens,
       thinking_tokens = known.thinking_tokens + added.thinking_tokens,
       total_tokens = known.total_tokens + added.total_tokens,
+      cost = CASE WHEN added.cost IS NULL THEN known.cost ELSE coalesce(known.cost, 0) + added.cost END,
+      provider = coalesce(added.provider, known.provider),
       ended_at = CASE WHEN added.outcome IS NOT NULL THEN clock_timestamp() ELSE known.ended_at END,
       outcome = coalesce(added.outcome, known.outcome), error = added.error
     FROM fenced, {rows}
@@ -162,10 +165,10 @@ class _Changes:
     def execution(self, identity: str) -> Row:
         """The row of an execution, new or not."""
         known = self.find("new_executions", id=identity) or self.find("moved_executions", id=identity)
-        return known or self.add("moved_executions", {"id": identity, **_NOTHING_YET})
+        return known or self.add("moved_executions", {"id": identity, "provider": None, **_NOTHING_YET})
 
 
-_NOTHING_YET: Row = {"outcome": None, "error": "", **dict.fromkeys(_COUNTERS, 0)}
+_NOTHING_YET: Row = {"outcome": None, "error": "", **dict.fromkeys(_COUNTERS, 0), "cost": None}
 
 
 @dataclass(frozen=True)
@@ -273,11 +276,11 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
         case entries.ExecutionEnded():
             row = changes.execution(entry.execution)
             row |= {"outcome": entry.outcome, "error": entry.error}
-        case entries.Answered() | entries.Unanswered():
+        case entries.Answered() | entries.Unanswered() | entries.FellBack() | entries.ContextCompacted() if entry.call:
             row = changes.execution(entry.execution)
-            row["iterations"] += 1
-            for tokens in ("input_tokens", "output_tokens", "thinking_tokens", "total_tokens"):
-                row[tokens] += getattr(entry.call.usage, tokens)
+            _count(row, entry.call)
+            if isinstance(entry, entries.FellBack):
+                row["provider"] = entry.provider
         case entries.ToolsAnswered():
             changes.execution(entry.execution)["tool_calls"] += len(entry.runs)
         case entries.RunEnded():
@@ -296,6 +299,15 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
             )
             if entry.run == entries.INVESTIGATION:
                 changes.add("ended_investigations", {"run": entry.run})
+
+
+def _count(row: Row, call: entries.ModelCall) -> None:
+    """Add a model call to the numbers of its execution."""
+    row["iterations"] += 1
+    for tokens in ("input_tokens", "output_tokens", "thinking_tokens", "total_tokens"):
+        row[tokens] += getattr(call.usage, tokens)
+    if call.cost is not None:
+        row["cost"] = (row["cost"] or 0.0) + call.cost
 
 
 def _stage_row(run: int, name: str) -> Row:

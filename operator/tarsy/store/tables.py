@@ -21,6 +21,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -193,9 +194,11 @@ executions = Table(
     _count("output_tokens"),
     _count("thinking_tokens"),
     _count("total_tokens"),
+    Column("cost", Double),
     postgresql_with=_ROOM,
 )
-"""Each agent's work in numbers. What it runs with, and what it found, is in the log."""
+"""Each agent's work in numbers. What it runs with, and what it found, is in the log. `provider` is the one that it asks
+now, or asked last: its own, or a fallback. `cost` is null where no call had a price."""
 
 entries = Table(
     "entries",
@@ -262,6 +265,18 @@ leaders = Table(
     Column("until", DateTime(timezone=True), nullable=False),
 )
 """Which process does what only one may do, and until when."""
+
+throttles = Table(
+    "throttles",
+    metadata,
+    _text("provider", primary_key=True),
+    Column("seconds", ARRAY(BigInteger), nullable=False, server_default="{}"),
+    Column("requests", ARRAY(Integer), nullable=False, server_default="{}"),
+    Column("tokens", ARRAY(BigInteger), nullable=False, server_default="{}"),
+    postgresql_with={"fillfactor": 20},
+)
+"""How fast each provider that has a limit is asked (`throttle`): for each second of the last minute, if there was
+something in it, what was granted. A row has a page almost to itself: it changes with each request."""
 
 clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
 """The clusters (uid of kube-system) that this database belongs to: one, unless somebody made a mistake."""

@@ -14,7 +14,8 @@ import anyio
 import httpx2
 from mcp.client import streamable_http
 
-from tarsy.tools import bounds, transport
+from tarsy import transport
+from tarsy.tools import bounds
 
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's own
 

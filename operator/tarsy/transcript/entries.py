@@ -102,6 +102,10 @@ class Attempt:
     error: str
     usage: messages.Usage = field(default_factory=messages.Usage)
     """What the provider had counted until then; no part of the call's own, which is the last request's."""
+    provider: str = ""
+    """"" where it was written before attempts named theirs: then it is the call's."""
+    code: str = ""
+    """What the provider calls the error: an HTTP status, or a word; "" where nothing does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +117,10 @@ class ModelCall:
     seconds: float
     usage: messages.Usage = field(default_factory=messages.Usage)
     attempts: tuple[Attempt, ...] = ()
+    retries: int = 0
+    """How many of its requests repeated one that had failed: the last attempt of a call that failed was not."""
+    cost: float | None = None
+    """By the provider's price, attempts included; None where it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +147,44 @@ class Unanswered:
     messages: tuple[messages.Message, ...] = field(default_factory=tuple)  # no attribute that hides the module
     """What was added to the conversation for this call, if anything. It was sent, so it stays, and the next call does
     not add it again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FellBack:
+    """A provider brought no answer, and from here on the execution asks the next one of its fallbacks."""
+
+    execution: str
+    turn: int
+    """The model call that the next provider is asked for."""
+    provider: str
+    """The next one."""
+    failure: messages.Failure
+    """Why the one before it is given up."""
+    call: ModelCall
+    """What it cost there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextCompacted:
+    """From here on the model is shown some results of tools as a line each, or cut; the log keeps them whole."""
+
+    execution: str
+    turn: int
+    """The model call that it was done for."""
+    results: tuple[str, ...] = ()
+    """The ids of the calls whose results are a line from here on."""
+    cut: tuple[str, ...] = ()
+    """Those of the last turn, which alone was too large, whose results are cut."""
+    shown: int = 0
+    """Characters of each of these that are still shown."""
+    tokens: int
+    """What the request would have had, by our estimate."""
+    limit: int
+    """The tokens that a request to this provider may have; 0 where that is not known."""
+    failure: messages.Failure | None = None
+    """How the provider refused the request as too large; None where it was not sent."""
+    call: ModelCall | None = None
+    """What it cost to be refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +254,8 @@ Entry: TypeAlias = (
     | ExecutionStarted
     | Answered
     | Unanswered
+    | FellBack
+    | ContextCompacted
     | ToolsAnswered
     | ExecutionEnded
     | StageEnded
@@ -259,6 +307,8 @@ _KINDS: dict[str, type[Any]] = {
     "ExecutionStarted": ExecutionStarted,
     "Answered": Answered,
     "Unanswered": Unanswered,
+    "FellBack": FellBack,
+    "ContextCompacted": ContextCompacted,
     "ToolsAnswered": ToolsAnswered,
     "ExecutionEnded": ExecutionEnded,
     "StageEnded": StageEnded,
@@ -266,7 +316,10 @@ _KINDS: dict[str, type[Any]] = {
 }
 VERSIONS: dict[str, int] = {
     **dict.fromkeys(_KINDS, 1),
-    "ExecutionStarted": 2,  # kinds beside agent, strategies beside native-thinking
+    "ExecutionStarted": 3,  # kinds beside agent, strategies beside native-thinking; fallbacks and native tools
+    "Answered": 2,  # native tools' results, codes and providers of attempts, cost
+    "Unanswered": 2,  # the same
+    "ToolsAnswered": 2,  # the same, of messages
     "ExecutionEnded": 2,  # ungrounded
     "StageEnded": 2,  # CompletedWithErrors
     "RunEnded": 2,  # summary, gaps, grounds

@@ -95,11 +95,29 @@ class ScriptedModel:
         turn = sum(message.role == "assistant" for message in request.messages)
         if failures := self._failures.get(turn):
             failure = failures.pop(0)
-            raise ports.ModelError(failure.text, kind=failure.kind, call=self.call)
+            raise ports.ModelError(failure.text, kind=failure.kind, code=failure.code, call=self.call)
         if turn < len(self._answers):
             return ports.Answer(message=self._answers[turn], call=self.call)
         concluded = [answer for answer in self._answers if not answer.calls] or [self._DONE]
         return ports.Answer(message=concluded[-1], call=self.call)
+
+
+class NoThrottle:
+    """Whoever asks may; `taken` and `corrected` hold what it was told."""
+
+    def __init__(self) -> None:
+        self.taken: list[ports.Taken] = []
+        self.corrected: list[tuple[ports.Taken, int]] = []
+
+    async def take(self, provider: str, tokens: int) -> ports.Taken:
+        """Take note of it."""
+        taken = ports.Taken(provider=provider, tokens=tokens)
+        self.taken.append(taken)
+        return taken
+
+    def correct(self, taken: ports.Taken, tokens: int) -> None:
+        """Take note of it."""
+        self.corrected.append((taken, tokens))
 
 
 class DictToolbox:

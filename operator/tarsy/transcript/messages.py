@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from tarsy.resources import chain
+
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
@@ -36,6 +38,18 @@ class ProviderState:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NativeResult:
+    """What a provider's own tool came to, within an answer."""
+
+    tool: chain.NativeTool
+    content: str
+    """For people: what the code printed, or the sources, a line each."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """JSON: `code`, `language` and `outcome` of code; else `queries` and `sources` (title, url, and the problem of one
+    that could not be read)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Message:
     """One message of a conversation."""
 
@@ -44,6 +58,8 @@ class Message:
     thinking: str = ""
     """What the model let us see of its thoughts; never sent as text."""
     calls: tuple[ToolCall, ...] = ()
+    native: tuple[NativeResult, ...] = ()
+    """What the provider's own tools brought on the way to it."""
     call_id: str = ""
     """With role tool: the call that this is the result of."""
     tool_name: str = ""
@@ -54,14 +70,26 @@ class Message:
     provider_state: ProviderState | None = None
 
 
+FailureKind: TypeAlias = Literal["timeout", "rejected", "fatal"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """A model call that brought no usable answer."""
 
-    kind: Literal["timeout", "rejected", "fatal"]
+    kind: FailureKind
     """timeout: nothing in time. rejected: an answer that is none; asking again may help. fatal: it cannot."""
     text: str
+    code: str = ""
+    """What the provider calls it (an HTTP status, or a word such as context_overflow); "" where nothing does."""
 
+
+CONTEXT_OVERFLOW = "context_overflow"
+"""The code of a failure that a smaller request would not have."""
+EMPTY = "empty"
+"""The code of answers with neither words nor calls."""
+RETRIES = "retries"
+"""The code of a failure that might have been none, had requests been left to repeat: no provider's fault."""
 
 Log: TypeAlias = list[Message | Failure]
 """What happened in one execution, in order."""

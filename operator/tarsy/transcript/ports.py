@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import Protocol, Self
 
 from tarsy.config import platform
+from tarsy.resources import chain
 from tarsy.transcript import entries, messages, record
 
 
@@ -24,9 +25,9 @@ class ModelError(Exception):
     `kind` as in `messages.Failure`; `call` is what it cost.
     """
 
-    def __init__(self, text: str, *, kind: Literal["timeout", "rejected", "fatal"], call: entries.ModelCall) -> None:
+    def __init__(self, text: str, *, kind: messages.FailureKind, call: entries.ModelCall, code: str = "") -> None:
         super().__init__(text)
-        self.failure = messages.Failure(kind=kind, text=text)
+        self.failure = messages.Failure(kind=kind, text=text, code=code)
         self.call = call
 
 
@@ -36,6 +37,8 @@ class Request:
 
     tools: tuple[messages.ToolSpec, ...]
     messages: tuple[messages.Message, ...]
+    native_tools: tuple[chain.NativeTool, ...] = ()
+    """Tools of the provider's own that it may use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,10 @@ class Scope:
     """See `Journal.ensure_lease`. Whoever sends awaits it last before each sending, behind whatever he waited for."""
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
     """Entered for as long as a model waits for the calls of others to end: that is no time of the execution's."""
+    has_fallback: bool = False
+    """Whether another provider is asked where this one gives no answer: it is then tried less often."""
+    may_retry: Callable[[], bool] = lambda: True
+    """Asked before each repeated request: whether the investigation may have one more; that one is counted then."""
 
 
 class Model(Protocol):
@@ -72,6 +79,31 @@ class ToolOutput:
 
     text: str
     failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A request as a throttle has counted it; given back to it once the request's tokens are known."""
+
+    provider: str
+    tokens: int
+    """The estimate."""
+    second: int = 0
+    """When, by the throttle's clock."""
+    at: float = 0.0
+    """When, in this process's monotonic seconds."""
+
+
+class Throttle(Protocol):
+    """How fast providers may be asked, over all processes together."""
+
+    async def take(self, provider: str, tokens: int) -> Taken:
+        """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then, asked or not."""
+        ...
+
+    def correct(self, taken: Taken, tokens: int) -> None:
+        """Count so many tokens for a request instead of the estimate, from the next one that is taken on."""
+        ...
 
 
 class Toolbox(Protocol):

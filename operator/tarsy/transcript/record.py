@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tarsy.config import resolve
 from tarsy.resources import chain
 from tarsy.transcript import entries, messages, react
 
@@ -15,12 +16,12 @@ class OutOfOrderError(Exception):
     """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
 
 
-CHAIN_VERSION = 2
+CHAIN_VERSION = 3
 """Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it."""
-CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = {1: chain.Spec.model_validate, 2: chain.Spec.model_validate}
+CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = dict.fromkeys((1, 2, 3), chain.Spec.model_validate)
 """A decoder for each version that was ever stored; what it raises is a ValueError.
 
-Version 2 has more fields and more strategies, none of them required, so what version 1 wrote is one of version 2.
+Each newer version has more fields and more strategies, none of them required, so what an older one wrote is one of it.
 """
 
 
@@ -45,6 +46,18 @@ class Snapshot:
     chain: chain.Spec
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What a provider counted of a request."""
+
+    provider: str
+    tokens: int
+    messages: int
+    """How many of the conversation's the request had."""
+    compacted: Mapping[str, int]
+    """See `Execution.compacted`: as it was then."""
+
+
 @dataclass(kw_only=True)
 class Execution:
     """One agent's work so far."""
@@ -52,6 +65,32 @@ class Execution:
     started: entries.ExecutionStarted
     log: messages.Log = field(default_factory=list)
     ended: entries.ExecutionEnded | None = None
+    fallen: list[str] = field(default_factory=list)
+    """The fallbacks that it came to, in order: the last one is asked."""
+    since: int = 0
+    """The first turn of the provider that is asked now."""
+    retries: int = 0
+    """Its repeated model requests."""
+    compacted: Mapping[str, int] = field(default_factory=dict)
+    """The calls whose results the model is not shown whole: how many characters of each, 0 for a line in its place."""
+    reported: Reported | None = None
+    """The last request of which a provider told how large it was."""
+
+    @property
+    def source(self) -> resolve.Fallback:
+        """The provider that is asked now."""
+        agent = self.started.agent
+        assert agent  # noqa: S101 - one that has none has ended with its start
+        if not self.fallen:
+            return resolve.Fallback(provider=agent.provider, native=agent.native)
+        return next(one for one in agent.fallbacks if one.provider == self.fallen[-1])
+
+    @property
+    def next_source(self) -> resolve.Fallback | None:
+        """The provider that is asked where this one gives no answer; None where there is none left."""
+        agent = self.started.agent
+        left = agent.fallbacks[len(self.fallen) :] if agent else ()
+        return left[0] if left else None
 
     @property
     def analysis(self) -> str:
@@ -106,6 +145,12 @@ class Run:
     """Those of no stage: its summary, or its answer."""
     ended: entries.RunEnded | None = None
 
+    @property
+    def retries(self) -> int:
+        """The repeated model requests of all its executions."""
+        scopes: tuple[Stage | Run, ...] = (self, *self.stages.values())
+        return sum(one.retries for scope in scopes for one in scope.executions.values())
+
 
 Scope: TypeAlias = tuple[str, ...]
 """What begins and ends, and lies in another: a run, a stage of it, an execution of that."""
@@ -151,7 +196,13 @@ class _Scopes:
                 self.begin(_stage(entry), within=_run(entry))
             case entries.ExecutionStarted():
                 self.begin(_execution(entry), within=_stage(entry) if entry.stage else _run(entry))
-            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
+            case (
+                entries.Answered()
+                | entries.Unanswered()
+                | entries.FellBack()
+                | entries.ContextCompacted()
+                | entries.ToolsAnswered()
+            ):
                 self.require(_execution(entry))
             case entries.ExecutionEnded():
                 self.end(_execution(entry))
@@ -181,6 +232,8 @@ def _execution(
     entry: entries.ExecutionStarted
     | entries.Answered
     | entries.Unanswered
+    | entries.FellBack
+    | entries.ContextCompacted
     | entries.ToolsAnswered
     | entries.ExecutionEnded,
 ) -> Scope:
@@ -226,6 +279,7 @@ class Record:
     def apply(self, entry: entries.Entry) -> None:
         """Add one fact; an OutOfOrderError says what it lacks."""
         self._scopes.add(entry)
+        self._count(entry)
         match entry:
             case entries.RunStarted():
                 self.runs[entry.run] = Run(question=entry.question)
@@ -238,7 +292,18 @@ class Record:
                 scope = run.stages[entry.stage] if entry.stage else run
                 scope.executions[entry.execution] = execution
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
-                self.executions[entry.execution].log.extend(said(entry))
+                execution = self.executions[entry.execution]
+                execution.log.extend(said(entry))
+                if not isinstance(entry, entries.ToolsAnswered):
+                    execution.reported = _reported(entry, execution) or execution.reported
+            case entries.FellBack():
+                execution = self.executions[entry.execution]
+                execution.fallen.append(entry.provider)
+                execution.since = entry.turn
+            case entries.ContextCompacted():
+                execution = self.executions[entry.execution]
+                now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
+                execution.compacted = {**execution.compacted, **now}  # a new one: what was reported keeps the old
             case entries.ExecutionEnded():
                 self.executions[entry.execution].ended = entry
             case entries.StageEnded(outcome="Skipped"):
@@ -247,6 +312,12 @@ class Record:
                 self.runs[entry.run].stages[entry.stage].ended = entry
             case entries.RunEnded():
                 self.runs[entry.run].ended = entry
+
+    def _count(self, entry: entries.Entry) -> None:
+        """Count what its model call repeated, if it is one."""
+        calls = (entries.Answered, entries.Unanswered, entries.FellBack, entries.ContextCompacted)
+        if isinstance(entry, calls) and entry.call:
+            self.executions[entry.execution].retries += entry.call.retries
 
     def endings(self, run: int, outcome: entries.Outcome, *, message: str) -> list[entries.Entry]:
         """The ends of all that is open in a run, from the inside out, but for the run's own."""
@@ -295,6 +366,16 @@ def said(
             return (*entry.messages, entry.failure)
         case entries.ToolsAnswered():
             return tuple(run.result for run in entry.runs)
+
+
+def _reported(entry: entries.Answered | entries.Unanswered, execution: Execution) -> Reported | None:
+    """What the provider counted of the request behind `entry`, which is in the log; None where it told nothing."""
+    tokens = entry.call.usage.input_tokens
+    if tokens <= 0:
+        return None
+    known = sum(isinstance(one, messages.Message) for one in execution.log)
+    sent = known - 1 if isinstance(entry, entries.Answered) else known
+    return Reported(provider=entry.call.provider, tokens=tokens, messages=sent, compacted=execution.compacted)
 
 
 def execution_id(investigation: str, *, run: int, stage: str, kind: entries.ExecutionKind, index: int) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from tarsy.resources import chain
 from tarsy.transcript import entries, messages, react, record
 
 Type = Literal[
@@ -25,6 +26,13 @@ Type = Literal[
     "final_analysis",
     "executive_summary",
     "user_question",
+    "code_execution",
+    "google_search_result",
+    "url_context_result",
+    "web_search_result",
+    "provider_fallback",
+    "native_tools_left_out",
+    "context_compacted",
     "error",
     "resumed",
 ]
@@ -144,7 +152,7 @@ def _turned_out(last: Event, entry: entries.Entry | entries.Unreadable) -> Type 
     match entry:
         case entries.ExecutionEnded(outcome="Completed"):
             kind: Type = "final_analysis"
-        case entries.Answered() | entries.Unanswered() | entries.ExecutionEnded():
+        case entries.Answered() | entries.Unanswered() | entries.FellBack() | entries.ExecutionEnded():
             kind = "llm_response"
         case _:
             return None
@@ -157,12 +165,18 @@ def _events(logged: entries.Logged, kind: Kind) -> Iterator[Event]:
     match logged.entry:
         case entries.RunStarted() as entry:
             yield new("question", "user_question", "completed", entry.question, {"run": entry.run})
+        case entries.ExecutionStarted(agent=agent) if agent and agent.native.left_out:
+            yield _left_out("start", agent.provider, agent.native.left_out, new)
         case entries.Answered() as entry:
             yield from _answered(entry, new, kind)
         case entries.Unanswered() as entry:
             failure, call = entry.failure, entry.call
             metadata = {"kind": failure.kind, "provider": call.provider, "model": call.model}
             yield new(f"{entry.turn}.error", "error", "failed", failure.text, metadata)
+        case entries.FellBack() as entry:
+            yield _fell_back(entry, new)
+        case entries.ContextCompacted() as entry:
+            yield _compacted(entry, new)
         case entries.ToolsAnswered() as entry:
             for run in entry.runs:
                 yield from _ran(run, new)
@@ -216,11 +230,55 @@ def _answered(entry: entries.Answered, new: _New, kind: Kind) -> Iterator[Event]
             yield new(
                 f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, {"source": "react"} | metadata
             )
+    for place, result in enumerate(answer.native):
+        told = result.details | metadata
+        yield new(f"{entry.turn}.native-{place}", _NATIVE[result.tool], "completed", result.content, told)
     if text:
         yield new(f"{entry.turn}.text", _type_of(kind, is_conclusion=is_conclusion), "completed", text, metadata)
     for call in answer.calls:
         yield new(f"{call.id}.asked", "llm_tool_call", "completed", "", _of_call(call))
         yield new(f"{call.id}.call", "mcp_tool_call", "streaming", "", _of_call(call))
+
+
+_NATIVE: dict[chain.NativeTool, Type] = {
+    "code_execution": "code_execution",
+    "google_search": "google_search_result",
+    "url_context": "url_context_result",
+    "web_search": "web_search_result",
+}
+
+
+def _fell_back(entry: entries.FellBack, new: _New) -> Event:
+    failure = entry.failure
+    metadata = {"from": entry.call.provider, "to": entry.provider, "kind": failure.kind, "code": failure.code}
+    content = f"{entry.provider} is asked from here on: {failure.text}"
+    return new(f"{entry.turn}.fallback-{entry.provider}", "provider_fallback", "completed", content, metadata)
+
+
+def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
+    metadata = {
+        "results": list(entry.results),
+        "cut": list(entry.cut),
+        "shown": entry.shown,
+        "tokens": entry.tokens,
+        "limit": entry.limit,
+    }
+    told = []
+    if entry.results:
+        told.append(f"older results of tools that are a line each from here on: {len(entry.results)}")
+    if entry.cut:
+        told.append(f"results of the last turn that are cut to {entry.shown} characters: {len(entry.cut)}")
+    if entry.failure:
+        told.append(f"the request was refused: {entry.failure.text}")
+    first = (*entry.results, *entry.cut, "")[0]
+    place = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
+    return new(place, "context_compacted", "completed", "; ".join(told), metadata)
+
+
+def _left_out(place: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:
+    content = f"{provider} is not offered {', '.join(tools)}: it takes no native tools beside those of MCP servers"
+    metadata = {"provider": provider, "tools": list(tools)}
+    return new(f"{place}.native", "native_tools_left_out", "completed", content, metadata)
 
 
 def _type_of(kind: Kind, *, is_conclusion: bool) -> Type:

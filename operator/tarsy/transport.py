@@ -1,4 +1,4 @@
-"""HTTP for the MCP client, by aiohttp: httpx2's own is Python down to the socket, and takes three times as long."""
+"""The HTTP of SDKs that want httpx2's, by aiohttp: httpx2's own is all Python, and three times as slow."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import httpx2
 import yarl
 
 from tarsy import proxies
+from tarsy.telemetry import logs
 
 _ERRORS: dict[type[Exception], type[httpx2.TransportError]] = {
     aiohttp.ConnectionTimeoutError: httpx2.ConnectTimeout,
@@ -27,18 +28,19 @@ _ERRORS: dict[type[Exception], type[httpx2.TransportError]] = {
 class Transport(httpx2.AsyncBaseTransport):
     """Requests to one address; opened and closed by its client."""
 
-    def __init__(self, url: str) -> None:
-        """`url` is where the requests go, which says by what proxy."""
+    def __init__(self, url: str, session: aiohttp.ClientSession | None = None) -> None:
+        """`url` is where the requests go, which says by what proxy; `session`, if given, stays the caller's."""
         self._proxy = proxies.proxy_for(url)
-        self._session: aiohttp.ClientSession | None = None
+        self._session = session
+        self._is_ours = session is None
 
     async def __aenter__(self) -> Self:
         """Open nothing yet but the pool."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=httpx2.create_ssl_context()),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+        if self._is_ours:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=httpx2.create_ssl_context()),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -47,20 +49,21 @@ class Transport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close the pool."""
-        if self._session is not None:
+        if self._session is not None and self._is_ours:
             await self._session.close()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send `request`; the answer's body is read by whoever wants it."""
         assert self._session is not None  # noqa: S101 - the client has opened it
         seconds: dict[str, float | None] = request.extensions.get("timeout", {})
-        with _as_httpx2(request):
+        with _as_httpx2(request), logs.nobodys():  # a connection that is made for it goes on behind its run
             response = await self._session.request(
                 request.method,
                 yarl.URL(str(request.url), encoded=True),
                 headers=request.headers.multi_items(),
                 data=await request.aread() or None,
                 allow_redirects=False,
+                auto_decompress=False,
                 proxy=self._proxy,
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=seconds.get("connect"), sock_read=seconds.get("read")

@@ -1,0 +1,198 @@
+"""What of a conversation a request can carry, and what stands in the place of the rest: a pure function of the log.
+
+The oldest results of tools give way first, each to a line; alert, answers and their calls never do. The results of the
+last turn, which nobody has read yet, stay: only where they alone are too much, the longest of them are cut, all to one
+length. What gave way stays so, and gives way at once for some time to come: a provider's cache of a conversation holds
+up to the first message that has changed.
+
+Tokens are estimated by characters, corrected by what the provider counted of the request before. What it counted
+already is scaled by its own count; what came since is so only upwards, because the first request is all prose, and what
+comes later is logs and JSON, which have more tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tarsy.transcript import messages, record, size
+
+TARGET = 0.8
+"""Of the limit: what a request has at most once something gave way."""
+LEAST_RATIO, MOST_RATIO = 0.5, 3.0
+"""Of what a provider counted to our estimate; beyond these it is a count of something else."""
+LEAST_SHOWN = 400
+"""Characters of a result of the last turn that are shown in any case."""
+BESIDE = 24
+"""Characters that a message has beside what it says: whose it is, and which call's."""
+_CUT_MAX = 96
+"""Characters of the line that tells of a cut, at most."""
+_NAME_MAX = 80
+"""Characters of a tool's name that a line tells: a model may call a tool whatever it likes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    """What gives way; see `entries.ContextCompacted`."""
+
+    results: tuple[str, ...]
+    cut: tuple[str, ...]
+    shown: int
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """How large a request is; in characters as they would count if there were three to each of its tokens."""
+
+    lengths: list[int]
+    """Of the text of each message, in its own characters."""
+    rates: list[float]
+    """What one of these counts."""
+    total: float
+    """Of the whole request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """A conversation that is about to be sent to a provider."""
+
+    conversation: Sequence[messages.Message]
+    """As `messages.conversation` gives it, and what is added for this request."""
+    provider: str
+    tools: Sequence[messages.ToolSpec] = ()
+    """Declared in the request, beside the conversation."""
+    repeatable: Collection[str] = ()
+    """The tools that may be called again for what is not shown any more."""
+    compacted: Mapping[str, int]
+    """See `record.Execution.compacted`."""
+    reported: record.Reported | None
+
+    def shown(self) -> tuple[messages.Message, ...]:
+        """The conversation as it is sent: each message that there is, and lines for the results that gave way."""
+        return tuple(self._shown(message, self.compacted) for message in self.conversation)
+
+    @property
+    def tokens(self) -> int:
+        """What the request has, by estimate."""
+        return math.ceil(self._measured().total / size.CHARACTERS)
+
+    def compaction(self, limit: int | None, *, refused: bool = False) -> Compaction | None:
+        """What is to give way, for a request of `limit` tokens at most; None is no limit.
+
+        `refused`: the provider found it too large as it is, so half of it is. None where nothing has to give way, or
+        nothing is left that could.
+        """
+        if limit is None and not refused:
+            return None
+        measured = self._measured()
+        if refused or limit is None:
+            most = goal = measured.total / 2
+        else:
+            most, goal = limit * size.CHARACTERS, TARGET * limit * size.CHARACTERS
+            if measured.total <= most:
+                return None
+        last = max((place for place, message in enumerate(self.conversation) if message.calls), default=0)
+        results, left = self._oldest(last, measured, goal)
+        cut: list[str] = []
+        longest = 0
+        if left > most and not (refused and results):  # which may have been enough
+            cut, longest = self._longest(last, measured, goal - left)
+        if not results and not cut:
+            return None
+        tokens = math.ceil(measured.total / size.CHARACTERS)
+        return Compaction(results=tuple(results), cut=tuple(cut), shown=longest, tokens=tokens)
+
+    def _oldest(self, last: int, measured: _Measured, goal: float) -> tuple[list[str], float]:
+        """The oldest results before message `last`, as many as it takes for the goal, and what is left then."""
+        results, left = [], measured.total
+        for place, message in enumerate(self.conversation[:last]):
+            if left <= goal:
+                break
+            saved = measured.lengths[place] - len(self._line(message)) if message.role == "tool" else 0
+            if saved > 0:
+                results.append(message.call_id)
+                left -= saved * measured.rates[place]
+        return results, left
+
+    def _longest(self, last: int, measured: _Measured, more: float) -> tuple[list[str], int]:
+        """The longest results behind message `last`, and the length that is left of each, to have so much `more` room.
+
+        Room is less than nothing where they are too long.
+        """
+        fresh = [place for place in range(last, len(self.conversation)) if self.conversation[place].role == "tool"]
+        if not fresh:
+            return [], 0
+        lengths = [measured.lengths[place] for place in fresh]
+        room = sum(lengths) + more / measured.rates[fresh[0]]  # they came together, so they have one rate
+        longest = max(LEAST_SHOWN, _level(lengths, room) - _CUT_MAX)
+        cut = [self.conversation[place].call_id for place in fresh if measured.lengths[place] > longest + _CUT_MAX]
+        return cut, longest if cut else 0
+
+    def _measured(self) -> _Measured:
+        shown = self.shown()
+        sizes = [BESIDE + size.of_message(message, self.provider) for message in shown]
+        tools = sum(map(size.of_tool, self.tools))
+        known, ratio = self._ratio(sizes, tools)
+        rates = [ratio if place < known else max(1.0, ratio) for place in range(len(sizes))]
+        total = tools * ratio + sum(one * rate for one, rate in zip(sizes, rates, strict=True))
+        return _Measured(lengths=[len(message.text) for message in shown], rates=rates, total=total)
+
+    def _ratio(self, sizes: Sequence[int], tools: int) -> tuple[int, float]:
+        """How many of the messages the provider has counted, and how its count compares with our estimate of them."""
+        then = self.reported
+        if then is None:
+            return 0, 1.0
+        if then.compacted is self.compacted and then.provider == self.provider:
+            counted = sum(sizes[: then.messages])
+        else:
+            before = (self._shown(message, then.compacted) for message in self.conversation[: then.messages])
+            counted = sum(BESIDE + size.of_message(message, then.provider) for message in before)
+        ratio = then.tokens * size.CHARACTERS / max(1, counted + tools)
+        return then.messages, min(max(ratio, LEAST_RATIO), MOST_RATIO)
+
+    def _shown(self, message: messages.Message, compacted: Mapping[str, int]) -> messages.Message:
+        characters = compacted.get(message.call_id) if message.role == "tool" else None
+        if characters is None:
+            return message
+        return replace(message, text=self._cut(message, characters) if characters else self._line(message))
+
+    def _line(self, message: messages.Message) -> str:
+        """What stands in the place of a result."""
+        name = " ".join(message.tool_name[: 2 * _NAME_MAX].split())
+        name = name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}…"
+        what = f"an error of {name}" if message.failed else name
+        again = "; call the tool again if they are needed" if message.tool_name in self.repeatable else ""
+        return f"[compacted to save space: {len(message.text):,} characters of {what}{again}]"
+
+    def _cut(self, message: messages.Message, characters: int) -> str:
+        ask = "; ask for less" if message.tool_name in self.repeatable else ""
+        told = f"[cut to save space: {characters:,} of {len(message.text):,} characters are shown{ask}]"
+        return f"{message.text[:characters]}\n{told}"
+
+
+def of(
+    execution: record.Execution, conversation: Sequence[messages.Message], tools: Sequence[messages.ToolSpec]
+) -> Context:
+    """The conversation of `execution` as its provider is about to be sent it, with these tools declared."""
+    return Context(
+        conversation=conversation,
+        provider=execution.source.provider,
+        tools=tools,
+        repeatable={spec.name for spec in execution.started.tools if spec.idempotent},
+        compacted=execution.compacted,
+        reported=execution.reported,
+    )
+
+
+def _level(lengths: Collection[int], room: float) -> int:
+    """The length to which the longest are to be cut, so that all of them together have no more than `room`."""
+    left = room
+    ascending = sorted(lengths)
+    for place, length in enumerate(ascending):
+        share = left / (len(ascending) - place)
+        if length > share:
+            return max(0, int(share))
+        left -= length
+    return ascending[-1] if ascending else 0

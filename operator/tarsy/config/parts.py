@@ -1,0 +1,89 @@
+"""What the parts of the platform file are made of: strict models, durations, URLs and names of variables."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+_WORD = re.compile("[A-Za-z_-]{1,40}")
+"""A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def _time(value: object) -> timedelta:
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", value)):
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    raise ValueError("not a duration: write a number and ms, s, m, h or d, such as 20s")
+
+
+def within(least: str, most: str) -> AfterValidator:
+    """Check that a duration lies between two."""
+    low, high = _time(least), _time(most)
+
+    def check(value: timedelta) -> timedelta:
+        if not low <= value <= high:
+            raise ValueError(f"must be from {least} to {most}")
+        return value
+
+    return AfterValidator(check)
+
+
+Time = Annotated[timedelta, BeforeValidator(_time)]
+"""A time as the file writes it: `20s`, `5m`, `7d`."""
+
+Duration = Annotated[Time, within("1ms", "1d")]
+"""How long something may take."""
+
+
+def is_url(value: str) -> bool:
+    """Whether that is an http or https URL."""
+    try:
+        parsed = urllib.parse.urlsplit(value)
+        of_web = parsed.scheme in ("http", "https") and bool(parsed.hostname)
+        return of_web and parsed.port != 0 and value.split() == [value]
+    except ValueError:
+        return False
+
+
+def _url(value: str) -> str:
+    if not is_url(value):
+        raise ValueError("not a URL: write one with http or https, such as http://127.0.0.1:8080")
+    return value
+
+
+URL = Annotated[str, AfterValidator(_url)]
+"""An http or https URL, kept as it is written."""
+
+Word = Annotated[str, Field(min_length=1)]
+
+
+def _variable(value: str) -> str:
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
+        # Never what it is: a key that was written here by mistake would stand in logs and in conditions of chains.
+        raise ValueError(
+            "not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here"
+        )
+    return value
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+"""The name of an environment variable, in capitals: few keys look like that."""
+
+
+class Part(BaseModel):
+    """A part of the file: snake case, unknown keys refused, defaults checked like values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: object) -> object:
+        unknown = [str(key) for key in data if key not in cls.model_fields] if isinstance(data, dict) else []
+        if unknown:
+            told = ", ".join(key if _WORD.fullmatch(key) else "a key that is no word" for key in unknown)
+            raise ValueError(f"unknown: {told}. Available: {', '.join(cls.model_fields)}")
+        return data

@@ -1,0 +1,302 @@
+"""Claude through LangChain's ChatAnthropic.
+
+The blocks of each answer are its provider state: thoughts only hold when their blocks go back whole and unchanged, and
+so do the pages that a search has found.
+
+Source: Claude API documentation, "Extended thinking", "Adaptive thinking", "Web search tool", "Handling stop reasons",
+"Prompt caching".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import aiohttp
+import anthropic
+import langchain_anthropic
+from langchain_core import messages as lc
+from langchain_core.messages import ai
+from langchain_core.outputs import ChatGenerationChunk
+
+from tarsy.config import providers
+from tarsy.llm import http, langchain, names, provider
+from tarsy.transcript import messages, ports
+
+ADDRESS = "https://api.anthropic.com"
+"""Where the SDK goes by itself, unless the environment says otherwise."""
+PAUSES = 10
+"""How often an answer may stop for the provider's own tools and be asked to go on."""
+_SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+_CACHED = {"cache_control": {"type": "ephemeral"}}
+_THOUGHTS = ("thinking", "redacted_thinking")
+_NOTHING = "(nothing)"
+"""Sent for a blank text: a request with one is refused whole."""
+_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+"""What may be an argument's name; a request with any other is refused whole."""
+_COMBINED = ("oneOf", "allOf", "anyOf")
+"""What the schema of all arguments together must not be made of."""
+
+
+def build(
+    name: str, settings: providers.AnthropicProvider, *, key: str | None, session: aiohttp.ClientSession
+) -> provider.Provider:
+    """The provider `name`, speaking over `session`, which stays the caller's."""
+    address = settings.base_url or ADDRESS
+    budget = settings.thinking.budget if settings.thinking else None
+    chat = langchain_anthropic.ChatAnthropic(
+        model=settings.model,
+        api_key=key,
+        base_url=address,
+        max_retries=0,
+        max_tokens=settings.max_output_tokens + (budget or 0),
+    )
+    claude = Claude(name, chat, settings=settings, secret=key or "")
+    try:
+        chat._assert_valid_model_configuration(claude.thinks())
+    except ValueError as error:
+        raise provider.UnusableError(f"thinking: {error}") from error
+    vars(chat)["_async_client"] = anthropic.AsyncAnthropic(
+        api_key=key,
+        base_url=address,
+        max_retries=0,
+        default_headers={"X-Api-Key": key or ""},  # beside the SDK's own: most servers that speak it know but this
+        http_client=http.client(address, session),
+        open_telemetry=False,
+    )
+    return claude
+
+
+class Claude(langchain.ChatModel):
+    """One model of Anthropic's, or of a server that speaks its protocol."""
+
+    keeps_blocks = True
+
+    def __init__(
+        self,
+        name: str,
+        chat: langchain_anthropic.ChatAnthropic,
+        *,
+        settings: providers.AnthropicProvider,
+        secret: str,
+    ) -> None:
+        super().__init__(name, chat, model=settings.model, secret=secret)
+        self._thinking = settings.thinking
+
+    async def chunks(
+        self, conversation: list[lc.BaseMessage], request: ports.Request
+    ) -> AsyncGenerator[ChatGenerationChunk]:
+        """Ask, and ask to go on where the provider's own tools paused the answer: to us it is one."""
+        asked = list(_accepted(conversation, cached=_goes_on(request)))
+        pieces: list[Any] = []
+        spent: lc.UsageMetadata | None = None
+        for _ in range(PAUSES):
+            paused = False
+            so_far = langchain.Answer()
+            so_far.add_blocks(pieces)
+            before = len(so_far.blocks)
+            sent = [*asked, lc.AIMessage(_blocks(so_far))] if before else asked
+            streamed: Any = self.chat._astream(sent, **self.options(request), **self.thinks(asked))
+            async with aclosing(streamed) as received:
+                async for chunk in received:
+                    message: Any = chunk.message
+                    _move(message, by=before)
+                    pieces += message.content
+                    if message.usage_metadata:
+                        message.usage_metadata = ai.add_usage(spent, message.usage_metadata)
+                        spent = message.usage_metadata if message.response_metadata.get("stop_reason") else spent
+                    if message.response_metadata.get("stop_reason") == "pause_turn":
+                        paused = True
+                        del message.response_metadata["stop_reason"]
+                    yield chunk
+            if not paused:
+                return
+        raise provider.RejectedError(f"the provider's own tools paused the answer {PAUSES} times")
+
+    def options(self, request: ports.Request) -> dict[str, Any]:
+        """What is sent beside the conversation; tools even where there are none: LangChain gives blocks only then."""
+        return {"tools": [*self.tools(request), *(_SEARCH for tool in request.native_tools if tool == "web_search")]}
+
+    def tools(self, request: ports.Request) -> list[dict[str, Any]]:
+        """The tools as they are declared."""
+        return [
+            {
+                "name": names.taken(names.wire(spec.name)),
+                "input_schema": _schema(spec.parameters),
+                **({"description": spec.description} if spec.description else {}),
+            }
+            for spec in request.tools
+        ]
+
+    def finish(self, chunk: ChatGenerationChunk) -> str | None:
+        """Why the model stopped, if `chunk` says so."""
+        metadata = chunk.message.response_metadata
+        if metadata.get("stop_reason") == "model_context_window_exceeded":
+            raise provider.ContextOverflowError(f"the answer has filled the context of {self.model}")
+        if metadata.get("stop_reason") == "refusal":
+            details = metadata.get("stop_details") or {}
+            why = ": ".join(str(details[key]) for key in ("category", "explanation") if details.get(key))
+            raise provider.RejectedError(f"the model refused to answer{f' ({why})' if why else ''}")
+        return super().finish(chunk)
+
+    def ended(self, answer: langchain.Answer) -> Iterator[provider.StreamEvent]:
+        """What searches have found."""
+        blocks = _blocks(answer)
+        queries = [block["input"].get("query") for block in blocks if block["type"] == "server_tool_use"]
+        pages = [page for block in blocks for page in _pages(block)]
+        if queries or pages:
+            yield provider.Grounding(
+                "web_search",
+                sources=[provider.Source(title=title, url=url) for url, title in dict(pages).items()],
+                queries=[str(query) for query in queries if query],
+            )
+
+    def state(self, answer: langchain.Answer) -> Any:
+        """The blocks of the answer, but those that were cut off in the middle: they would be refused."""
+        blocks = _blocks(answer)
+        found = {block.get("tool_use_id") for block in blocks}
+        kept = [block for block in blocks if not _is_cut(block, found, answer.finish)]
+        ids = [block["id"] for block in kept if block["type"] == "tool_use"]
+        return {"content": kept} if _says(kept) and langchain.are_ids(ids) and ids == answer.call_ids else None
+
+    def said(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
+        """An answer as it came; but a call's name is made into one that can be."""
+        match state:
+            case {"content": list(blocks)} if all(isinstance(block, dict) for block in blocks):
+                ids = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
+            case _:
+                return None
+        if not _says(blocks) or len(ids) != len(message.calls) or not langchain.are_ids(ids):
+            return None
+        return lc.AIMessage([_named(block) for block in blocks]), ids
+
+    def thinks(self, conversation: Sequence[lc.BaseMessage] = ()) -> dict[str, Any]:
+        """How much it is to think.
+
+        With a budget, a turn, from what a user said over all calls to the conclusion, is thought about from its
+        beginning or not at all: one that another provider began, or that came without thoughts, ends without.
+        """
+        if self._thinking is None:
+            return {}
+        if self._thinking.level:
+            shown = {"type": "adaptive", "display": "summarized"}
+            return {"thinking": shown, "output_config": {"effort": self._thinking.level}}
+        if (first := _began(conversation)) is not None and _called_without_thoughts(first):
+            return {}
+        return {"thinking": {"type": "enabled", "budget_tokens": self._thinking.budget}}
+
+
+def _began(conversation: Sequence[lc.BaseMessage]) -> lc.AIMessage | None:
+    """The first answer of the turn that goes on; what a user says behind results begins none."""
+    first: lc.AIMessage | None = None
+    behind_results = False
+    for message in conversation:
+        if isinstance(message, lc.AIMessage):
+            first, behind_results = first or message, False
+        elif isinstance(message, lc.ToolMessage):
+            behind_results = True
+        elif not behind_results:
+            first = None
+    return first
+
+
+def _called_without_thoughts(message: lc.AIMessage) -> bool:
+    blocks = [block for block in message.content if isinstance(block, dict)]
+    called = message.tool_calls or any(block.get("type") == "tool_use" for block in blocks)
+    return bool(called) and not (blocks and blocks[0].get("type") in _THOUGHTS)
+
+
+def _says(blocks: Sequence[dict[str, Any]]) -> bool:
+    """Whether anything is left of `blocks`: LangChain leaves blank texts out."""
+    return any(block.get("type") != "text" or str(block.get("text", "")).strip() for block in blocks)
+
+
+def _goes_on(request: ports.Request) -> bool:
+    """Whether the next request will begin as this one does: what is cached costs more once, and less from then on."""
+    answered = any(message.role == "assistant" for message in request.messages)
+    called = any(message.role == "tool" for message in request.messages)
+    return bool(request.tools) or (answered and not called)
+
+
+def _accepted(conversation: Sequence[lc.BaseMessage], *, cached: bool) -> Iterator[lc.BaseMessage]:
+    """The conversation without blank texts; `cached` marks the ends of what stays the same."""
+    last = len(conversation) - 1
+    for index, message in enumerate(conversation):
+        if not isinstance(message.content, str):
+            yield message
+            continue
+        is_blank = not message.content.strip()
+        if isinstance(message, lc.AIMessage):
+            if not is_blank:
+                yield message
+            elif message.tool_calls:
+                yield message.model_copy(update={"content": ""})
+            continue  # LangChain joins what users say before and behind it
+        text: dict[str, Any] = {"type": "text", "text": _NOTHING if is_blank else message.content}
+        if cached and (index == last or isinstance(message, lc.SystemMessage)):
+            text |= _CACHED
+        yield message.model_copy(update={"content": [text]})
+
+
+def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
+    """A tool's schema, as far as it is taken: what is left out, the tool's server checks."""
+    kept = {key: value for key, value in parameters.items() if key not in _COMBINED}
+    properties = kept.get("properties")
+    taken = {key: of for key, of in properties.items() if _PROPERTY.fullmatch(key)} if properties else {}
+    if isinstance(kept.get("required"), list):
+        kept["required"] = [key for key in kept["required"] if key in taken]
+    return {**kept, "type": "object", "properties": taken}
+
+
+def _move(message: Any, *, by: int) -> None:
+    """Put the blocks of an answer that goes on behind those that it has."""
+    for piece in (*message.content, *message.tool_call_chunks) if by else ():
+        piece["index"] += by
+
+
+def _blocks(answer: langchain.Answer) -> list[Any]:
+    """The blocks of an answer, as they have to be sent back."""
+    return [_block(block.whole()) for block in answer.blocks.values()]
+
+
+def _block(block: dict[str, Any]) -> dict[str, Any]:
+    if "partial_json" in block:
+        block = {**block, "input": _object(block["partial_json"])}
+        del block["partial_json"]
+    if "citations" in block:
+        block = {**block, "citations": [{"title": None, **citation} for citation in block["citations"]]}
+    return block
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The arguments of a call; {} where they are no object, as its result will have told."""
+    try:
+        loaded = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _is_cut(block: dict[str, Any], found: set[Any], finish: str | None) -> bool:
+    """Whether the end of the answer came before the block's."""
+    match block["type"]:
+        case "thinking":
+            return not block.get("signature")
+        case "server_tool_use":
+            return finish == "max_tokens" and block["id"] not in found
+        case _:
+            return False
+
+
+def _named(block: dict[str, Any]) -> dict[str, Any]:
+    return block | {"name": names.taken(str(block.get("name")))} if block.get("type") == "tool_use" else block
+
+
+def _pages(block: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a block names of the web: addresses and titles."""
+    match block:
+        case {"type": "web_search_tool_result", "content": list(pages)} | {"citations": list(pages)}:
+            yield from ((str(page["url"]), str(page.get("title") or "")) for page in pages if page.get("url"))

@@ -1,0 +1,209 @@
+"""What Gemini answers: the chunks of a stream, read into our own events.
+
+Sources: Gemini API reference, "GenerateContentResponse"; documentation, "Code execution", "Grounding", "URL context".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pydantic
+from pydantic import alias_generators
+
+from tarsy.llm import names, provider
+from tarsy.transcript import messages
+
+_WHOLE = frozenset({"STOP", "MAX_TOKENS"})
+_READ = "URL_RETRIEVAL_STATUS_SUCCESS"
+_LARGEST = 64 * 1024 * 1024
+"""Characters of JSON: what is neither text nor call is counted by nobody else, and kept until the end."""
+
+
+class _Wire(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(alias_generator=alias_generators.to_camel, extra="allow")
+
+
+class _FunctionCall(_Wire):
+    name: str | None = None
+    args: dict[str, Any] | None = None
+
+
+class _ExecutableCode(_Wire):
+    code: str | None = None
+    language: str | None = None
+
+
+class _CodeExecutionResult(_Wire):
+    outcome: str | None = None
+    output: str | None = None
+
+
+class _Part(_Wire):
+    """A part of an answer, with all that we do not know of it: it goes back as it came."""
+
+    text: str | None = None
+    thought: bool | None = None
+    function_call: _FunctionCall | None = None
+    executable_code: _ExecutableCode | None = None
+    code_execution_result: _CodeExecutionResult | None = None
+
+    def whole(self) -> dict[str, Any]:
+        """The part as it came."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+class _Content(_Wire):
+    parts: list[_Part] | None = None
+
+
+class _Web(_Wire):
+    uri: str | None = None
+    title: str | None = None
+
+
+class _GroundingChunk(_Wire):
+    web: _Web | None = None
+
+
+class _GroundingMetadata(_Wire):
+    web_search_queries: list[str] | None = None
+    grounding_chunks: list[_GroundingChunk] | None = None
+
+
+class _UrlMetadata(_Wire):
+    retrieved_url: str | None = None
+    url_retrieval_status: str | None = None
+
+
+class _UrlContextMetadata(_Wire):
+    url_metadata: list[_UrlMetadata] | None = None
+
+
+class _Candidate(_Wire):
+    content: _Content | None = None
+    finish_reason: str | None = None
+    grounding_metadata: _GroundingMetadata | None = None
+    url_context_metadata: _UrlContextMetadata | None = None
+
+
+class _PromptFeedback(_Wire):
+    block_reason: str | None = None
+
+
+class _UsageMetadata(_Wire):
+    prompt_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    total_token_count: int | None = None
+
+
+class _Chunk(_Wire):
+    """What we read of one chunk of an answer."""
+
+    candidates: list[_Candidate] | None = None
+    prompt_feedback: _PromptFeedback | None = None
+    usage_metadata: _UsageMetadata | None = None
+
+
+class Reading:
+    """One answer as its chunks come in; what it is not is a ProviderError, or one of pydantic's or json's."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        """`names` are the tools' own, by those on the wire."""
+        self._names = names
+        self._parts: list[_Part] = []
+        self._finish: str | None = None
+        self._code: _ExecutableCode | None = None
+        self._queries: dict[str, None] = {}
+        self._found: dict[str, provider.Source] = {}
+        self._read: dict[str, provider.Source] = {}
+        self._size = 0
+
+    def add(self, body: str) -> Iterator[provider.StreamEvent]:
+        """What the next chunk says."""
+        self._size += len(body)
+        if self._size > _LARGEST:
+            raise provider.RejectedError(f"the answer is longer than {_LARGEST} characters of JSON", code="too_long")
+        chunk = _Chunk.model_validate(json.loads(body))
+        candidate = chunk.candidates[0] if chunk.candidates else _Candidate()
+        for part in (candidate.content and candidate.content.parts) or ():
+            self._parts.append(part)
+            yield from self._events(part)
+        self._ground(candidate)
+        if usage := chunk.usage_metadata:
+            yield provider.Usage(_usage(usage))
+        if chunk.prompt_feedback and (reason := chunk.prompt_feedback.block_reason):
+            raise provider.FatalError(f"the prompt was blocked: {reason}", code=reason)
+        self._finish = candidate.finish_reason or self._finish
+
+    def end(self) -> Iterator[provider.StreamEvent]:
+        """What is left to say at the stream's end; without a `Finish` it was cut."""
+        if self._finish is not None and self._finish not in _WHOLE:
+            raise provider.RejectedError(f"the model stopped with {self._finish}", code=self._finish)
+        if self._finish is None:
+            return
+        yield from self._ran(_CodeExecutionResult())
+        if self._queries or self._found:
+            yield provider.Grounding("google_search", tuple(self._found.values()), tuple(self._queries))
+        if self._read:
+            yield provider.Grounding("url_context", tuple(self._read.values()))
+        yield provider.Finish(self._state())
+
+    def _events(self, part: _Part) -> Iterator[provider.StreamEvent]:
+        if part.function_call is not None:
+            wire = part.function_call.name or ""
+            name = self._names.get(wire, names.inner(wire))
+            yield provider.Call(name, json.dumps(part.function_call.args or {}, ensure_ascii=False))
+        elif part.executable_code is not None:
+            yield from self._ran(_CodeExecutionResult())  # one that no result came of
+            self._code = part.executable_code
+        elif part.code_execution_result is not None:
+            self._code = self._code or _ExecutableCode()
+            yield from self._ran(part.code_execution_result)
+        elif part.text:
+            yield provider.Thinking(part.text) if part.thought else provider.Text(part.text)
+
+    def _ran(self, result: _CodeExecutionResult) -> Iterator[provider.StreamEvent]:
+        """The code that waits for this, if any does."""
+        code, self._code = self._code, None
+        if code is not None:
+            yield provider.CodeExecution(
+                code=code.code or "",
+                output=result.output or "",
+                language=(code.language or "").lower(),
+                outcome=result.outcome or "",
+            )
+
+    def _ground(self, candidate: _Candidate) -> None:
+        """Collect what was searched for and read: it comes in pieces, and again with later ones."""
+        if searched := candidate.grounding_metadata:
+            self._queries |= dict.fromkeys(searched.web_search_queries or ())
+            for found in searched.grounding_chunks or ():
+                if found.web is not None and found.web.uri:
+                    self._found[found.web.uri] = provider.Source(found.web.title or "", found.web.uri)
+        context = candidate.url_context_metadata
+        for read in (context and context.url_metadata) or ():
+            if read.retrieved_url:
+                status = read.url_retrieval_status or ""
+                status = "" if status == _READ else status
+                self._read[read.retrieved_url] = provider.Source("", read.retrieved_url, status)
+
+    def _state(self) -> list[dict[str, Any]]:
+        """The parts as JSON, to be sent back as they are; but those that say nothing: what is empty may be signed."""
+        try:
+            wholes = ((part, part.whole()) for part in self._parts)
+            return [whole for part, whole in wholes if whole.keys() - {"text", "thought"} or part.text]
+        except ValueError as error:
+            raise provider.RejectedError(f"the answer is nested too deep: {error}", code="too_deep") from error
+
+
+def _usage(found: _UsageMetadata) -> messages.Usage:
+    return messages.Usage(
+        input_tokens=(found.prompt_token_count or 0) + (found.tool_use_prompt_token_count or 0),
+        output_tokens=found.candidates_token_count or 0,
+        thinking_tokens=found.thoughts_token_count or 0,
+        total_tokens=found.total_token_count or 0,
+    )

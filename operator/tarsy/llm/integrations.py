@@ -1,0 +1,82 @@
+"""Every other chat model that LangChain has an integration of: text and tools, over the integration's own HTTP.
+
+What it does not do: show thoughts that it has to be asked for, send signatures back, offer tools of the provider's own.
+Whether it follows redirects, and how it closes its connections, is the integration's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import aiohttp
+from langchain import chat_models
+from langchain_core import messages as lc
+from langchain_core.language_models import chat_models as core
+from langchain_core.outputs import ChatGenerationChunk
+
+from tarsy.config import providers
+from tarsy.llm import langchain, provider
+from tarsy.transcript import ports
+
+OURS = frozenset({"model", "model_provider", "configurable_fields", "config_prefix", "api_key", "callbacks", "cache"})
+"""What stands elsewhere in the platform file, or has no place in it."""
+DEFAULTS = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
+"""What is set where an integration has it: retries and limits of time are ours, and tokens are counted."""
+CLIENTS = ("root_async_client", "async_client")
+"""Where integrations have the SDK's client, if they show it."""
+
+for _variable in ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2"):
+    os.environ.pop(_variable, None)  # what models are asked is told to nobody else
+
+
+def build(
+    name: str,
+    settings: providers.LangChainProvider,
+    *,
+    key: str | None,
+    session: aiohttp.ClientSession,  # noqa: ARG001 - the others'
+) -> provider.Provider:
+    """The provider `name`; a `provider.UnusableError` says what is wrong with its settings."""
+    if ours := sorted(OURS & settings.options.keys()):
+        raise provider.UnusableError(f"options: {ours[0]} does not belong there")
+    options = settings.options | ({"api_key": key} if key else {})
+    chat = _chat(settings, options)
+    known = {known for field, info in type(chat).model_fields.items() for known in (field, info.alias)}
+    if unknown := sorted(settings.options.keys() - known):
+        raise provider.UnusableError(f"options: {type(chat).__name__} has no {unknown[0]}")
+    if more := {name: value for name, value in DEFAULTS.items() if name in known and name not in options}:
+        chat = _chat(settings, options | more)
+    return Integration(name, chat, model=settings.model, secret=key or "")
+
+
+def _chat(settings: providers.LangChainProvider, options: dict[str, Any]) -> core.BaseChatModel:
+    chat = chat_models.init_chat_model(settings.model, model_provider=settings.model_provider, **options)
+    assert isinstance(chat, core.BaseChatModel)  # noqa: S101 - without configurable fields it is one
+    return chat
+
+
+class Integration(langchain.ChatModel):
+    """A model of an integration that is known by LangChain's words alone."""
+
+    async def chunks(
+        self, conversation: list[lc.BaseMessage], request: ports.Request
+    ) -> AsyncGenerator[ChatGenerationChunk]:
+        """Ask, and stream; an integration that does not stream answers whole."""
+        asked: Any = self.chat.bind_tools(self.tools(request)) if request.tools else self.chat
+        async for message in asked.astream(conversation):
+            yield ChatGenerationChunk(message=message)
+
+    def finish(self, chunk: ChatGenerationChunk) -> str | None:
+        """Why the model stopped; many do not say it, and LangChain ends what has ended well."""
+        last = getattr(chunk.message, "chunk_position", "last") == "last"
+        return super().finish(chunk) or ("stop" if last else None)
+
+    async def close(self) -> None:
+        """Close the SDK's client, where the integration shows it."""
+        for name in CLIENTS:
+            close = getattr(getattr(self.chat, name, None), "close", None)
+            if inspect.iscoroutinefunction(close):
+                await close()

@@ -1,0 +1,61 @@
+"""Key files of Google's service accounts, as far as they can be judged before anybody is asked for a token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tarsy.config import providers
+from tarsy.config.parts import is_url
+
+ENVIRONMENT = "GOOGLE_APPLICATION_CREDENTIALS"
+"""Names the file that the environment offers, of whatever kind."""
+_WANTED = ("client_email", "private_key", "token_uri")
+
+
+class KeyFileError(Exception):
+    """A file is no key file of a service account; the message says why, and shows nothing of it."""
+
+
+def problem(settings: providers.VertexAIProvider, environment: Mapping[str, str]) -> str:
+    """Why the provider's credentials cannot be used, as far as files tell; "" where they do not."""
+    try:
+        if settings.credentials_file is not None:
+            read(settings.credentials_file)
+        elif named := environment.get(ENVIRONMENT):
+            _json(Path(named), of=ENVIRONMENT)
+    except KeyFileError as error:
+        return str(error)
+    return ""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The key file of a service account, whose key is one."""
+    found = _json(path, of="credentials_file")
+    if found.get("type") != "service_account":
+        raise KeyFileError("credentials_file: not the key of a service account, whose type is service_account")
+    if missing := [key for key in _WANTED if not isinstance(found.get(key), str)]:
+        raise KeyFileError(f"credentials_file: it has no {missing[0]}")
+    if not is_url(found["token_uri"]):
+        raise KeyFileError("credentials_file: its token_uri is no http or https URL")
+    from google.auth import crypt  # a tenth of a second, for those who have such a file
+
+    try:
+        crypt.RSASigner.from_string(found["private_key"])  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError) as error:
+        raise KeyFileError("credentials_file: its private_key is no RSA key in PEM") from error
+    return found
+
+
+def _json(path: Path, *, of: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise KeyFileError(f"{of}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # a NUL in its name, too
+        raise KeyFileError(f"{of}: no file of JSON") from error
+    if not isinstance(found, dict):
+        raise KeyFileError(f"{of}: not an object of JSON")
+    return found

@@ -1,0 +1,344 @@
+"""How fast providers are asked, by real rows: exact over processes, which are here databases of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import sqlalchemy
+from hypothesis import given
+from hypothesis import strategies as st
+from support import queue
+from tarsy.config import providers
+from tarsy.store import database as databases
+from tarsy.store import throttle
+from tarsy.transcript import memory, ports
+from tarsy_dev import proxy
+
+WINDOW = 0.6
+"""Seconds; what a minute is in production, where that is too long to wait for."""
+
+
+def provider(*, requests: int | None = None, tokens: int | None = None) -> providers.Common:
+    return providers.GoogleProvider(type="google", model="m", requests_per_minute=requests, tokens_per_minute=tokens)
+
+
+def limited(
+    database: databases.Database,
+    *,
+    name: str = "google",
+    requests: int | None = None,
+    tokens: int | None = None,
+    window: float = throttle.WINDOW,
+) -> throttle.Throttle:
+    settings = {name: provider(requests=requests, tokens=tokens), "free": provider()}
+    return throttle.Throttle(database, settings, window=window)
+
+
+@pytest.fixture
+async def second(migrated_url: str) -> AsyncIterator[databases.Database]:
+    """The database as another process has it."""
+    database = databases.Database(migrated_url)
+    yield database
+    await database.close()
+
+
+# The pure part: against grants by their exact times, in a window that slides.
+
+
+def naive(granted: Sequence[tuple[float, int]], *, at: float, tokens: int, limits: throttle.Limits) -> bool:
+    """Whether a request may be granted at that moment, after those grants: their times and tokens."""
+    within = [spent for when, spent in granted if at - when <= throttle.SECONDS]
+    fits = limits.tokens is None or sum(within) + min(tokens, limits.tokens) <= limits.tokens
+    return fits and (limits.requests is None or len(within) < limits.requests)
+
+
+def counted(granted: Sequence[tuple[float, int]]) -> list[throttle.Granted]:
+    return [throttle.Granted(second=math.floor(when), requests=1, tokens=spent) for when, spent in granted]
+
+
+limits = st.builds(
+    throttle.Limits,
+    requests=st.none() | st.integers(1, 4),
+    tokens=st.none() | st.integers(1, 100),
+)
+arrivals = st.lists(st.tuples(st.floats(0, 40) | st.floats(59, 61), st.integers(0, 150)), max_size=25)
+
+
+@given(limits=limits, arrivals=arrivals, start=st.floats(0, 1000))
+def test_whoever_waits_as_told_is_granted_then_and_no_window_holds_more_than_may_be(
+    limits: throttle.Limits, arrivals: list[tuple[float, int]], start: float
+) -> None:
+    now, granted = start, list[tuple[float, int]]()
+    for after, tokens in arrivals:
+        now += after
+        waited = throttle.until_admitted(limits, counted(granted), now=now, tokens=tokens)
+        again = now + waited
+        assert limits.admit(counted(granted), second=round(again) if waited else math.floor(now), tokens=tokens)
+        assert naive(granted, at=again, tokens=tokens, limits=limits), "more than may be"
+        if waited > 1:
+            assert not naive(granted, at=again - 1.001, tokens=tokens, limits=limits), "it could have been earlier"
+        now = again
+        granted.append((now, tokens))
+
+
+@given(limits=limits, arrivals=arrivals, now=st.floats(0, 1000))
+def test_where_nothing_is_to_be_waited_for_it_may_be_granted_and_else_not(
+    limits: throttle.Limits, arrivals: list[tuple[float, int]], now: float
+) -> None:
+    past = counted([(now - age, tokens) for age, tokens in arrivals])
+    for tokens in (0, 1, 50, 150):
+        waited = throttle.until_admitted(limits, past, now=now, tokens=tokens)
+        assert 0 <= waited <= throttle.SECONDS + 1
+        assert limits.admit(past, second=math.floor(now), tokens=tokens) == (waited == 0)
+
+
+# The statement, on one database and on two.
+
+
+async def hammered(
+    *takers: throttle.Throttle, name: str = "google", tokens: int = 0, windows: float
+) -> tuple[list[ports.Taken], float]:
+    """What is granted to eight at once of each process, and in how many seconds at most."""
+    granted: list[ports.Taken] = []
+
+    async def keep_taking(taker: throttle.Throttle) -> None:
+        while True:
+            granted.append(await taker.take(name, tokens))
+
+    began = time.monotonic()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(windows * WINDOW), asyncio.TaskGroup() as group:
+            for taker in takers:
+                for _ in range(8):
+                    group.create_task(keep_taking(taker))
+    return granted, time.monotonic() - began
+
+
+def most_within_a_window(granted: Sequence[ports.Taken]) -> int:
+    """The most requests whose seconds may lie in one window."""
+    seconds = sorted(one.second for one in granted)
+    return max(bisect_right(seconds, second + throttle.SECONDS) - place for place, second in enumerate(seconds))
+
+
+async def test_no_window_holds_more_than_may_be_whichever_process_sends_it(
+    database: databases.Database, second: databases.Database
+) -> None:
+    by_requests = [limited(one, requests=10, window=WINDOW) for one in (database, second)]
+    by_tokens = [limited(one, name="other", tokens=1000, window=WINDOW) for one in (database, second)]
+    (requests, seconds), (tokens, longer) = await asyncio.gather(
+        hammered(*by_requests, windows=3.5), hammered(*by_tokens, name="other", tokens=150, windows=3.5)
+    )
+    assert most_within_a_window(requests) == 10
+    assert 20 < len(requests) <= 10 * math.ceil(seconds / WINDOW)
+    assert most_within_a_window(tokens) == 1000 // 150
+    assert 12 < len(tokens) <= 6 * math.ceil(longer / WINDOW)
+
+
+class Told(logging.Handler):
+    """What the throttle logs, to be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.put_nowait(vars(record))
+
+
+@pytest.fixture
+async def told() -> AsyncIterator[Told]:
+    handler, level = Told(), throttle.log.level
+    throttle.log.addHandler(handler)
+    throttle.log.setLevel(logging.INFO)
+    yield handler
+    throttle.log.removeHandler(handler)
+    throttle.log.setLevel(level)
+
+
+async def refused(taker: throttle.Throttle, told: Told, tokens: int = 0) -> float:
+    """Take, what has to wait; how many seconds it was told to. It is cancelled then."""
+    waiting = asyncio.create_task(taker.take("google", tokens))
+    async with asyncio.timeout(20):
+        line = await told.lines.get()
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert (line["action"], line["provider"]) == ("throttled", "google")
+    return float(line["seconds"])
+
+
+async def standing(database: databases.Database) -> tuple[int, int]:
+    """The requests and the tokens that stand in the row."""
+    summed = "SELECT sum(r), sum(t) FROM throttles, unnest(requests, tokens) AS granted (r, t)"
+    ((requests, tokens),) = await queue.rows(database, summed)
+    return int(requests), int(tokens)
+
+
+async def age(database: databases.Database, seconds: int) -> None:
+    """Let so many seconds pass for the row."""
+    aged = "UPDATE throttles SET seconds = ARRAY(SELECT one - :by FROM unnest(seconds) AS one)"
+    await queue.execute(database, aged, by=seconds)
+
+
+async def test_who_is_refused_is_told_when_and_whoever_is_cancelled_leaves_nothing_behind(
+    database: databases.Database, told: Told
+) -> None:
+    taker = limited(database, requests=3)
+    for _ in range(3):
+        await taker.take("google", 5)
+    assert 59 < await refused(taker, told) <= 61
+    await age(database, 40)
+    assert 19 < await refused(taker, told, tokens=1000) <= 21
+    assert await standing(database) == (3, 15)
+    await age(database, 21)
+    await taker.take("google", 7)
+    assert await standing(database) == (1, 7), "what has left the window is not kept"
+
+
+async def test_what_waited_for_another_process_is_counted_when_it_had_its_turn(database: databases.Database) -> None:
+    taker = limited(database, requests=5, window=WINDOW)
+    await taker.take("google", 0)
+    waits = "SELECT count(*) FROM pg_stat_activity, pg_sleep(0.02) WHERE wait_event_type = 'Lock'"
+    clock = sqlalchemy.text("SELECT extract(epoch FROM clock_timestamp()) / CAST(:second AS double precision)")
+    async with asyncio.timeout(20):
+        async with database.begin() as holder:
+            await holder.execute(sqlalchemy.text("SELECT 1 FROM throttles FOR UPDATE"))
+            waiting = asyncio.create_task(taker.take("google", 0))
+            while await queue.rows(database, waits) != [(1,)]:
+                pass
+            released = await holder.scalar(clock, {"second": WINDOW / throttle.SECONDS})
+        assert (await waiting).second >= math.floor(released)
+
+
+async def test_within_a_process_it_is_first_come_first_served(database: databases.Database) -> None:
+    taker = limited(database, tokens=10, window=0.1)
+    order: list[int] = []
+
+    async def one(number: int, tokens: int) -> None:
+        await taker.take("google", tokens)
+        order.append(number)
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(number, tokens)) for number, tokens in enumerate([10, 10, 1, 9, 1, 1])]
+        await asyncio.sleep(0)
+        tasks[4].cancel()
+    assert order == [0, 1, 2, 3, 5]
+
+
+async def test_a_request_with_more_tokens_than_may_be_goes_once_the_window_is_empty(
+    database: databases.Database, told: Told
+) -> None:
+    taker = limited(database, tokens=100)
+    await taker.take("google", 1)
+    assert await refused(taker, told, tokens=5000) > 59
+    await age(database, 62)
+    await taker.take("google", 5000)
+    assert await refused(taker, told, tokens=0) > 59, "it counts for what it is"
+
+
+async def test_tokens_that_were_not_spent_are_there_again_and_those_that_were_are_counted_from_then_on(
+    database: databases.Database, told: Told
+) -> None:
+    taker = limited(database, tokens=100)
+    first = await taker.take("google", 60)
+    second = await taker.take("google", 40)
+    taker.correct(first, 10)
+    taker.correct(second, 0)
+    third = await taker.take("google", 90)
+    assert await refused(taker, told, tokens=1) > 59, "a correction counts once"
+    assert await standing(database) == (3, 100)
+    await age(database, 30)
+    taker.correct(replace(third, second=third.second - 30, at=third.at - 30), 95)
+    assert 29 < await refused(taker, told, tokens=10) <= 32
+    assert await standing(database) == (3, 105)
+    await age(database, 32)
+    assert 27 < await refused(taker, told, tokens=96) <= 32, "what was more is of when it was known"
+    await taker.take("google", 95)
+
+
+async def test_corrections_take_away_no_more_than_there_is_and_nothing_of_what_has_left_the_window(
+    database: databases.Database, told: Told
+) -> None:
+    taker = limited(database, tokens=100)
+    early = await taker.take("google", 100)
+    await age(database, 62)
+    late = await taker.take("google", 90)
+    taker.correct(replace(early, second=early.second - 62), 0)
+    assert await refused(taker, told, tokens=20) > 59
+    for _ in range(3):
+        taker.correct(late, 0)
+    await taker.take("google", 100)
+    assert await standing(database) == (2, 100)
+    taker.correct(late, 10**30)
+    assert await refused(taker, told) > 59, "and no number is too large for its column"
+
+
+async def test_each_process_holds_its_own_limits_against_what_all_were_granted(
+    database: databases.Database, second: databases.Database, told: Told
+) -> None:
+    new, old = limited(database, requests=2, tokens=None), limited(second, requests=4, tokens=100)
+    for taker in (new, old, old):
+        await taker.take("google", 20)
+    assert await refused(new, told) > 59
+    assert await refused(old, told, tokens=50) > 59
+    await old.take("google", 40)
+    assert await refused(old, told) > 59
+    assert await standing(database) == (4, 100)
+
+
+async def test_a_clock_that_was_set_back_keeps_nobody_waiting_for_long(
+    database: databases.Database, told: Told
+) -> None:
+    taker = limited(database, requests=1)
+    await taker.take("google", 0)
+    await age(database, -30)
+    assert 89 < await refused(taker, told) <= 91
+    await age(database, -3600)
+    await taker.take("google", 0)
+    assert await standing(database) == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["free", "nobody has heard of"])
+async def test_a_provider_without_limits_costs_no_statement(name: str) -> None:
+    nowhere = databases.Database("postgresql://127.0.0.1:1/none")
+    for taker in (limited(nowhere, requests=1), memory.NoThrottle()):
+        taken = await taker.take(name, 10**9)
+        assert (taken.provider, taken.tokens) == (name, 10**9)
+        taker.correct(taken, 5)
+    await nowhere.close()
+
+
+async def test_who_takes_waits_while_the_database_is_away_and_can_be_cancelled(
+    database: databases.Database, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttle, "RETRY_SECONDS", 0.01)
+    parts = urlsplit(database.url)
+    async with proxy.serve("127.0.0.1", parts.port or 0) as between:
+        netloc = parts.netloc.replace(f":{parts.port}", f":{between.port}")
+        away = databases.Database(parts._replace(netloc=netloc).geturl())
+        taker = limited(away, requests=2, tokens=100)
+        taken = await taker.take("google", 50)
+        between.refuse()
+        between.cut()
+        taker.correct(taken, 0)
+        cancelled, waiting = (asyncio.create_task(taker.take("google", 60)) for _ in range(2))
+        async with asyncio.timeout(20):
+            assert [(await told.lines.get())["action"] for _ in range(3)] == ["throttle_waits"] * 3
+            cancelled.cancel()
+            await asyncio.gather(cancelled, return_exceptions=True)
+            assert not waiting.done()
+            await age(database, 61)
+            between.accept()
+            assert (await waiting).tokens == 60
+        assert await standing(database) == (1, 60)
+        await away.close()

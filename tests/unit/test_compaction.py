@@ -1,0 +1,272 @@
+"""The loop and what a model takes: nothing too large is sent twice, and what gave way is in the log before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tarsy import failpoints
+from tarsy.agent import loop
+from tarsy.config import resolve
+from tarsy.resources import chain
+from tarsy.transcript import entries, memory, messages, ports, record, size
+
+ID = "e0"
+ALERT = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="web-0 restarts"))
+TURNS = 8
+LENGTH = 3000
+"""Characters of a result; a turn has two."""
+TAKES = 6000
+"""Tokens that the model takes: five or six of them."""
+
+
+def asks(number: int, strategy: str) -> messages.Message:
+    arguments = f'{{"name": "web-{number}"}}'
+    if strategy == "react":
+        return messages.Message(role="assistant", text=f"Thought: on\nAction: k8s.get\nAction Input: {arguments}")
+    calls = [messages.ToolCall(id="", name=name, arguments=arguments) for name in ("k8s.get", "k8s.list")]
+    return messages.Message(role="assistant", calls=tuple(calls))
+
+
+def script(strategy: str, turns: int = TURNS) -> list[messages.Message]:
+    told = "Thought: enough\nFinal Answer: memory" if strategy == "react" else "memory"
+    return [*(asks(number, strategy) for number in range(turns)), messages.Message(role="assistant", text=told)]
+
+
+class Narrow(memory.ScriptedModel):
+    """Refuses what has more tokens than it takes, and tells how many there were of what it answers."""
+
+    def __init__(self, *script: messages.Message, takes: int) -> None:
+        super().__init__(*script)
+        self.takes = takes
+        self.refused: list[ports.Request] = []
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        tokens = size.tokens(request)
+        if tokens > self.takes:
+            self.refused.append(request)
+            text, code = f"{tokens} tokens are more than {self.takes}", messages.CONTEXT_OVERFLOW
+            raise ports.ModelError(text, kind="fatal", call=self.call, code=code)
+        answer = await super().ask(request, scope)
+        usage = messages.Usage(input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1)
+        return replace(answer, call=replace(answer.call, usage=usage))
+
+
+@pytest.fixture
+def toolbox() -> memory.DictToolbox:
+    return memory.DictToolbox({"k8s.get": "g" * LENGTH, "k8s.list": "l" * LENGTH})
+
+
+@pytest.fixture
+def strategy() -> chain.IterationStrategy:
+    return "native-thinking"
+
+
+@pytest.fixture
+def journal(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox, strategy: chain.IterationStrategy
+) -> memory.MemoryJournal:
+    """One execution has begun and nothing was said yet."""
+    agent = resolve.ResolvedAgent(
+        name="KubernetesAgent",
+        provider="first",
+        strategy=strategy,
+        max_iterations=20,
+        servers=("k8s",),
+        custom_instructions="",
+        server_instructions=(),
+    )
+    started = entries.ExecutionStarted(
+        stage="", execution=ID, index=0, name="KubernetesAgent", agent=agent, tools=tuple(toolbox.specs), messages=ALERT
+    )
+    return memory.MemoryJournal(snapshot, started)
+
+
+async def run(
+    journal: ports.Journal, model: ports.Model, toolbox: ports.Toolbox, *, takes: int | None = None
+) -> entries.ExecutionEnded:
+    """Run the execution to its end; `takes` is what is known of the model."""
+    execution = journal.record.executions[ID]
+    await loop.Loop(
+        execution=execution,
+        model=lambda _: model,
+        toolbox=toolbox,
+        journal=journal,
+        following=lambda _: (),
+        context_tokens=lambda _: takes,
+    ).run()
+    assert execution.ended
+    return execution.ended
+
+
+def compactions(journal: memory.MemoryJournal) -> list[entries.ContextCompacted]:
+    return [fact for fact in journal.facts if isinstance(fact, entries.ContextCompacted)]
+
+
+def holds_alert_and_last_turn(request: ports.Request, *, shortest: int = LENGTH) -> bool:
+    """Whether a request begins with the alert, and ends with results of at least so many characters."""
+    said = [message for message in request.messages if message.role == "assistant"]
+    if not said:
+        return request.messages == ALERT
+    place = max(place for place, message in enumerate(request.messages) if message.role == "assistant")
+    last = request.messages[place + 1 :]
+    letters = [max(message.text.count("g"), message.text.count("l")) for message in last]
+    return request.messages[:2] == ALERT and len(last) in (1, 2) and min(letters) >= shortest
+
+
+@pytest.mark.parametrize("strategy", ["native-thinking", "react"])
+async def test_what_is_known_to_be_too_large_is_not_sent(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, strategy: chain.IterationStrategy
+) -> None:
+    model = Narrow(*script(strategy), takes=TAKES)
+    ended = await run(journal, model, toolbox, takes=TAKES)
+    assert (ended.outcome, model.refused, len(model.requests)) == ("Completed", [], TURNS + 1)
+    assert all(map(holds_alert_and_last_turn, model.requests))
+    done = compactions(journal)
+    assert done
+    assert {(one.limit, one.failure, one.call, one.cut) for one in done} == {(TAKES, None, None, ())}
+    assert all(one.tokens > TAKES for one in done)
+    told = [call for one in done for call in one.results]
+    assert told == sorted(set(told)), "each once, the oldest first"
+    kept = record.results(journal.record.executions[ID].log)
+    assert {len(message.text) for message in kept} == {LENGTH}
+    assert len(kept) == len(toolbox.called) == TURNS * (1 if strategy == "react" else 2)
+
+
+async def test_it_is_in_the_log_before_the_request_is_sent(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    seen: list[int] = []
+
+    class Watching(Narrow):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            seen.append(len(compactions(journal)))
+            return await super().ask(request, scope)
+
+    await run(journal, Watching(*script("native-thinking"), takes=TAKES), toolbox, takes=TAKES)
+    for one, before in zip(compactions(journal), range(TURNS), strict=False):
+        assert seen[one.turn] == before + 1
+
+
+async def test_a_request_that_is_refused_as_too_large_is_asked_again_with_half_of_it(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    model = Narrow(*script("native-thinking"), takes=TAKES)
+    ended = await run(journal, model, toolbox)
+    assert (ended.outcome, len(model.requests)) == ("Completed", TURNS + 1)
+    assert len(model.refused) == len(compactions(journal)) > 0
+    assert all(map(holds_alert_and_last_turn, model.requests))
+    for one, refused in zip(compactions(journal), model.refused, strict=True):
+        answered = next(request for request in model.requests if len(request.messages) == len(refused.messages))
+        assert size.tokens(answered) <= size.tokens(refused) / 2
+        assert one.failure
+        assert one.failure.code == messages.CONTEXT_OVERFLOW
+        assert (one.call, one.limit) == (model.call, 0)
+    assert not any(isinstance(fact, entries.Unanswered) for fact in journal.facts)
+
+
+async def test_a_last_turn_that_alone_is_too_large_is_cut_shorter_until_it_is_taken(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    model = Narrow(*script("native-thinking", 1), takes=700)
+    ended = await run(journal, model, toolbox)
+    assert ended.outcome == "Completed"
+    told = compactions(journal)
+    assert [(one.results, one.cut) for one in told] == [((), ("0.0", "0.1"))] * 2
+    assert told[0].shown > told[1].shown
+    assert holds_alert_and_last_turn(model.requests[-1], shortest=told[1].shown)
+
+
+async def test_who_refuses_whatever_is_sent_ends_it_once_nothing_is_left_to_give_way(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    class Refusing(Narrow):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            self.takes = TAKES if len(self.requests) < 3 else 0
+            return await super().ask(request, scope)
+
+    model = Refusing(*script("native-thinking"), takes=TAKES)
+    ended = await run(journal, model, toolbox)
+    assert (ended.outcome, "tokens are more than 0" in ended.error) == ("Failed", True)
+    sizes = [size.tokens(request) for request in model.refused]
+    assert sizes == sorted(set(sizes), reverse=True), "never the same again"
+    assert len(sizes) == len(compactions(journal)) + 1 < 8
+    assert isinstance(journal.facts[-2], entries.Unanswered)
+
+
+async def test_without_results_there_is_nothing_to_give_way(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    model = Narrow(*script("native-thinking"), takes=0)
+    ended = await run(journal, model, toolbox, takes=1)
+    assert (ended.outcome, len(model.refused), compactions(journal)) == ("Failed", 1, [])
+
+
+async def test_whoever_takes_over_before_the_answer_asks_the_same_and_compacts_nothing_again(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    class Dying(Narrow):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            if compactions(journal):
+                self.requests.append(request)
+                raise failpoints.TriggeredError
+            return await super().ask(request, scope)
+
+    first = Dying(*script("native-thinking"), takes=TAKES)
+    with pytest.raises(failpoints.TriggeredError):
+        await run(journal, first, toolbox, takes=TAKES)
+    second = Narrow(*script("native-thinking"), takes=TAKES)
+    again = journal.taken_over()
+    ended = await run(again, second, toolbox, takes=TAKES)
+    assert ended.outcome == "Completed"
+    assert second.requests[0] == first.requests[-1]
+    told = [call for one in compactions(again) for call in one.results]
+    assert len(told) == len(set(told))
+
+
+async def test_what_counts_is_what_the_provider_takes_that_is_asked_now(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    """Of two, the first takes anything and is dead after four turns; the second is asked from there on."""
+    (started,) = journal.facts
+    assert isinstance(started, entries.ExecutionStarted)
+    assert started.agent
+    agent = replace(started.agent, fallbacks=(resolve.Fallback(provider="second"),))
+    both = memory.MemoryJournal(journal.record.snapshot, replace(started, agent=agent))
+    wide, narrow = (Narrow(*script("native-thinking"), takes=takes) for takes in (10**9, TAKES))
+
+    class Falling(memory.ScriptedModel):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            answer = await wide.ask(request, scope)
+            if len(wide.requests) == 4:
+                dead = messages.Failure(kind="fatal", text="gone")
+                await both.commit(
+                    entries.FellBack(execution=ID, turn=4, provider="second", failure=dead, call=self.call)
+                )
+            return answer
+
+    models = {"first": Falling(), "second": narrow}
+    takes = {"first": None, "second": TAKES}
+    await loop.Loop(
+        execution=both.record.executions[ID],
+        model=models.__getitem__,
+        toolbox=toolbox,
+        journal=both,
+        following=lambda _: (),
+        context_tokens=takes.__getitem__,
+    ).run()
+    assert both.record.executions[ID].analysis == "memory"
+    assert (len(wide.requests), narrow.refused) == (4, [])
+    assert {one.turn >= 4 for one in compactions(both)} == {True}
+    assert size.tokens(wide.requests[-1]) > TAKES
+
+
+async def test_a_tool_whose_result_gave_way_may_be_called_again(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    said = script("native-thinking")
+    model = Narrow(*said[:-1], said[0], said[-1], takes=TAKES)
+    ended = await run(journal, model, toolbox, takes=TAKES)
+    assert ended.outcome == "Completed"
+    assert "0.0" in journal.record.executions[ID].compacted
+    assert [(one.failed, len(one.text)) for one in model.requests[-1].messages[-2:]] == [(False, LENGTH)] * 2

@@ -1,0 +1,370 @@
+"""What gives way of a conversation that is too large: only results, the oldest first, and no more than it takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from support import pace, stories
+from tarsy.agent import context, dialects
+from tarsy.config import contexts, platform
+from tarsy.transcript import entries, messages, ports, record, size
+
+ALERT = stories.PROMPT
+AGAIN = messages.Message(role="user", text="Conclude now.")
+READS, WRITES = "k8s.pods_log", "k8s.restart"
+"""`stories.TOOL` is the first."""
+LINE_MAX = 160
+"""Characters of what stands for a result, with room for a long name."""
+SHORTEST = context.LEAST_SHOWN + 96
+"""Characters of a result of the last turn that is cut as short as may be."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """An answer that asks for results of these lengths, and the tokens that its provider counted, if it did."""
+
+    results: Sequence[int]
+    counted: int = 0
+    tool: str = READS
+    said: str = ""
+
+
+def execution(snapshot: record.Snapshot, turns: Sequence[Turn], *, strategy: str = "native-thinking") -> record.Record:
+    """The record of an investigation whose one agent has made these turns."""
+    agent = replace(stories.AGENT, strategy=strategy)  # type: ignore[arg-type]
+    facts: list[entries.Entry] = [stories.stage_started(), stories.started(agent=agent)]
+    for number, turn in enumerate(turns):
+        calls = tuple(
+            messages.ToolCall(id=f"{number}.{index}", name=turn.tool, arguments='{"name": "web-0"}')
+            for index in range(len(turn.results))
+        )
+        answer = messages.Message(role="assistant", text=turn.said, calls=calls)
+        call = replace(stories.CALL, usage=messages.Usage(input_tokens=turn.counted))
+        facts.append(entries.Answered(execution="one", turn=number, messages=(answer,), call=call))
+        runs = [
+            entries.ToolRun(call=call, result=result(call, length), seconds=0.1)
+            for call, length in zip(calls, turn.results, strict=True)
+        ]
+        facts.append(entries.ToolsAnswered(execution="one", runs=tuple(runs)))
+    return record.fold(snapshot, facts)
+
+
+def result(call: messages.ToolCall, length: int) -> messages.Message:
+    return messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=f"{call.id}|".ljust(length, "x"))
+
+
+def of(found: record.Record, *added: messages.Message) -> context.Context:
+    one = found.executions["one"]
+    return context.of(one, (*messages.conversation(one.log), *added), one.started.tools)
+
+
+def compact(found: record.Record, due: context.Compaction) -> None:
+    """Note what gave way, as the loop does."""
+    found.apply(
+        entries.ContextCompacted(
+            execution="one", turn=9, results=due.results, cut=due.cut, shown=due.shown, tokens=due.tokens, limit=0
+        )
+    )
+
+
+def lengths(found: record.Record) -> dict[str, int]:
+    return {message.call_id: len(message.text) for message in of(found).shown() if message.role == "tool"}
+
+
+def texts(found: record.Record) -> dict[str, str]:
+    return {message.call_id: message.text for message in of(found).shown() if message.role == "tool"}
+
+
+def test_the_oldest_results_give_way_to_a_line_each_and_no_more_of_them_than_it_takes(
+    snapshot: record.Snapshot,
+) -> None:
+    found = execution(snapshot, [Turn([3000, 3000]), Turn([3000, 3000]), Turn([3000])])
+    assert of(found).compaction(None) is None
+    assert of(found).compaction(of(found).tokens) is None
+    due = of(found).compaction(4500)
+    assert due == context.Compaction(results=("0.0", "0.1"), cut=(), shown=0, tokens=of(found).tokens)
+    compact(found, due)
+    assert of(found).tokens < 4500 * context.TARGET
+    shown = texts(found)
+    line = "[compacted to save space: 3,000 characters of k8s.pods_log; call the tool again if they are needed]"
+    assert (shown["0.0"], shown["0.1"]) == (line, line)
+    assert {length for call, length in lengths(found).items() if call > "1"} == {3000}
+    log = found.executions["one"].log
+    assert all(len(entry.text) == 3000 for entry in record.results(log)), "the log keeps them whole"
+
+
+def test_who_may_not_be_called_again_is_not_named_as_if_he_might(snapshot: record.Snapshot) -> None:
+    found = execution(snapshot, [Turn([9000], tool=WRITES), Turn([9000], tool=WRITES)])
+    due = of(found).compaction(2000)
+    assert due
+    compact(found, due)
+    shown = texts(found)
+    assert shown["0.0"] == "[compacted to save space: 9,000 characters of k8s.restart]"
+    assert shown["1.0"].endswith("of 9,000 characters are shown]")
+
+
+@pytest.mark.parametrize("name", ["a" * 100_000, "k8s.\n\n\nrestart", " " * 5000, ""])
+def test_a_line_is_short_and_one_line_whatever_a_model_calls_a_tool(snapshot: record.Snapshot, name: str) -> None:
+    found = execution(snapshot, [Turn([9000], tool=name), Turn([10])])
+    due = of(found).compaction(2000)
+    assert due
+    assert due.results == ("0.0",)
+    compact(found, due)
+    assert len(texts(found)["0.0"]) < LINE_MAX
+    assert "\n" not in texts(found)["0.0"]
+
+
+def test_an_error_stays_one(snapshot: record.Snapshot) -> None:
+    found = execution(snapshot, [Turn([9000]), Turn([10])])
+    log = found.executions["one"].log
+    log[:] = [replace(e, failed=True) if isinstance(e, messages.Message) and e.role == "tool" else e for e in log]
+    due = of(found).compaction(2000)
+    assert due
+    compact(found, due)
+    (told, _) = (message for message in of(found).shown() if message.role == "tool")
+    assert (told.failed, "9,000 characters of an error of k8s.pods_log" in told.text) == (True, True)
+
+
+def test_short_results_stay_where_a_line_would_be_longer(snapshot: record.Snapshot) -> None:
+    found = execution(snapshot, [Turn([20] * 50), Turn([9000]), Turn([5])])
+    due = of(found).compaction(2000)
+    assert due
+    assert due.results == ("1.0",)
+
+
+def test_where_the_last_turn_alone_is_too_much_its_longest_results_are_cut_to_one_length(
+    snapshot: record.Snapshot,
+) -> None:
+    found = execution(snapshot, [Turn([9000]), Turn([50_000, 100, 20_000, 3000])])
+    due = of(found).compaction(5000)
+    assert due
+    assert (due.results, due.cut) == (("0.0",), ("1.0", "1.2"))
+    compact(found, due)
+    assert of(found).tokens < 5000
+    shown = texts(found)
+    assert shown["1.0"].startswith("1.0|xxx")
+    assert shown["1.0"].endswith(f"x\n[cut to save space: {due.shown:,} of 50,000 characters are shown; ask for less]")
+    assert (len(shown["1.1"]), len(shown["1.3"])) == (100, 3000)
+    assert 3000 < due.shown < 6000
+
+
+def test_a_result_that_was_cut_gives_way_to_a_line_once_it_is_old(snapshot: record.Snapshot) -> None:
+    turns = [Turn([50_000, 50_000]), Turn([4500])]
+    found = execution(snapshot, turns[:1])
+    due = of(found).compaction(5000)
+    assert due
+    later = execution(snapshot, turns)
+    compact(later, due)
+    more = of(later).compaction(5000)
+    assert more
+    assert (more.results, more.cut) == (("0.0",), ())
+    compact(later, more)
+    assert lengths(later)["0.0"] < LINE_MAX
+    assert due.shown < lengths(later)["0.1"] < due.shown + 96
+
+
+def test_tokens_are_corrected_by_what_the_provider_counted(snapshot: record.Snapshot) -> None:
+    """Its count stands for what it has counted; of the rest it makes more, where there were more, and never less."""
+    alone = of(execution(snapshot, [Turn([30_000])])).tokens
+    for counted, rate in ((alone * 2, 2.0), (alone * 3 // 4, 0.75), (alone * 50, 3.0), (1, 0.5), (0, 1.0)):
+        found = execution(snapshot, [Turn([30_000]), Turn([30_000], counted=counted, said="y" * 30_000)])
+        expected = alone * rate + 20_000 * max(1.0, rate)
+        assert of(found).tokens == pytest.approx(expected, rel=0.02), (counted, rate)
+
+
+def test_what_gave_way_is_not_in_what_the_provider_counted_afterwards(snapshot: record.Snapshot) -> None:
+    found = execution(snapshot, [Turn([30_000]), Turn([30_000])])
+    due = of(found).compaction(15_000)
+    assert due
+    compact(found, due)
+    whole, shown = 20_000, 10_000
+    assert of(found).tokens == pytest.approx(shown, rel=0.03)
+    call = replace(stories.CALL, usage=messages.Usage(input_tokens=20_000))
+    said = messages.Message(role="assistant", text="so")
+    found.apply(entries.Answered(execution="one", turn=2, messages=(said,), call=call))
+    assert of(found).tokens == pytest.approx(whole, rel=0.03), "twice as many a character as by estimate"
+
+
+def test_what_another_provider_wants_back_does_not_count(snapshot: record.Snapshot) -> None:
+    found = execution(snapshot, [Turn([10])])
+    before = of(found).tokens
+    state = messages.ProviderState(provider="google-default", data=[{"signature": "s" * 3000}])
+    log = found.executions["one"].log
+    log[2] = replace(log[2], provider_state=state)  # type: ignore[arg-type]
+    assert of(found).tokens == pytest.approx(before + 1000, abs=20)
+    assert replace(of(found), provider="other").tokens == before
+
+
+def test_a_refused_request_is_halved_by_old_results_and_then_by_the_last_until_nothing_is_left(
+    snapshot: record.Snapshot,
+) -> None:
+    found = execution(snapshot, [Turn([20_000] * 4), Turn([20_000] * 3), Turn([20_000] * 4)])
+    sizes = [of(found).tokens]
+    told = []
+    while due := of(found).compaction(10**9, refused=True):
+        compact(found, due)
+        sizes.append(of(found).tokens)
+        told.append((len(due.results), len(due.cut)))
+    assert told[:3] == [(6, 0), (1, 0), (0, 4)], "not all that is old is half of what was sent the second time"
+    assert sizes[1] < sizes[0] / 2
+    assert all(later < earlier for earlier, later in itertools.pairwise(sizes))
+    assert len(told) < 10
+    assert max(lengths(found).values()) <= SHORTEST
+
+
+RESULTS = strategies.lists(strategies.sampled_from([0, 20, 99, 150, 1000, 7000, 30_000]), max_size=6)
+TURNS = strategies.lists(
+    strategies.builds(
+        Turn,
+        results=RESULTS.filter(bool),
+        counted=strategies.sampled_from([0, 0, 1, 300, 5000, 10**6]),
+        tool=strategies.sampled_from([READS, WRITES, "no such tool"]),
+        said=strategies.sampled_from(["", "Action: k8s.pods_log\nAction Input: {}\n", "y" * 4000]),
+    ),
+    max_size=6,
+)
+LIMITS = strategies.integers(min_value=1000, max_value=60_000)
+ADDED = strategies.sampled_from([(), (AGAIN,)])
+in_any_conversation = hypothesis.given(
+    turns=TURNS, limits=strategies.lists(LIMITS, min_size=1, max_size=3), added=ADDED
+)
+quick = hypothesis.settings(
+    max_examples=100, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+)
+
+
+@quick
+@in_any_conversation
+def test_only_results_give_way_and_those_of_the_last_turn_only_where_nothing_else_is_left(
+    snapshot: record.Snapshot, turns: list[Turn], limits: list[int], added: tuple[messages.Message, ...]
+) -> None:
+    found = execution(snapshot, turns)
+    whole = of(found, *added)
+    last = f"{len(turns) - 1}."
+    for limit in limits:
+        before = lengths(found)
+        due = of(found, *added).compaction(limit)
+        if due is None:
+            continue
+        compact(found, due)
+        now = of(found, *added)
+        assert [replace(one, text="") for one in now.shown()] == [replace(one, text="") for one in whole.conversation]
+        kept = [one for one in now.shown() if one.role != "tool"]
+        assert kept == [one for one in whole.conversation if one.role != "tool"]
+        after = lengths(found)
+        assert all(after[call] <= before[call] for call in before), "nothing comes back"
+        assert all(call.startswith(last) for call in due.cut)
+        assert not any(call.startswith(last) for call in due.results)
+        given = [call for call in before if call in due.results]
+        longer = [call for call in before if not call.startswith(last) and before[call] > LINE_MAX]
+        assert given == list(due.results), "in their order"
+        assert [call for call in longer if call in given] == longer[: len(set(longer) & set(given))], "oldest first"
+        if due.cut:
+            assert set(longer) <= set(given), "all that is old had given way"
+            assert all(len(texts(found)[call]) >= context.LEAST_SHOWN for call in due.cut)
+        assert of(found, *added).compaction(limit) is None, "once is enough"
+
+
+@quick
+@in_any_conversation
+def test_what_is_sent_is_within_its_limit_or_as_small_as_it_can_be(
+    snapshot: record.Snapshot, turns: list[Turn], limits: list[int], added: tuple[messages.Message, ...]
+) -> None:
+    found = execution(snapshot, turns)
+    for limit in limits:
+        if due := of(found, *added).compaction(limit):
+            compact(found, due)
+        now = of(found, *added)
+        if now.tokens <= limit:
+            continue
+        last = f"{len(turns) - 1}."
+        for call, length in lengths(found).items():
+            assert length <= (SHORTEST if call.startswith(last) else LINE_MAX)
+
+
+@quick
+@hypothesis.given(turns=TURNS, limit=LIMITS, strategy=strategies.sampled_from(["native-thinking", "react"]))
+def test_in_either_dialect_a_request_is_as_large_as_it_was_estimated_and_holds_alert_and_last_turn(
+    snapshot: record.Snapshot, turns: list[Turn], limit: int, strategy: str
+) -> None:
+    found = execution(snapshot, [replace(turn, counted=0) for turn in turns], strategy=strategy)
+    dialect: dialects.Dialect = dialects.REACT if strategy == "react" else dialects.NATIVE
+    tools = dialect.offered(found.executions["one"].started.tools)
+    if due := of(found).compaction(limit):
+        compact(found, due)
+    now = replace(of(found), tools=tools)
+    request = ports.Request(tools=tools, messages=dialect.sent(now.shown()))
+    assert size.tokens(request) <= now.tokens + len(turns) * 10
+    assert [one.text for one in request.messages[:2]] == [one.text for one in ALERT]
+    sent = "\n".join(message.text for message in request.messages)
+    for call in [
+        f"{len(turns) - 1}.{index}|" for index, length in enumerate(turns[-1].results if turns else ()) if length
+    ]:
+        assert call in sent
+
+
+@quick
+@in_any_conversation
+def test_whoever_takes_over_sends_the_same(
+    snapshot: record.Snapshot, turns: list[Turn], limits: list[int], added: tuple[messages.Message, ...]
+) -> None:
+    found = execution(snapshot, turns)
+    again = execution(snapshot, turns)
+    for limit in limits:
+        due = of(found, *added).compaction(limit)
+        assert of(again, *added).compaction(limit) == due
+        if due is None:
+            continue
+        compacted = entries.ContextCompacted(
+            execution="one", turn=9, results=due.results, cut=due.cut, shown=due.shown, tokens=due.tokens, limit=limit
+        )
+        read = entries.decode(entries.encode(compacted), run=0, stage="analysis", execution="one")
+        assert isinstance(read, entries.ContextCompacted)
+        found.apply(compacted)
+        again.apply(read)
+        assert of(again, *added).shown() == of(found, *added).shown()
+
+
+def test_it_takes_no_time_to_speak_of_however_many_results_there_are(snapshot: record.Snapshot) -> None:
+    found = execution(snapshot, [Turn([20_000] * 100, counted=100_000)] * 20)
+    assert pace.within(0.1, lambda: of(found).compaction(128_000))
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({"type": "google", "model": "gemini-2.5-flash"}, 1_048_576),
+        ({"type": "google", "model": "gemini-2.5-flash", "context_tokens": 5000}, 5000),
+        ({"type": "vertexai", "model": "gemini-3-pro-preview"}, 1_048_576),
+        ({"type": "openai", "model": "gpt-5"}, 272_000),
+        ({"type": "openai", "model": "gpt-5.2-chat-latest"}, 111_616),
+        ({"type": "openai", "model": "openai/gpt-4.1-mini"}, 1_014_808),
+        ({"type": "openai", "model": "o4-mini"}, 100_000),
+        ({"type": "openai", "model": "qwen3:8b"}, None),
+        ({"type": "anthropic", "model": "claude-sonnet-4-5"}, 200_000 - 16_384),
+        (
+            {
+                "type": "anthropic",
+                "model": "claude-sonnet-4-5",
+                "max_output_tokens": 8000,
+                "thinking": {"budget": 4000},
+            },
+            188_000,
+        ),
+        ({"type": "anthropic", "model": "claude-sonnet-4-5", "max_output_tokens": 300_000}, 1000),
+        ({"type": "xai", "model": "grok-4-0709"}, 256_000),
+        ({"type": "xai", "model": "grok-4-fast-reasoning"}, 2_000_000),
+        ({"type": "langchain", "model_provider": "mistralai", "model": "mistral-large-latest"}, None),
+    ],
+    ids=lambda value: value["model"] if isinstance(value, dict) else str(value),
+)
+def test_how_much_a_request_may_have_is_what_the_file_says_or_what_is_known_of_the_model(
+    settings: dict[str, object], limit: int | None
+) -> None:
+    found = platform.Platform.model_validate({"llm_providers": {"one": settings}})
+    assert contexts.of(found.llm_providers["one"]) == limit

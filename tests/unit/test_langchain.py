@@ -1,0 +1,196 @@
+"""What every chat model of LangChain's goes through: names, pieces of answers, counts and errors."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import time
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core import exceptions
+from support import pace
+from tarsy.llm import failures, langchain, names, provider
+from tarsy.transcript import messages
+
+
+@given(st.text(max_size=100))
+def test_every_name_is_sent_as_one_that_every_provider_takes(name: str) -> None:
+    sent = names.taken(names.wire(name))
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", sent)
+    assert names.taken(sent) == sent
+    assert names.table([name]) == {sent: name}
+
+
+@given(st.text(min_size=1, max_size=100), st.text(min_size=1, max_size=100))
+def test_two_names_are_sent_as_two(one: str, other: str) -> None:
+    same = names.taken(names.wire(one)) == names.taken(names.wire(other))
+    assert same == (names.wire(one) == names.wire(other))
+
+
+@pytest.mark.parametrize(
+    ("reported", "usage"),
+    [
+        ({"input_tokens": 32, "output_tokens": 103, "total_tokens": 135}, (32, 103, 0, 135)),
+        ({"input_tokens": 32, "output_tokens": 103, "total_tokens": 135, "reasoning": 94}, (32, 9, 94, 135)),
+        ({"input_tokens": 32, "output_tokens": 197, "total_tokens": 135, "reasoning": 94}, (32, 9, 94, 135)),
+        ({"input_tokens": 32, "output_tokens": 103, "total_tokens": 0, "reasoning": 94}, (32, 9, 94, 135)),
+        ({"input_tokens": 5, "output_tokens": 0, "total_tokens": 5, "reasoning": None}, (5, 0, 0, 5)),
+    ],
+    ids=["no thoughts", "thoughts within", "thoughts counted twice, as LangChain does for xAI", "no total", "nothing"],
+)
+def test_thoughts_are_counted_apart_and_once(reported: dict[str, Any], usage: tuple[int, ...]) -> None:
+    reported["output_token_details"] = {"reasoning": reported.pop("reasoning", 0)}
+    found = langchain.usage(reported)
+    assert (found.input_tokens, found.output_tokens, found.thinking_tokens, found.total_tokens) == usage
+
+
+def test_a_block_is_put_together_from_its_pieces() -> None:
+    block = langchain.Block()
+    for piece in (
+        {"type": "reasoning", "id": "rs", "summary": [], "index": 0},
+        {"type": "reasoning", "summary": [{"index": 0, "type": "summary_text", "text": "Wh"}], "index": 0},
+        {"type": "reasoning", "summary": [{"index": 0, "type": "summary_text", "text": "y"}], "index": 0},
+        {"type": "reasoning", "summary": [{"index": 1, "type": "summary_text", "text": "So"}], "index": 0},
+        {"type": "reasoning", "id": "rs", "encrypted_content": "xyz", "status": None, "index": 0},
+    ):
+        block.add(piece)
+    assert block.whole() == {
+        "type": "reasoning",
+        "id": "rs",
+        "summary": [{"type": "summary_text", "text": "Why"}, {"type": "summary_text", "text": "So"}],
+        "encrypted_content": "xyz",
+    }
+
+
+@given(st.lists(st.text(max_size=5)), st.lists(st.dictionaries(st.sampled_from(["url", "title"]), st.text())))
+def test_text_grows_and_lists_get_longer(pieces: list[str], notes: list[dict[str, str]]) -> None:
+    block = langchain.Block()
+    for piece in pieces:
+        block.add({"type": "text", "text": piece})
+    for note in notes:
+        block.add({"type": "text", "annotations": [note]})
+    whole = block.whole()
+    assert whole.get("text", "") == "".join(pieces)
+    assert whole.get("annotations", []) == notes
+
+
+def calls_of(*chunks: dict[str, Any]) -> list[tuple[str, str, str]]:
+    answer = langchain.Answer()
+    for chunk in chunks:
+        answer.add_calls([chunk])
+    return [(call.name, call.id, "".join(call.pieces)) for call in answer.calls.values()]
+
+
+def test_pieces_of_calls_go_by_their_place_or_else_behind_the_last() -> None:
+    by_turns = [
+        {"index": 0, "name": "a", "id": "1", "args": ""},
+        {"index": 1, "name": "b", "id": "2", "args": None},
+        {"index": 0, "args": '{"x":'},
+        {"index": 1, "args": "{}"},
+        {"index": 0, "args": "1}"},
+    ]
+    assert calls_of(*by_turns) == [("a", "1", '{"x":1}'), ("b", "2", "{}")]
+    without = [{"name": "a", "id": "1", "args": "{"}, {"args": "}"}, {"name": "b", "args": "{}"}, {"name": "b"}]
+    assert calls_of(*without) == [("a", "1", "{}"), ("b", "", "{}"), ("b", "", "")]
+
+
+def test_an_answer_of_many_pieces_takes_time_by_its_length() -> None:
+    def put_together(count: int) -> None:
+        answer = langchain.Answer()
+        for _ in range(count):
+            answer.add_blocks([{"type": "text", "text": "abcd", "index": 0}])
+            answer.add_calls([{"index": 0, "args": "abcd"}])
+        assert len(answer.blocks[0].whole()["text"]) == 4 * count
+
+    assert pace.grows_linearly(lambda: put_together(20_000), lambda: put_together(200_000), limit=3, times=15)
+
+
+def test_broken_arguments_do_not_stop_the_loop() -> None:
+    """LangChain alone would take 16 s of an idle core for this piece."""
+    from langchain_core import messages as lc
+
+    piece: Any = {"type": "tool_call_chunk", "name": "a", "args": "x" * 64_000, "id": "1", "index": 0}
+    assert pace.within(0.5, lambda: lc.AIMessageChunk(content="", tool_call_chunks=[piece]))
+
+
+class StatusError(Exception):
+    """An SDK's error, as OpenAI's and Anthropic's are."""
+
+    def __init__(self, status: int, body: object = None, **headers: str) -> None:
+        super().__init__("it said no")
+        self.status_code = status
+        self.body = body
+        self.response = httpx2.Response(status, headers={key.replace("_", "-"): v for key, v in headers.items()})
+
+
+def body(message: str = "No.", **fields: str) -> dict[str, Any]:
+    return {"error": {"message": message, **fields}}
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "code", "words"),
+    [
+        (StatusError(200, body(type="overloaded_error")), provider.RetryableError, "overloaded_error", "No."),
+        (StatusError(200, body(type="invalid_request_error")), provider.FatalError, "invalid_request_error", "check"),
+        (StatusError(402), provider.FatalError, "402", "check the account behind the key of llm_providers.mine"),
+        (StatusError(413, body(type="request_too_large")), provider.ContextOverflowError, "context_overflow", "set"),
+        (StatusError(400, body("prompt is too long: 2 tokens > 1 maximum")), provider.ContextOverflowError, None, ""),
+        (StatusError(400, body("maximum context length is 4096")), provider.ContextOverflowError, None, ""),
+        (StatusError(429, body("tokens of the context window a minute")), provider.RetryableError, "429", ""),
+        (StatusError(503, body("maximum context length")), provider.RetryableError, "503", ""),
+        (StatusError(409), provider.RetryableError, "409", ""),
+        (StatusError(301), provider.FatalError, "301", ""),
+        (exceptions.ModelRateLimitError("slowly"), provider.RetryableError, "429", "slowly"),
+        (exceptions.ModelAuthenticationError("who?"), provider.FatalError, "401", "check api_key_env"),
+        (exceptions.ContextOverflowError("much"), provider.ContextOverflowError, None, "much"),
+        (exceptions.ModelTimeoutError("late"), provider.RetryableError, "", "the connection broke: late"),
+        (exceptions.ModelAPIError("odd"), provider.RetryableError, "", "odd"),
+        (httpx2.ReadError("cut"), provider.RetryableError, "", "the connection broke: cut"),
+        (ConnectionResetError("reset"), provider.RetryableError, "", "the connection broke: reset"),
+        (KeyError("choices"), provider.RetryableError, "", "the stream is not the API's: KeyError: 'choices'"),
+        (RuntimeError(), provider.RetryableError, "", "RuntimeError"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Exception) else None,
+)
+def test_errors_are_told_apart(error: Exception, raised: type, code: str | None, words: str) -> None:
+    found = failures.translated(error, name="mine")
+    assert type(found) is raised
+    assert found.code == (messages.CONTEXT_OVERFLOW if code is None else code)
+    assert words in str(found)
+
+
+def test_an_error_of_ours_comes_through_whatever_was_put_around_it() -> None:
+    ours = provider.FatalError("to another origin")
+    error = RuntimeError("Connection error.")
+    error.__cause__ = ours
+    assert failures.translated(error, name="mine") is ours
+
+
+@pytest.mark.parametrize(
+    ("headers", "after"),
+    [
+        ({}, None),
+        ({"retry_after": "7"}, 7.0),
+        ({"retry_after": "0.5"}, 0.5),
+        ({"retry_after": "7", "retry_after_ms": "250"}, 0.25),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "-1"}, None),
+        ({"retry_after": "nan"}, None),
+        ({"retry_after": "9" * 400}, None),
+        ({"retry_after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+    ],
+)
+def test_how_long_to_wait_is_read_from_the_headers(headers: dict[str, str], after: float | None) -> None:
+    found = failures.translated(StatusError(429, **headers), name="mine")
+    assert isinstance(found, provider.RetryableError)
+    assert found.after == after
+
+
+def test_a_date_to_wait_for_is_so_many_seconds_away() -> None:
+    found = failures.translated(StatusError(503, retry_after=email.utils.formatdate(time.time() + 60)), name="mine")
+    assert isinstance(found, provider.RetryableError)
+    assert found.after == pytest.approx(60, abs=10)

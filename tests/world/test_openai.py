@@ -1,0 +1,368 @@
+"""OpenAI's two protocols: what the scripted model refuses, as the real SDK sees it, and what only our OpenAI has."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+import openai
+import pytest
+from aiohttp import test_utils, web
+from tarsy.config import providers
+from tarsy.llm import http, provider, registry
+from tarsy.llm import openai as ours
+from tarsy.transcript import messages, ports
+from tarsy_dev import keys, model
+
+SYSTEM = "You are KubernetesAgent, the agent of stage 'analysis' of chain 'pod-crash'."
+ALERT = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
+REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text=ALERT),))
+FUNCTION = {"name": "kubernetes-server__pods_list", "parameters": {"type": "object", "properties": {}}}
+CALLS = (model.Call(name=str(FUNCTION["name"]), args={"namespace": "shop"}), model.Call(name="other"))
+USER = {"role": "user", "content": ALERT}
+CALLED: dict[str, Any] = {
+    "role": "assistant",
+    "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "a", "arguments": "{}"}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "so"}
+
+
+@contextlib.asynccontextmanager
+async def talking(script: model.Script) -> AsyncIterator[tuple[model.Server, openai.AsyncOpenAI]]:
+    async with (
+        model.serve(script) as server,
+        openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=0) as sdk,
+    ):
+        yield server, sdk
+
+
+def chat(sdk: openai.AsyncOpenAI, *said: Any, **more: Any) -> Any:
+    return sdk.chat.completions.create(model="gpt-5.1", messages=list(said), **more)
+
+
+def responses(sdk: openai.AsyncOpenAI, *items: Any, **more: Any) -> Any:
+    encrypted: Any = ["reasoning.encrypted_content"]
+    return sdk.responses.create(model="gpt-5.1", input=list(items), store=False, include=encrypted, **more)
+
+
+def item(found: Any) -> dict[str, Any]:
+    """An item of an answer, as it goes back."""
+    return found.model_dump(exclude_none=True, exclude={"logprobs"})  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ([], "empty array"),
+        ([{"role": "user"}], "expected a string, got null"),
+        ([USER, CALLED], "did not have response messages: call_1"),
+        ([USER, CALLED, USER, RESULT], "did not have response messages: call_1"),
+        ([USER, RESULT], "must be a response to a preceeding message with 'tool_calls'"),
+        ([USER, CALLED, RESULT, RESULT | {"tool_call_id": "x"}], "must be a response to a preceeding message"),
+        ([USER, {"role": "assistant", "content": "a", "tool_calls": []}], "empty array"),
+        ([USER | {"reasoning_content": "x"}], "Unknown parameter: 'messages[0].reasoning_content'"),
+        ([{"role": "assistant", "content": "x", "tool_calls": CALLED["tool_calls"] * 2}, RESULT], "Duplicate value"),
+    ],
+    ids=["nothing", "null", "no result", "too late", "no call", "another", "no calls", "unknown field", "twice"],
+)
+async def test_a_chat_that_openai_refuses_is_refused(said: list[Any], message: str) -> None:
+    async with talking(model.answers("Done.")) as (_, sdk):
+        with pytest.raises(openai.BadRequestError) as error:
+            await chat(sdk, *said)
+    assert message in error.value.message
+
+
+@pytest.mark.parametrize("name", ["two.dots", "", "x" * 65, "ü"])
+async def test_names_that_no_function_may_have_are_refused(name: str) -> None:
+    tool: Any = {"type": "function", "function": {"name": name}}
+    async with talking(model.answers("Done.")) as (_, sdk):
+        with pytest.raises(openai.BadRequestError, match="string"):
+            await chat(sdk, USER, tools=[tool])
+        with pytest.raises(openai.BadRequestError, match="string"):
+            await responses(sdk, USER, tools=[{"type": "function", "name": name, "parameters": {}, "strict": False}])
+
+
+async def test_who_brings_no_key_is_refused() -> None:
+    async with talking(model.answers("Done.")) as (server, sdk):
+        nobody = sdk.with_options(api_key="")
+        with pytest.raises(openai.AuthenticationError):
+            await chat(nobody, USER, extra_headers={"Authorization": ""})
+    assert server.requests[0].answered.startswith("refused")
+
+
+async def test_an_answer_that_is_not_streamed_has_the_same_parts() -> None:
+    answer = model.Answer(text="I look.", calls=CALLS, usage=model.Usage(input=10, output=5, thinking=3))
+    async with talking(lambda _: answer) as (server, sdk):
+        whole = await chat(sdk, USER)
+        response = await responses(sdk, {"role": "system", "content": SYSTEM}, USER)
+    message = whole.choices[0].message
+    assert (message.content, whole.choices[0].finish_reason) == ("I look.", "tool_calls")
+    assert [call.function.name for call in message.tool_calls] == [call.name for call in CALLS]
+    assert (whole.usage.completion_tokens, whole.usage.total_tokens) == (8, 18)
+    assert response.output_text == "I look."
+    assert [found.type for found in response.output] == ["reasoning", "message", "function_call", "function_call"]
+    assert response.usage.output_tokens_details.reasoning_tokens == 3
+    assert server.requests[1].key == keys.Key("tarsy/web-crash", "analysis", "KubernetesAgent")
+
+
+async def test_counts_come_with_a_stream_only_where_they_are_asked_for() -> None:
+    async with talking(lambda _: model.Answer(text="Yes.")) as (_, sdk):
+        without = [chunk async for chunk in await chat(sdk, USER, stream=True)]
+        options = {"include_usage": True}
+        counted = [chunk async for chunk in await chat(sdk, USER, stream=True, stream_options=options)]
+    assert not any(chunk.usage for chunk in without)
+    assert (counted[-1].choices, counted[-1].usage.prompt_tokens) == ([], counted[-1].usage.total_tokens - 1)
+
+
+async def test_events_of_a_response_are_numbered_and_end_with_the_whole() -> None:
+    answer = model.Answer(text="I look.", thoughts="Where?", calls=CALLS, chunk=2)
+    async with talking(lambda _: answer) as (_, sdk):
+        thinking: Any = {"effort": "low", "summary": "auto"}
+        events = [event async for event in await responses(sdk, USER, stream=True, reasoning=thinking)]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type for event in events]
+    assert (kinds[:2], kinds[-1]) == (["response.created", "response.in_progress"], "response.completed")
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "I look."
+    assert "".join(e.delta for e in events if e.type == "response.reasoning_summary_text.delta") == "Where?"
+    assert events[-1].response.output_text == "I look."
+
+
+def forget_reasoning(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return items[1:]
+
+
+def corrupt(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    content = items[0]["encrypted_content"]
+    return [items[0] | {"encrypted_content": ("A" if content[0] != "A" else "B") + content[1:]}, *items[1:]]
+
+
+def no_base64(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [items[0] | {"encrypted_content": "%"}, *items[1:]]
+
+
+def reasoning_alone(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return items[:1]
+
+
+def no_encryption(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in items[0].items() if key != "encrypted_content"}, *items[1:]]
+
+
+def before_another_call(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    calls = [{key: value for key, value in call.items() if key != "id"} | {"call_id": "x"} for call in items[1:2]]
+    return [items[0], *calls]
+
+
+def twice(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*items, *items[1:]]
+
+
+@pytest.mark.parametrize(
+    ("done", "message"),
+    [
+        (forget_reasoning, "was provided without its required 'reasoning' item"),
+        (corrupt, "could not be verified"),
+        (no_base64, "could not be verified"),
+        (before_another_call, "could not be verified"),
+        (reasoning_alone, "was provided without its required following item"),
+        (no_encryption, "Items are not persisted"),
+        (twice, "Duplicate function call"),
+    ],
+)
+async def test_reasoning_that_does_not_go_back_whole_is_refused(done: Any, message: str) -> None:
+    async with talking(model.answers(model.Answer(calls=CALLS), "Done.")) as (_, sdk):
+        items = [item(found) for found in (await responses(sdk, USER)).output]
+        sent = done(items)
+        outputs = [
+            {"type": "function_call_output", "call_id": found["call_id"], "output": "so"}
+            for found in {one["call_id"]: one for one in sent if one["type"] == "function_call"}.values()
+        ]
+        with pytest.raises(openai.BadRequestError) as error:
+            await responses(sdk, USER, *sent, *outputs)
+        assert message in error.value.message
+        outputs = [{"type": "function_call_output", "call_id": one["call_id"], "output": "so"} for one in items[1:]]
+        assert (await responses(sdk, USER, *items, *outputs)).output_text == "Done."
+        with pytest.raises(openai.BadRequestError, match="No tool output found for function call"):
+            await responses(sdk, USER, *items, *outputs[1:])
+        with pytest.raises(openai.BadRequestError, match="No tool call found for function call output"):
+            await responses(sdk, USER, *outputs)
+
+
+@contextlib.asynccontextmanager
+async def asked(url: str, **fields: Any) -> AsyncIterator[provider.Provider]:
+    data = {"type": "openai", "model": "gpt-5.1", "base_url": f"{url}/v1", **fields}
+    settings = providers.OpenAIProvider.model_validate(data)
+    async with registry.session() as session:
+        yield ours.build("mine", settings, key=None, session=session)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_server_that_wants_no_key_is_sent_none_of_ours(api: str) -> None:
+    async with model.serve(model.answers("Done.")) as server, asked(server.url, api=api, api_key_env=None) as source:
+        assert [event async for event in source.stream(REQUEST)]
+    assert server.requests[0].api_key == model.digest(ours.NO_KEY)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "sent"),
+    [
+        ("gpt-5.1", {}, {"include": ["reasoning.encrypted_content"]}),
+        (
+            "gpt-5.1",
+            {"thinking": {"level": "high"}},
+            {"reasoning": {"effort": "high", "summary": "auto"}, "include": ["reasoning.encrypted_content"]},
+        ),
+        ("gpt-4.1", {}, {}),
+        ("gpt-5-chat-latest", {}, {}),
+    ],
+)
+async def test_of_reasoning_a_model_is_asked_what_it_takes(name: str, fields: Any, sent: Any) -> None:
+    async with (
+        model.serve(model.answers("Done.")) as server,
+        asked(server.url, api="responses", model=name, **fields) as source,
+    ):
+        assert [event async for event in source.stream(REQUEST)]
+    body = server.requests[0].body
+    assert {key: body[key] for key in ("reasoning", "include") if key in body} == sent
+    assert (body["store"], body["stream"]) == (False, True)
+
+
+async def test_the_schema_of_a_tool_is_not_made_into_another() -> None:
+    """The responses API would do that to tools that do not say whether they are strict."""
+    tools = (messages.ToolSpec(name="a.b", parameters={"type": "object"}),)
+    request = ports.Request(tools=tools, messages=REQUEST.messages)
+    async with model.serve(model.answers("Done.")) as server, asked(server.url, api="responses") as source:
+        assert [event async for event in source.stream(request)]
+    assert [tool["strict"] for tool in server.requests[0].body["tools"]] == [False]
+
+
+async def test_thoughts_that_another_server_shows_are_shown() -> None:
+    answer = model.Answer(text="So.", thoughts="Hm, why?", chunk=3)
+    async with model.serve(lambda _: answer) as server, asked(server.url, model="grok-by-another") as source:
+        events = [event async for event in source.stream(REQUEST)]
+    assert "".join(event.text for event in events if isinstance(event, provider.Thinking)) == "Hm, why?"
+
+
+def stream(events: Iterable[Mapping[str, Any]]) -> bytes:
+    return b"".join(
+        f"event: {event['type']}\ndata: {json.dumps({'sequence_number': number, **event})}\n\n".encode()
+        for number, event in enumerate(events)
+    )
+
+
+@contextlib.asynccontextmanager
+async def saying(body: bytes, **headers: str) -> AsyncIterator[str]:
+    """A server that answers everything so."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, headers={"Content-Type": "text/event-stream", **headers})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with test_utils.TestServer(application, host="127.0.0.1") as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "OOM"}}
+CITED = {"type": "url_citation", "url": "https://a.test", "title": "A", "start_index": 0, "end_index": 2}
+RESPONSE = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "tools": []} | {
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+}
+OF = {"item_id": "msg_1", "output_index": 1, "content_index": 0}
+MESSAGE = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress", "content": []}
+SEARCHED: list[dict[str, Any]] = [
+    {"type": "response.created", "response": RESPONSE},
+    {"type": "response.output_item.added", "output_index": 0, "item": SEARCH | {"status": "in_progress"}},
+    {"type": "response.output_item.done", "output_index": 0, "item": SEARCH},
+    {"type": "response.output_item.added", "output_index": 1, "item": MESSAGE},
+    {"type": "response.output_text.delta", **OF, "delta": "So.", "logprobs": []},
+    {"type": "response.output_text.annotation.added", **OF, "annotation_index": 0, "annotation": CITED},
+    {"type": "response.output_text.done", **OF, "text": "So.", "logprobs": []},
+    {"type": "response.completed", "response": RESPONSE | {"status": "completed"}},
+]
+
+
+async def test_what_a_search_found_is_told_and_goes_back_with_the_answer() -> None:
+    async with saying(stream(SEARCHED)) as url, asked(url, api="responses", native_tools=["web_search"]) as source:
+        request = ports.Request(tools=(), messages=REQUEST.messages, native_tools=("web_search",))
+        events = [event async for event in source.stream(request)]
+    *_, grounding, finish = events
+    assert grounding == provider.Grounding(
+        "web_search", sources=[provider.Source("A", "https://a.test")], queries=["OOM"]
+    )
+    assert isinstance(finish, provider.Finish)
+    state = json.loads(json.dumps(finish.state))
+    answer = messages.Message(
+        role="assistant", text="So.", provider_state=messages.ProviderState(provider="mine", data=state)
+    )
+    again = ports.Request(
+        tools=(), messages=(*REQUEST.messages, answer, *REQUEST.messages), native_tools=("web_search",)
+    )
+    async with (
+        model.serve(lambda _: model.Answer(text="Done.")) as server,
+        asked(server.url, api="responses") as source,
+    ):
+        assert [event async for event in source.stream(again)]
+    sent = server.requests[0].body
+    assert sent["tools"] == [{"type": "web_search"}]
+    assert sent["input"][1] == SEARCH
+    assert sent["input"][2]["content"] == [{"type": "output_text", "text": "So.", "annotations": [CITED]}]
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"),
+    [
+        ("server_error", provider.RetryableError),
+        ("rate_limit_exceeded", provider.RetryableError),
+        ("invalid_prompt", provider.FatalError),
+        ("context_length_exceeded", provider.ContextOverflowError),
+    ],
+)
+@pytest.mark.parametrize("kind", ["error", "response.failed"])
+async def test_what_fails_within_a_response_is_told_by_its_word(
+    kind: str, code: str, raised: type[provider.ProviderError]
+) -> None:
+    error = {"code": code, "message": "No."}
+    failed = {"type": kind, **error} if kind == "error" else {"type": kind, "response": RESPONSE | {"error": error}}
+    async with saying(stream([SEARCHED[0], failed])) as url, asked(url, api="responses") as source:
+        with pytest.raises(provider.ProviderError) as found:
+            assert [event async for event in source.stream(REQUEST)]
+    assert type(found.value) is raised
+    assert found.value.code == (messages.CONTEXT_OVERFLOW if raised is provider.ContextOverflowError else code)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_an_event_without_end_is_not_read_to_it(api: str) -> None:
+    body = b"data: " + b"x" * (http.EVENT_MAX + 1)
+    async with saying(body) as url, asked(url, api=api) as source:
+        with pytest.raises(provider.RejectedError, match="more than 16 MiB in one event"):
+            assert [event async for event in source.stream(REQUEST)]
+
+
+async def test_a_body_without_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "BODY_MAX", 1024 * 1024)
+    async with saying(b": nothing yet\n\n" * 100_000) as url, asked(url) as source:
+        with pytest.raises(provider.RejectedError, match="the server sent more than 1 MiB"):
+            assert [event async for event in source.stream(REQUEST)]
+
+
+async def test_calls_without_end_are_not_read_to_it() -> None:
+    piece = {"index": 0, "function": {"arguments": "x" * 100_000}}
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    delta = [{"index": 0, "delta": {"role": "assistant", "tool_calls": [piece]}, "finish_reason": None}]
+    body = f"data: {json.dumps(chunk | {'choices': delta})}\n\n".encode() * 50
+    async with saying(body) as url, asked(url) as source:
+        with pytest.raises(provider.RejectedError, match="the answer's calls are longer than"):
+            assert [event async for event in source.stream(REQUEST)]
+
+
+async def test_a_packed_answer_is_not_unpacked() -> None:
+    """It was not asked for, and may stand for any number of bytes."""
+    packed = gzip.compress(stream(SEARCHED))
+    async with saying(packed, **{"Content-Encoding": "gzip"}) as url, asked(url, api="responses") as source:
+        with pytest.raises(provider.FatalError, match="compressed answer"):
+            assert [event async for event in source.stream(REQUEST)]

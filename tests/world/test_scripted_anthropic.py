@@ -1,0 +1,385 @@
+"""The scripted model as the anthropic SDK sees it: the real SDK over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+from tarsy_dev import keys, model
+
+SYSTEM = "You are KubernetesAgent, the agent of stage 'analysis' of chain 'pod-crash'.\nBe brief."
+ALERT = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
+TOOLS = [
+    {"name": f"kubernetes-server__{name}", "description": name, "input_schema": {"type": "object"}}
+    for name in ("pods_list_in_namespace", "events_list")
+]
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+THINKING = {"type": "enabled", "budget_tokens": 1024}
+CALLS = (
+    model.Call(name="kubernetes-server__pods_list_in_namespace", args={"namespace": "shop"}),
+    model.Call(name="kubernetes-server__events_list"),
+)
+LOOKS = model.Answer(thoughts="**Looking**", text="I will look.", calls=CALLS, chunk=6)
+FOUND = model.Search(query="exit code 137", pages=(model.Page(title="Exit codes", url="https://pages.test/137"),))
+EXPIRED = "0" * 60
+
+JSON = dict[str, Any]
+
+
+class Sdk:
+    """The anthropic SDK without retries; its answers as JSON."""
+
+    def __init__(self, url: str) -> None:
+        self.client = anthropic.AsyncAnthropic(api_key="secret-key", base_url=url, max_retries=0)
+
+    def request(self, *messages: JSON, **settings: Any) -> JSON:
+        usual: JSON = {
+            "model": "claude-haiku-4-5",
+            "max_tokens": 4096,
+            "system": SYSTEM,
+            "tools": TOOLS,
+            "thinking": THINKING,
+        }
+        asked = usual | {"messages": list(messages)} | settings
+        return {name: value for name, value in asked.items() if value is not None}
+
+    async def stream(self, *messages: JSON, into: list[JSON] | None = None, **settings: Any) -> JSON:
+        """The whole answer, as the SDK puts it together from the stream."""
+        events = [] if into is None else into
+        async with self.client.messages.stream(**self.request(*messages, **settings)) as stream:
+            async for event in stream:
+                events.append(event.to_dict())
+            return (await stream.get_final_message()).to_dict()
+
+    async def ask(self, *messages: JSON, **settings: Any) -> JSON:
+        answer: anthropic.types.Message = await self.client.messages.create(**self.request(*messages, **settings))
+        return answer.to_dict()
+
+
+@contextlib.asynccontextmanager
+async def talking(script: model.Script) -> AsyncIterator[tuple[model.Server, Sdk]]:
+    async with model.serve(script) as server:
+        sdk = Sdk(server.url)
+        try:
+            yield server, sdk
+        finally:
+            await sdk.client.close()
+
+
+def user(content: str | list[JSON] = ALERT) -> JSON:
+    return {"role": "user", "content": content}
+
+
+def said(answer: JSON) -> JSON:
+    """The model's turn, as it has to be sent back."""
+    return {"role": "assistant", "content": [without(block, "parsed_output") for block in answer["content"]]}
+
+
+def without(block: JSON, *names: str) -> JSON:
+    return {name: value for name, value in block.items() if name not in names}
+
+
+def results(turn: JSON, *, failed: bool = False, text: str = "ok") -> JSON:
+    return user(
+        [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": text, "is_error": failed}
+            for block in turn["content"]
+            if block["type"] == "tool_use"
+        ]
+    )
+
+
+def changed(turn: JSON, place: int, **fields: Any) -> JSON:
+    """The turn with other fields in one of its blocks."""
+    blocks = [block | fields if index == place else block for index, block in enumerate(turn["content"])]
+    return turn | {"content": blocks}
+
+
+async def test_an_answer_arrives_in_order_as_thoughts_text_and_parallel_calls() -> None:
+    async with talking(model.answers(LOOKS)) as (server, sdk):
+        events: list[JSON] = []
+        answer = await sdk.stream(user(), into=events)
+    thinking, text, *calls = answer["content"]
+    assert (thinking["thinking"], text["text"]) == ("**Looking**", "I will look.")
+    assert thinking["signature"]
+    assert [(call["name"], call["input"]) for call in calls] == [(call.name, dict(call.args)) for call in CALLS]
+    assert answer["stop_reason"] == "tool_use"
+    assert [event["delta"]["partial_json"] for event in events if event.get("delta", {}).get("partial_json")] == [
+        '{"name',
+        'space"',
+        ': "sho',
+        'p"}',
+    ]
+    assert server.requests[0].key == keys.Key("tarsy/web-crash", "analysis", "KubernetesAgent")
+
+
+async def test_the_events_are_those_of_the_real_server() -> None:
+    async with talking(model.answers(model.Answer(thoughts="hm", text="ok"))) as (server, sdk):
+        response = await sdk.client.messages.with_raw_response.create(**sdk.request(user(), stream=True))
+        lines = [line async for line in response.http_response.aiter_lines()]
+    assert [line.removeprefix("event: ") for line in lines if line.startswith("event: ")] == [
+        "message_start",
+        *("content_block_start", "ping", "content_block_delta", "content_block_delta", "content_block_stop"),
+        *("content_block_start", "content_block_delta", "content_block_stop"),
+        *("message_delta", "message_stop"),
+    ]
+    data = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    assert data[0]["message"]["usage"]["output_tokens"] == 1
+    assert data[-2]["usage"] == {
+        "input_tokens": data[0]["message"]["usage"]["input_tokens"],
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 2,
+        "output_tokens_details": {"thinking_tokens": 1},
+    }
+    assert server.requests[0].end == "completed"
+
+
+async def test_thoughts_make_the_round_trip_over_two_turns() -> None:
+    hidden = model.Answer(redacted=True, calls=CALLS)
+    async with talking(model.answers(LOOKS, hidden, "the end")) as (server, sdk):
+        first = said(await sdk.stream(user()))
+        second = said(await sdk.stream(user(), first, results(first)))
+        last = await sdk.ask(user(), first, results(first), second, results(second))
+    assert [block["type"] for block in second["content"]] == ["redacted_thinking", "tool_use", "tool_use"]
+    assert last["content"][0]["text"] == "the end"
+    assert [request.iteration for request in server.requests] == [0, 1, 2]
+
+
+async def test_a_turn_that_began_with_thoughts_may_go_on_without_and_a_new_one_may_not() -> None:
+    async with talking(model.answers(LOOKS, model.Answer(calls=CALLS), "the end", "more")) as (_, sdk):
+        first = said(await sdk.stream(user()))
+        second = said(await sdk.stream(user(), first, results(first)))
+        turn = [user(), first, results(first), second, results(second)]
+        end = said(await sdk.stream(*turn))
+        assert await sdk.stream(*turn, end, user("and?"))
+        with pytest.raises(anthropic.BadRequestError, match=r"messages\.1\.content\.0\.type: Expected `thinking`"):
+            await sdk.stream(user(), second, results(second))
+
+
+async def test_an_answer_that_is_not_streamed_has_the_same_blocks() -> None:
+    async with talking(model.answers(LOOKS)) as (_, sdk):
+        answers = [await sdk.ask(user()), await sdk.stream(user())]
+    sealed = ("id", "signature", "parsed_output")
+    whole, streamed = ([without(block, *sealed) for block in answer["content"]] for answer in answers)
+    assert whole == streamed
+    assert answers[0]["usage"]["output_tokens"] == answers[1]["usage"]["output_tokens"]
+
+
+async def test_what_is_marked_to_be_cached_is_counted_apart() -> None:
+    text = {"type": "text", "text": ALERT, "cache_control": {"type": "ephemeral"}}
+    async with talking(model.answers(LOOKS, "the end")) as (_, sdk):
+        plain = (await sdk.stream(user()))["usage"]
+        turn = said(await sdk.stream(user([text])))
+        usage = (await sdk.stream(user([text]), turn, results(turn)))["usage"]
+    assert (plain["cache_creation_input_tokens"], plain["cache_read_input_tokens"]) == (0, 0)
+    assert usage["cache_creation_input_tokens"] > 0
+    assert usage["cache_read_input_tokens"] > usage["cache_creation_input_tokens"]
+
+
+async def test_a_search_comes_with_its_pages_and_citations_and_goes_back() -> None:
+    searched = model.Answer(searches=(FOUND,), text="It was killed.", calls=CALLS)
+    async with talking(model.answers(searched, "the end")) as (_, sdk):
+        answer = await sdk.stream(user(), tools=[*TOOLS, SEARCH], thinking=None)
+        turn = said(answer)
+        call, found, text, *_ = turn["content"]
+        assert (call["type"], call["input"]) == ("server_tool_use", {"query": "exit code 137"})
+        assert [(page["title"], page["url"]) for page in found["content"]] == [("Exit codes", "https://pages.test/137")]
+        assert text["citations"][0]["url"] == "https://pages.test/137"
+        assert answer["usage"]["server_tool_use"]["web_search_requests"] == 1
+        assert await sdk.stream(user(), turn, results(turn), tools=[*TOOLS, SEARCH], thinking=None)
+        pages = [found["content"][0] | {"encrypted_content": EXPIRED}]
+        with pytest.raises(anthropic.BadRequestError, match="Invalid `encrypted_content`"):
+            await sdk.stream(user(), changed(turn, 1, content=pages), results(turn), tools=[*TOOLS, SEARCH])
+        without_tool = await sdk.stream(user("no search is allowed"))
+    assert [block["type"] for block in without_tool["content"]] == ["text", "tool_use", "tool_use"]
+
+
+async def test_a_paused_turn_goes_on_where_it_is_sent_back() -> None:
+    paused = model.Answer(searches=(FOUND,), finish="paused")
+    async with talking(model.answers(paused, "the end")) as (_, sdk):
+        answer = await sdk.stream(user(), tools=[SEARCH], thinking=None)
+        assert answer["stop_reason"] == "pause_turn"
+        rest = await sdk.stream(user(), said(answer), tools=[SEARCH], thinking=None)
+    assert rest["content"][0]["text"] == "the end"
+
+
+@pytest.mark.parametrize(
+    ("place", "fields", "message"),
+    [
+        (0, {"signature": EXPIRED}, r"messages\.1\.content\.0: Invalid `signature` in `thinking` block"),
+        (0, {"thinking": "**Other**"}, r"messages\.1\.content\.0: Invalid `signature` in `thinking` block"),
+        (0, {"signature": None}, r"thinking\.signature: Input should be a valid string"),
+        (0, {"type": "redacted_thinking", "data": EXPIRED}, "Extra inputs are not permitted"),
+        (2, {"id": "functions.x:0"}, r"tool_use\.id: String should match pattern"),
+        (1, {"text": ""}, "text content blocks must be non-empty"),
+        (1, {"text": " \n"}, "text content blocks must contain non-whitespace text"),
+        (1, {"index": 1}, r"content\.1\.text\.index: Extra inputs are not permitted"),
+    ],
+)
+async def test_a_turn_that_does_not_come_back_as_it_was_is_refused(place: int, fields: JSON, message: str) -> None:
+    async with talking(model.answers(LOOKS, "the end")) as (server, sdk):
+        turn = said(await sdk.stream(user()))
+        with pytest.raises(anthropic.BadRequestError, match=message):
+            await sdk.stream(user(), changed(turn, place, **fields), results(turn))
+        assert server.requests[-1].answered.startswith("refused: ")
+        assert await sdk.stream(user(), turn, results(turn))
+
+
+@pytest.mark.parametrize(
+    ("conversation", "message"),
+    [
+        (lambda _: [], "at least one message is required"),
+        (lambda turn: [turn, results(turn)], 'first message must use the "user" role'),
+        (lambda _: [user(), user()], "roles must alternate"),
+        (lambda _: [user(), {"role": "assistant", "content": "and"}], "must end with a user message"),
+        (lambda _: [user(" ")], "must contain non-whitespace text"),
+        (lambda _: [user([])], "all messages must have non-empty content"),
+        (lambda _: [{"role": "system", "content": "x"}], "Input should be 'user' or 'assistant'"),
+        (lambda turn: [user(), turn, user("go on")], "ids were found without `tool_result` blocks immediately after"),
+        (lambda turn: [user(), turn, user(results(turn)["content"][:1])], "were found without `tool_result` blocks"),
+        (lambda turn: [user(results(turn)["content"])], "unexpected `tool_use_id` found in `tool_result` blocks"),
+        (lambda turn: [user(), turn, user([*results(turn)["content"] * 2])], "must have a single result"),
+        (lambda turn: [user(), turn, results(turn, failed=True, text="")], "cannot be empty if `is_error` is true"),
+        (
+            lambda turn: [user(), turn, user([{"type": "text", "text": "so"}, *results(turn)["content"]])],
+            "must come before any other content",
+        ),
+        (lambda turn: [user(turn["content"])], "blocks can only be in `assistant` messages"),
+        (
+            lambda turn: [user(), turn | {"content": turn["content"][1:]}, results(turn)],
+            r"messages\.1\.content\.0\.type: Expected `thinking` or `redacted_thinking`, but found `text`",
+        ),
+        (
+            lambda turn: [user(), turn | {"content": turn["content"][1::-1]}, user("go on")],
+            "the first block must be `thinking` or `redacted_thinking`. Found `text`",
+        ),
+        (
+            lambda turn: [user(), turn, results(turn), turn, results(turn)],
+            "`tool_use` ids must be unique",
+        ),
+    ],
+)
+async def test_a_conversation_that_anthropic_refuses_is_refused(
+    conversation: Callable[[JSON], list[JSON]], message: str
+) -> None:
+    async with talking(model.answers(LOOKS, "the end")) as (_, sdk):
+        turn = said(await sdk.stream(user()))
+        with pytest.raises(anthropic.BadRequestError, match=message):
+            await sdk.stream(*conversation(turn))
+
+
+MARKED = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_tokens": None}, "max_tokens: Field required"),
+        ({"max_tokens": 1024}, "`max_tokens` must be greater than `thinking.budget_tokens`"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1023}}, "greater than or equal to 1024"),
+        ({"temperature": 1.0}, "temperature: Extra inputs are not permitted"),
+        ({"temperature": 0.5, "version": "2023-06-01"}, "`temperature` may only be set to 1 when thinking is enabled"),
+        ({"version": "2024-01-01"}, "is not a valid version"),
+        ({"tool_choice": {"type": "any"}}, "Thinking may not be enabled when tool_choice forces tool use"),
+        ({"tools": None, "tool_choice": {"type": "auto"}}, "tool_choice may only be specified while providing tools"),
+        ({"tools": [*TOOLS, TOOLS[0]]}, "Tool names must be unique"),
+        ({"tools": [TOOLS[0] | {"name": "server.tool"}]}, r"tools\.0\.custom\.name: String should match pattern"),
+        ({"tools": [TOOLS[0] | {"input_schema": {}}]}, r"input_schema\.type: Field required"),
+        ({"tools": [TOOLS[0] | {"input_schema": {"type": "object", "anyOf": [{}]}}]}, "does not support oneOf, allOf"),
+        (
+            {"tools": [TOOLS[0] | {"input_schema": {"type": "object", "properties": {"@type": {}}}}]},
+            "Property keys should match pattern",
+        ),
+        ({"thinking": {"type": "adaptive"}}, "adaptive thinking is not supported on this model"),
+        ({"model": "claude-opus-5"}, '"thinking.type.enabled" is not supported for this model'),
+        ({"system": [{"type": "text", "text": ""}]}, "system: text content blocks must be non-empty"),
+        ({"system": [MARKED] * 5}, "A maximum of 4 blocks with cache_control may be provided. Found 5."),
+        ({"prompt": "x"}, "prompt: Extra inputs are not permitted"),
+    ],
+)
+async def test_a_setting_that_anthropic_refuses_is_refused(settings: JSON, message: str) -> None:
+    async with talking(model.answers("the end")) as (_, sdk):
+        version = settings.get("version", "2026-10-21")
+        body = without(sdk.request(user(), **settings), "version")
+        with pytest.raises(anthropic.BadRequestError, match=message):
+            await sdk.client.with_options(default_headers={"anthropic-version": version}).post(
+                "/v1/messages", body=body, cast_to=object
+            )
+
+
+@pytest.mark.parametrize(
+    ("header", "status", "kind"),
+    [("Authorization", 401, "authentication_error"), ("anthropic-version", 400, "invalid")],
+)
+async def test_key_and_version_have_to_be_told(header: str, status: int, kind: str) -> None:
+    async with talking(model.answers("the end")) as (server, sdk):
+        with pytest.raises(anthropic.APIStatusError, match=kind) as refused:
+            await sdk.client.messages.create(**sdk.request(user()), extra_headers={header: anthropic.Omit()})
+        assert refused.value.status_code == status
+        await sdk.ask(user())
+        assert "secret-key" not in str(server.requests)
+        assert server.requests[-1].api_key == model.digest("secret-key")
+
+
+async def test_an_error_has_its_type_message_and_time_to_wait() -> None:
+    async with talking(model.answers(model.HttpError(status=429, retry_after=7))) as (_, sdk):
+        with pytest.raises(anthropic.RateLimitError) as raised:
+            await sdk.stream(user())
+    assert (raised.value.type, raised.value.response.headers["retry-after"]) == ("rate_limit_error", "7")
+    assert str(raised.value.body).count("request_id") == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "raised", "text"),
+    [
+        (model.HttpError(status=529), anthropic.OverloadedError, ""),
+        (model.StreamError(error=model.HttpError(status=529), after=2), anthropic.APIStatusError, "This ans"),
+        (model.Cut(after=2), httpx2.RemoteProtocolError, "This ans"),
+        (model.Cut(after=None), anthropic.APIConnectionError, ""),
+        (model.Garbage(), json.JSONDecodeError, ""),
+    ],
+    ids=["overloaded", "an error in the stream", "cut", "cut before its headers", "garbage"],
+)
+async def test_misbehaviour_shows_as_with_the_real_server(
+    reply: model.Misbehaviour, raised: type[Exception], text: str
+) -> None:
+    async with talking(model.answers(reply)) as (_, sdk):
+        events: list[JSON] = []
+        with pytest.raises(raised):
+            await sdk.stream(user(), into=events)
+    assert "".join(event["text"] for event in events if event["type"] == "text") == text
+
+
+async def test_a_flood_can_end_and_silence_does_not() -> None:
+    script = model.first(1, model.Flood(megabytes=1), then=model.answers(model.Hang(after=2)))
+    async with talking(script) as (server, sdk):
+        answer = await sdk.stream(user())
+        assert 0.9e6 < len(answer["content"][0]["text"]) < 1.2e6
+        assert answer["stop_reason"] == "max_tokens"
+        task = asyncio.create_task(sdk.stream(user()))
+        await server.wait_for(lambda requests: len(requests) == 2 and requests[1].pieces == 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await server.wait_for(lambda requests: requests[1].end) == "client closed"
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_flood_is_valid_json_streamed_and_not(*, streaming: bool) -> None:
+    async with talking(model.answers(model.Flood(megabytes=0.2))) as (_, sdk):
+        answer = await (sdk.stream if streaming else sdk.ask)(user())
+    assert len(answer["content"][0]["text"]) > 0.19e6
+
+
+def test_who_serves_gemini_alone_does_not_load_the_sdk() -> None:
+    code = "import sys, tarsy_dev.model; sys.exit('anthropic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
