@@ -220,7 +220,8 @@ async def test_the_last_one_fails_as_one_without_fallbacks_does(
 ) -> None:
     providers = Providers({"first": [DEAD], "second": [SLOW], "third": [SLOW, SLOW]})
     ended = await run(journal, providers, toolbox)
-    assert (ended.outcome, ended.error) == ("Failed", "two timeouts in a row: nothing within 120 s")
+    told = "two timeouts in a row: nothing within 120 s; before that, nothing within 120 s; before that, 401: the key"
+    assert (ended.outcome, ended.error) == ("Failed", told)
     assert providers.asked == ["first", "second", "third", "third"]
     assert [scope.has_fallback for scope in providers.scopes] == [True, True, False, False]
 

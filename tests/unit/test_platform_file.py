@@ -74,6 +74,24 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "llm_providers: {g: {type: x, model: m}}",
             "llm_providers.g: expected one of 'google', 'vertexai', 'openai', 'anthropic', 'xai', 'langchain'",
         ),
+        ("llm_providers: {g: {model: m}}", "llm_providers.g: type is missing"),
+        (
+            "llm_providers: {g: {type: openai, model: m, thinking: high}}",
+            "llm_providers.g.thinking: expected a mapping",
+        ),
+        (
+            "llm_providers: {g: {type: langchain, model_provider: p, model: m, options: {api_key: S3cret}}}",
+            "llm_providers.g: options: api_key does not belong there",
+        ),
+        (
+            "llm_providers: {g: {type: xai, model: m, base_url: 'http://me:S3cret@host/v1'}}",
+            "llm_providers.g.base_url: no user or password belongs there: the key comes by api_key_env or api_key_file",
+        ),
+        (
+            "defaults: {fallback_providers: [google-default, x]}\nllm_providers: {a: {type: google, model: m}}",
+            "defaults.fallback_providers.1: unknown provider. Available: a, anthropic-default, google-default, "
+            "openai-default, vertexai-default, xai-default",
+        ),
         (
             "mcp_servers: {k: {transport: {type: tcp}}}",
             "mcp_servers.k.transport: expected one of 'stdio', 'http'",

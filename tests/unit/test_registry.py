@@ -107,8 +107,6 @@ def test_a_server_that_wants_no_key_is_usable_without() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"model": "m"}, "options: model does not belong there"),
-        ({"api_key": "k"}, "options: api_key does not belong there"),
         ({"no_such_option": 1}, "options: ChatOpenAI has no no_such_option"),
         ({"temperature": "hot-secret"}, "temperature: Input should be a valid number"),
         ({"n": 0}, "n must be at least 1"),

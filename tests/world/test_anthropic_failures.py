@@ -58,10 +58,10 @@ from tarsy_dev import model
             "context_overflow",
             "too long",
         ),
-        (model.Cut(after=None), provider.RetryableError, "", "the connection broke"),
-        (model.Cut(after=2), provider.RetryableError, "", "the connection broke"),
-        (model.Garbage(), provider.RetryableError, "", "the stream is not the API's"),
-        (model.Garbage(text="[]"), provider.RetryableError, "", "the stream is not the API's"),
+        (model.Cut(after=None), provider.RetryableError, "connection", "the connection broke"),
+        (model.Cut(after=2), provider.RetryableError, "connection", "the connection broke"),
+        (model.Garbage(), provider.RetryableError, "protocol", "the stream is not the API's"),
+        (model.Garbage(text="[]"), provider.RetryableError, "protocol", "the stream is not the API's"),
     ],
 )
 async def test_what_goes_wrong_is_told_as_our_own_errors(

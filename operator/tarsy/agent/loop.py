@@ -14,6 +14,7 @@ The last answer is committed together with the ends that it brings: of the execu
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,6 +25,8 @@ from tarsy import failpoints
 from tarsy.agent import context, steps, strategies, templates
 from tarsy.config import resolve
 from tarsy.transcript import entries, messages, ports, record
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -76,7 +79,8 @@ class Loop:
                 ungrounded = self._rules.must_look and not record.results(log)
                 ended = entries.ExecutionEnded(execution=self._id, outcome="Completed", ungrounded=ungrounded)
             case steps.GiveUp(error):
-                ended = entries.ExecutionEnded(execution=self._id, outcome="Failed", error=error)
+                told = "; before that, ".join((error, *reversed(self.execution.given_up)))
+                ended = entries.ExecutionEnded(execution=self._id, outcome="Failed", error=told)
             case _:
                 await self.journal.commit(*said)
                 return
@@ -181,6 +185,8 @@ class Loop:
         """Have the next provider asked the same: nothing was said yet."""
         following = self.execution.next_source
         assert following  # noqa: S101 - `_falls_back` has looked
+        told = {"action": "provider_fallback", "left": call.provider, "provider": following.provider}
+        log.warning("%s is asked from here on: %s", following.provider, failure.text, extra=told)
         await self.journal.commit(
             entries.FellBack(
                 execution=self._id, turn=self._turn, provider=following.provider, failure=failure, call=call

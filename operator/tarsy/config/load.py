@@ -129,6 +129,10 @@ def _where_and_what(error: yaml.MarkedYAMLError) -> str:
 def _problem(error: pydantic_core.ErrorDetails) -> str:
     if error["type"] == "union_tag_invalid":
         return f"expected one of {error['ctx']['expected_tags']}"
+    if error["type"] == "union_tag_not_found":
+        return "type is missing"
+    if error["type"] == "model_type":
+        return "expected a mapping"
     return error["msg"].removeprefix("Value error, ")
 
 
@@ -147,8 +151,8 @@ def _dangling(loaded: platform.Platform) -> Iterator[str]:
             yield f"{place}: unknown {kind}. Available: {', '.join(sorted(names)) or 'none'}"
 
     yield from missing("defaults.llm_provider", loaded.defaults.llm_provider, "provider", loaded.llm_providers)
-    for name in loaded.defaults.fallback_providers:
-        yield from missing("defaults.fallback_providers", name, "provider", loaded.llm_providers)
+    for index, name in enumerate(loaded.defaults.fallback_providers):
+        yield from missing(f"defaults.fallback_providers.{index}", name, "provider", loaded.llm_providers)
     for name, agent in loaded.agents.items():
         yield from missing(f"agents.{name}.llm_provider", agent.llm_provider, "provider", loaded.llm_providers)
         if agent.llm_provider in loaded.llm_providers:

@@ -6,10 +6,11 @@ What a provider lacks is an error of the file: a setting that nothing listens to
 from __future__ import annotations
 
 import re
+import urllib.parse
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tarsy.config.parts import URL, Part, Variable, Word
 from tarsy.resources import chain
@@ -78,6 +79,20 @@ class Common(Part):
         return True
 
 
+def _without_user(value: str) -> str:
+    if "@" in urllib.parse.urlsplit(value).netloc:
+        raise ValueError("no user or password belongs there: the key comes by api_key_env or api_key_file")
+    return value
+
+
+Address = Annotated[URL, AfterValidator(_without_user)]
+"""Where a provider is asked."""
+NO_OPTIONS = frozenset(
+    {"model", "model_provider", "configurable_fields", "config_prefix", "api_key", "callbacks", "cache"}
+)
+"""What stands elsewhere in the platform file, or has no place in it."""
+
+
 class Keyed(Common):
     """A provider that wants a key, and may stand at another address."""
 
@@ -85,7 +100,7 @@ class Keyed(Common):
     """The environment variable that holds the key."""
     api_key_file: Path | None = None
     """A file that holds the key, such as a mounted Secret; it goes before `api_key_env`."""
-    base_url: URL | None = None
+    base_url: Address | None = None
     """Another server that speaks the protocol; None is the provider's own."""
 
 
@@ -156,7 +171,7 @@ class VertexAIProvider(_Gemini):
     location: Word = "global"
     credentials_file: Path | None = None
     """A service account's key file; None is the credentials that the environment offers (workload identity)."""
-    base_url: URL | None = None
+    base_url: Address | None = None
     """Another server that speaks the protocol; None is the provider's own."""
 
     @property
@@ -230,6 +245,12 @@ class LangChainProvider(Common):
     """A file that holds the key; it goes before `api_key_env`."""
     options: dict[str, Any] = {}
     """Handed on to the integration, such as `base_url` or `temperature`; secrets do not belong here."""
+
+    @model_validator(mode="after")
+    def _options_of_its_own(self) -> LangChainProvider:
+        if ours := sorted(NO_OPTIONS & self.options.keys()):
+            raise ValueError(f"options: {ours[0]} does not belong there")
+        return self
 
 
 Provider = Annotated[

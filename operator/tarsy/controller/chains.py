@@ -6,7 +6,6 @@ that leads does it: two with different platform files would correct each other f
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -17,8 +16,6 @@ from tarsy.resources import base
 from tarsy.resources import chain as chains
 from tarsy.store import database as databases
 from tarsy.store import leader
-
-log = logging.getLogger(__name__)
 
 
 class Reconciler:
@@ -55,9 +52,6 @@ class Reconciler:
             checked = statuses[chain.metadata.uid]
             status = status_of(chain, checked, now=datetime.now(UTC))
             if status != chain.status:
-                if checked.warning:
-                    told = {"action": "fallback_unusable", "namespace": namespace, "chain": chain.metadata.name}
-                    log.warning("%s", checked.warning.message, extra=told)
                 await objects.apply_status(
                     self._cluster,
                     namespace=namespace,

@@ -81,7 +81,8 @@ class Execution:
             await self._run(waiting)
             if self.so_far and (ended := self.so_far.ended):
                 told = {"action": "execution_ended", "outcome": ended.outcome}
-                log.info("agent ended: %s", ended.outcome, extra=told)
+                why = f": {ended.error}" if ended.error else ""
+                log.log(logging.WARNING if why else logging.INFO, "agent ended: %s%s", ended.outcome, why, extra=told)
 
     async def _run(self, waiting: Callable[[], AbstractContextManager[object]]) -> None:
         fixed = self.so_far.started.agent if self.so_far else None

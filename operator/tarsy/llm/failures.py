@@ -67,9 +67,10 @@ def _without_status(
         return provider.FatalError(f"{text}; {_what_to_do(400, name)}", code=word)
     broken = (httpx2.TransportError, OSError, exceptions.ModelConnectionError, exceptions.ModelTimeoutError)
     if connection := next((cause for cause in behind[::-1] if isinstance(cause, broken)), None):
-        return provider.RetryableError(f"the connection broke: {connection}", code=word)
+        return provider.RetryableError(f"the connection broke: {connection}", code=word or "connection")
     if isinstance(error, _SHAPELESS) and not word:
-        return provider.RetryableError(f"the stream is not the API's: {type(error).__name__}: {text}")
+        told = f"the stream is not the API's: {type(error).__name__}: {text}"
+        return provider.RetryableError(told, code="protocol")
     return provider.RetryableError(text or type(error).__name__, code=word)
 
 

@@ -76,7 +76,7 @@ class Speaker:
         except _SHAPELESS as error:
             raise provider.RetryableError(f"the stream is not the API's: {error}", code="protocol") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise provider.RetryableError(f"the connection broke: {error}", code="connection") from error
+            raise provider.RetryableError(f"the connection broke: {_broken(error)}", code="connection") from error
         finally:
             # A stream that is left early ends here, and not when the garbage collector finds the SDK's iterators; a
             # response that was read to its end has given its connection back before.
@@ -179,6 +179,13 @@ async def _responded(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         response = await handler(request)
     responses.append(response)
     return response
+
+
+def _broken(error: Exception) -> str:
+    """What aiohttp says of a connection, without the address in memory of its TLS settings."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"cannot connect to {error.host}:{error.port}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def _reasons(error: errors.APIError) -> list[str]:

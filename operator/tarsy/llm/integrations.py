@@ -21,8 +21,6 @@ from tarsy.config import providers
 from tarsy.llm import langchain, provider
 from tarsy.transcript import ports
 
-OURS = frozenset({"model", "model_provider", "configurable_fields", "config_prefix", "api_key", "callbacks", "cache"})
-"""What stands elsewhere in the platform file, or has no place in it."""
 DEFAULTS = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
 """What is set where an integration has it: retries and limits of time are ours, and tokens are counted."""
 CLIENTS = ("root_async_client", "async_client")
@@ -40,8 +38,6 @@ def build(
     session: aiohttp.ClientSession,  # noqa: ARG001 - the others'
 ) -> provider.Provider:
     """The provider `name`; a `provider.UnusableError` says what is wrong with its settings."""
-    if ours := sorted(OURS & settings.options.keys()):
-        raise provider.UnusableError(f"options: {ours[0]} does not belong there")
     options = settings.options | ({"api_key": key} if key else {})
     chat = _chat(settings, options)
     known = {known for field, info in type(chat).model_fields.items() for known in (field, info.alias)}

@@ -67,6 +67,8 @@ class Execution:
     ended: entries.ExecutionEnded | None = None
     fallen: list[str] = field(default_factory=list)
     """The fallbacks that it came to, in order: the last one is asked."""
+    given_up: list[str] = field(default_factory=list)
+    """Why each provider before was given up, in order."""
     since: int = 0
     """The first turn of the provider that is asked now."""
     retries: int = 0
@@ -299,6 +301,7 @@ class Record:
             case entries.FellBack():
                 execution = self.executions[entry.execution]
                 execution.fallen.append(entry.provider)
+                execution.given_up.append(entry.failure.text)
                 execution.since = entry.turn
             case entries.ContextCompacted():
                 execution = self.executions[entry.execution]
