@@ -148,7 +148,7 @@ def body(message: str = "No.", **fields: str) -> dict[str, Any]:
         (exceptions.ModelAuthenticationError("who?"), provider.FatalError, "401", "check api_key_env"),
         (exceptions.ContextOverflowError("much"), provider.ContextOverflowError, None, "much"),
         (exceptions.ModelTimeoutError("late"), provider.RetryableError, "connection", "the connection broke: late"),
-        (exceptions.ModelAPIError("odd"), provider.RetryableError, "connection", "odd"),
+        (exceptions.ModelAPIError("odd"), provider.RetryableError, "", "odd"),
         (httpx2.ReadError("cut"), provider.RetryableError, "connection", "the connection broke: cut"),
         (ConnectionResetError("reset"), provider.RetryableError, "connection", "the connection broke: reset"),
         (KeyError("choices"), provider.RetryableError, "protocol", "the stream is not the API's: KeyError: 'choices'"),
