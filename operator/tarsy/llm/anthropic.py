@@ -76,22 +76,19 @@ class Events(anthropic.AsyncStream[object]):
 
     async def __aiter__(self) -> AsyncIterator[object]:
         async for event in super().__aiter__():
-            yield _readable(event)
+            yield Event(event) if isinstance(event, dict) else event
 
 
 class Event(JSON):
     """JSON that is read as the SDK's objects are: what is not there is None."""
 
     def __getattr__(self, name: str) -> Any:
-        return _readable(self.get(name))
+        value = self.get(name)
+        return Event(value) if type(value) is dict else value
 
     def model_dump(self, **_: Any) -> JSON:
         """The JSON."""
         return dict(self)
-
-
-def _readable(value: Any) -> Any:
-    return Event(value) if isinstance(value, dict) else value
 
 
 def build(
@@ -385,7 +382,9 @@ def _is_cut(block: dict[str, Any], found: set[Any], finish: str | None) -> bool:
 
 
 def _named(block: dict[str, Any]) -> dict[str, Any]:
-    return block | {"name": names.taken(str(block.get("name")))} if block.get("type") == "tool_use" else block
+    if block.get("type") != "tool_use":
+        return block
+    return {"input": {}} | block | {"name": names.taken(str(block.get("name")))}
 
 
 def _pages(block: dict[str, Any]) -> Iterator[tuple[str, str]]:
