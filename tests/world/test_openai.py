@@ -360,6 +360,22 @@ async def test_calls_without_end_are_not_read_to_it() -> None:
             assert [event async for event in source.stream(REQUEST)]
 
 
+async def test_what_some_servers_leave_out_of_a_chunk_is_not_missed() -> None:
+    """Azure tells of its filters without a delta, Gemini's own server of calls without their place."""
+    piece = {"id": "call_1", "function": {"name": "a", "arguments": "{}"}}
+    choices: list[list[dict[str, Any]] | None] = [
+        None,
+        [{"index": 0, "content_filter_results": {}}],
+        [{"index": 0, "delta": None}],
+        [{"index": 0, "delta": {"tool_calls": [piece]}}],
+        [{"index": 0, "delta": {"tool_calls": None}, "finish_reason": "tool_calls"}],
+    ]
+    body = b"".join(f"data: {json.dumps({'choices': said})}\n\n".encode() for said in choices)
+    async with saying(body) as url, asked(url) as source:
+        events = [event async for event in source.stream(REQUEST)]
+    assert [event for event in events if isinstance(event, provider.Call)] == [provider.Call("a", "{}")]
+
+
 async def test_a_packed_answer_is_not_unpacked() -> None:
     """It was not asked for, and may stand for any number of bytes."""
     packed = gzip.compress(stream(SEARCHED))

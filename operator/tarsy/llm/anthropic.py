@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeAlias
 
 import aiohttp
 import anthropic
 import langchain_anthropic
-from langchain_core import messages as lc
 from langchain_core.messages import ai
 from langchain_core.outputs import ChatGenerationChunk
 
 from tarsy.config import providers
 from tarsy.llm import http, langchain, names, provider
 from tarsy.transcript import messages, ports
+
+JSON: TypeAlias = dict[str, Any]
 
 ADDRESS = "https://api.anthropic.com"
 """Where the SDK goes by itself, unless the environment says otherwise."""
@@ -37,8 +38,57 @@ _NOTHING = "(nothing)"
 """Sent for a blank text: a request with one is refused whole."""
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """What may be an argument's name; a request with any other is refused whole."""
+_SENT = {
+    "text": ("type", "text", "citations"),
+    "thinking": ("type", "thinking", "signature"),
+    "redacted_thinking": ("type", "data"),
+    "tool_use": ("type", "id", "name", "input", "caller"),
+    "server_tool_use": ("type", "id", "name", "input"),
+    "web_search_tool_result": ("type", "tool_use_id", "content"),
+}
+"""What goes back of each kind of block; a request with anything else is refused whole."""
 _COMBINED = ("oneOf", "allOf", "anyOf")
 """What the schema of all arguments together must not be made of."""
+
+
+class Written(langchain_anthropic.ChatAnthropic):
+    """LangChain's class for conversations that are written as they are sent, of which the SDK makes no objects.
+
+    Both would walk through the whole conversation again and again, and through each event: half of a call.
+    """
+
+    def _get_request_payload(self, input_: Any, **asked: Any) -> JSON:
+        return super()._get_request_payload([], **asked) | {"messages": input_}
+
+    async def _acreate(self, payload: JSON) -> Events:
+        body = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return await self._async_client.post(
+            "/v1/messages", content=body, cast_to=object, stream=True, stream_cls=Events
+        )
+
+
+class Events(anthropic.AsyncStream[object]):
+    """A stream's events, as LangChain reads them."""
+
+    def parse(self) -> Events:
+        """The stream: LangChain asks for the answer as it came, and then for this."""
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[object]:
+        async for event in super().__aiter__():
+            yield Event(event) if isinstance(event, dict) else event
+
+
+class Event(JSON):
+    """JSON that is read as the SDK's objects are: what is not there is None."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = self.get(name)
+        return Event(value) if type(value) is dict else value
+
+    def model_dump(self, **_: Any) -> JSON:
+        """The JSON."""
+        return dict(self)
 
 
 def build(
@@ -47,7 +97,7 @@ def build(
     """The provider `name`, speaking over `session`, which stays the caller's."""
     address = settings.base_url or ADDRESS
     budget = settings.thinking.budget if settings.thinking else None
-    chat = langchain_anthropic.ChatAnthropic(
+    chat = Written(
         model=settings.model,
         api_key=key,
         base_url=address,
@@ -86,20 +136,18 @@ class Claude(langchain.ChatModel):
         super().__init__(name, chat, model=settings.model, secret=secret)
         self._thinking = settings.thinking
 
-    async def chunks(
-        self, conversation: list[lc.BaseMessage], request: ports.Request
-    ) -> AsyncGenerator[ChatGenerationChunk]:
+    async def chunks(self, conversation: list[JSON], request: ports.Request) -> AsyncGenerator[ChatGenerationChunk]:
         """Ask, and ask to go on where the provider's own tools paused the answer: to us it is one."""
-        asked = list(_accepted(conversation, cached=_goes_on(request)))
+        system, asked = _accepted(conversation, cached=_goes_on(request))
         pieces: list[Any] = []
-        spent: lc.UsageMetadata | None = None
+        spent: ai.UsageMetadata | None = None
         for _ in range(PAUSES):
             paused = False
             so_far = langchain.Answer()
             so_far.add_blocks(pieces)
             before = len(so_far.blocks)
-            sent = [*asked, lc.AIMessage(_blocks(so_far))] if before else asked
-            streamed: Any = self.chat._astream(sent, **self.options(request), **self.thinks(asked))
+            sent: Any = [*asked, _begun(_blocks(so_far))] if before else asked
+            streamed: Any = self.chat._astream(sent, system=system, **self.options(request), **self.thinks(asked))
             async with aclosing(streamed) as received:
                 async for chunk in received:
                     message: Any = chunk.message
@@ -162,7 +210,30 @@ class Claude(langchain.ChatModel):
         ids = [block["id"] for block in kept if block["type"] == "tool_use"]
         return {"content": kept} if _says(kept) and langchain.are_ids(ids) and ids == answer.call_ids else None
 
-    def said(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
+    def opened(self, text: str) -> JSON:
+        """What the model is told before all; it goes beside the others."""
+        return {"role": "system", "content": [_text(text)]}
+
+    def asked(self, text: str) -> JSON:
+        """What a user says."""
+        return {"role": "user", "content": [_text(text)]}
+
+    def answered(self, message: messages.Message, call_id: str) -> JSON:
+        """A tool's result."""
+        content = [_text(langchain.result(message))]
+        result = {"type": "tool_result", "tool_use_id": call_id, "is_error": message.failed, "content": content}
+        return {"role": "user", "content": [result]}
+
+    def written(self, message: messages.Message, ids: Sequence[str]) -> JSON:
+        """An answer as its text, if it is not blank, and its calls."""
+        text = message.text if message.text.strip() else ""
+        calls = [
+            {"type": "tool_use", "id": known, "name": name, "input": langchain.arguments(call) or {}}
+            for call, name, known in zip(message.calls, langchain.call_names(message), ids, strict=True)
+        ]
+        return {"role": "assistant", "content": [*([_text(text)] if text else ()), *calls] if calls else text}
+
+    def said(self, message: messages.Message, state: Any) -> tuple[JSON, Sequence[str]] | None:
         """An answer as it came; but a call's name is made into one that can be."""
         match state:
             case {"content": list(blocks)} if all(isinstance(block, dict) for block in blocks):
@@ -171,9 +242,9 @@ class Claude(langchain.ChatModel):
                 return None
         if not _says(blocks) or len(ids) != len(message.calls) or not langchain.are_ids(ids):
             return None
-        return lc.AIMessage([_named(block) for block in blocks]), ids
+        return {"role": "assistant", "content": _sent(blocks)}, ids
 
-    def thinks(self, conversation: Sequence[lc.BaseMessage] = ()) -> dict[str, Any]:
+    def thinks(self, conversation: Sequence[JSON] = ()) -> dict[str, Any]:
         """How much it is to think.
 
         With a budget, a turn, from what a user said over all calls to the conclusion, is thought about from its
@@ -189,29 +260,29 @@ class Claude(langchain.ChatModel):
         return {"thinking": {"type": "enabled", "budget_tokens": self._thinking.budget}}
 
 
-def _began(conversation: Sequence[lc.BaseMessage]) -> lc.AIMessage | None:
+def _began(conversation: Sequence[JSON]) -> JSON | None:
     """The first answer of the turn that goes on; what a user says behind results begins none."""
-    first: lc.AIMessage | None = None
-    behind_results = False
+    first: JSON | None = None
     for message in conversation:
-        if isinstance(message, lc.AIMessage):
-            first, behind_results = first or message, False
-        elif isinstance(message, lc.ToolMessage):
-            behind_results = True
-        elif not behind_results:
+        if message["role"] == "assistant":
+            first = first or message
+        elif message["content"][0]["type"] != "tool_result":
             first = None
     return first
 
 
-def _called_without_thoughts(message: lc.AIMessage) -> bool:
-    blocks = [block for block in message.content if isinstance(block, dict)]
-    called = message.tool_calls or any(block.get("type") == "tool_use" for block in blocks)
-    return bool(called) and not (blocks and blocks[0].get("type") in _THOUGHTS)
+def _called_without_thoughts(message: JSON) -> bool:
+    kinds = [block.get("type") for block in message["content"]] if isinstance(message["content"], list) else []
+    return "tool_use" in kinds and kinds[0] not in _THOUGHTS
 
 
 def _says(blocks: Sequence[dict[str, Any]]) -> bool:
-    """Whether anything is left of `blocks`: LangChain leaves blank texts out."""
-    return any(block.get("type") != "text" or str(block.get("text", "")).strip() for block in blocks)
+    """Whether anything is left of `blocks` without blank texts."""
+    return not all(map(_is_blank, blocks))
+
+
+def _is_blank(block: JSON) -> bool:
+    return block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
 def _goes_on(request: ports.Request) -> bool:
@@ -221,24 +292,43 @@ def _goes_on(request: ports.Request) -> bool:
     return bool(request.tools) or (answered and not called)
 
 
-def _accepted(conversation: Sequence[lc.BaseMessage], *, cached: bool) -> Iterator[lc.BaseMessage]:
-    """The conversation without blank texts; `cached` marks the ends of what stays the same."""
-    last = len(conversation) - 1
-    for index, message in enumerate(conversation):
-        if not isinstance(message.content, str):
-            yield message
-            continue
-        is_blank = not message.content.strip()
-        if isinstance(message, lc.AIMessage):
-            if not is_blank:
-                yield message
-            elif message.tool_calls:
-                yield message.model_copy(update={"content": ""})
-            continue  # LangChain joins what users say before and behind it
-        text: dict[str, Any] = {"type": "text", "text": _NOTHING if is_blank else message.content}
-        if cached and (index == last or isinstance(message, lc.SystemMessage)):
-            text |= _CACHED
-        yield message.model_copy(update={"content": [text]})
+def _accepted(conversation: Sequence[JSON], *, cached: bool) -> tuple[list[JSON] | None, list[JSON]]:
+    """The system prompt and the turns, without answers of nothing; `cached` marks the ends of what stays the same."""
+    system: list[JSON] | None = None
+    turns: list[JSON] = []
+    for message in conversation:
+        if message["role"] == "system":
+            system = message["content"]
+        elif message["role"] == "user" and turns and turns[-1]["role"] == "user":
+            turns[-1]["content"] += message["content"]
+        elif message["content"]:
+            turns.append(message)
+    if cached:
+        said_last = conversation[-1]["content"] if conversation[-1]["role"] == "user" else None
+        for content in filter(None, (system, said_last)):
+            content[-1] |= _CACHED
+    return system, turns
+
+
+def _text(text: str) -> JSON:
+    return {"type": "text", "text": text if text.strip() else _NOTHING}
+
+
+def _sent(blocks: Sequence[JSON]) -> list[JSON]:
+    """Blocks of an answer as they go back."""
+    return [
+        _named({key: block[key] for key in _SENT.get(block.get("type", ""), block) if key in block})
+        for block in blocks
+        if not _is_blank(block)
+    ]
+
+
+def _begun(blocks: Sequence[JSON]) -> JSON:
+    """An answer that is to go on, which must not end with white space."""
+    sent = _sent(blocks)
+    if sent and sent[-1]["type"] == "text":
+        sent[-1]["text"] = sent[-1]["text"].rstrip()
+    return {"role": "assistant", "content": sent}
 
 
 def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -292,7 +382,9 @@ def _is_cut(block: dict[str, Any], found: set[Any], finish: str | None) -> bool:
 
 
 def _named(block: dict[str, Any]) -> dict[str, Any]:
-    return block | {"name": names.taken(str(block.get("name")))} if block.get("type") == "tool_use" else block
+    if block.get("type") != "tool_use":
+        return block
+    return {"input": {}} | block | {"name": names.taken(str(block.get("name")))}
 
 
 def _pages(block: dict[str, Any]) -> Iterator[tuple[str, str]]:

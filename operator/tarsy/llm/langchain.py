@@ -169,8 +169,8 @@ class ChatModel:
     async def close(self) -> None:
         """Close nothing: the connections are their maker's."""
 
-    def chunks(self, conversation: list[lc.BaseMessage], request: ports.Request) -> AsyncGenerator[ChatGenerationChunk]:
-        """Ask, and stream what LangChain makes of the answer."""
+    def chunks(self, conversation: list[Any], request: ports.Request) -> AsyncGenerator[ChatGenerationChunk]:
+        """Ask, and stream what LangChain makes of the answer; the messages are those of the methods below."""
         # What `astream` stands on, and what integrations implement: see the module.
         chunks: Any = self.chat._astream(conversation, **self.options(request))
         return chunks  # type: ignore[no-any-return]
@@ -210,7 +210,15 @@ class ChatModel:
         """What the provider wants back with this answer, as JSON."""
         return {"calls": answer.call_ids} if are_ids(answer.call_ids) and answer.calls else None
 
-    def said(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
+    def opened(self, text: str) -> Any:
+        """What the model is told before all."""
+        return lc.SystemMessage(text)
+
+    def asked(self, text: str) -> Any:
+        """What a user says."""
+        return lc.HumanMessage(text)
+
+    def said(self, message: messages.Message, state: Any) -> tuple[Any, Sequence[str]] | None:
         """An answer of this provider's as it goes back, and the ids of its calls; None if `state` is not `state`'s."""
         match state:
             case {"calls": list(ids)} if len(ids) == len(message.calls) and are_ids(ids):
@@ -218,7 +226,7 @@ class ChatModel:
             case _:
                 return None
 
-    def written(self, message: messages.Message, ids: Sequence[str]) -> lc.AIMessage:
+    def written(self, message: messages.Message, ids: Sequence[str]) -> Any:
         """An answer as its text and its calls, which go by `ids`."""
         calls = [
             {"type": "tool_call", "name": name, "args": arguments(call) or {}, "id": known}
@@ -226,7 +234,7 @@ class ChatModel:
         ]
         return lc.AIMessage(message.text, tool_calls=calls)
 
-    def answered(self, message: messages.Message, call_id: str) -> lc.ToolMessage:
+    def answered(self, message: messages.Message, call_id: str) -> Any:
         """A tool's result."""
         status: Any = "error" if message.failed else "success"
         return lc.ToolMessage(result(message), tool_call_id=call_id, status=status)
@@ -235,14 +243,14 @@ class ChatModel:
         """What an error of LangChain's or of the SDK's below means."""
         return failures.translated(error, name=self.name, secret=self._secret)
 
-    def _conversation(self, conversation: Sequence[messages.Message]) -> Iterator[lc.BaseMessage]:
+    def _conversation(self, conversation: Sequence[messages.Message]) -> Iterator[Any]:
         if system := "\n\n".join(message.text for message in conversation if message.role == "system"):
-            yield lc.SystemMessage(system)
+            yield self.opened(system)
         ids: dict[str, str] = {}
         for message in conversation:
             match message.role:
                 case "user":
-                    yield lc.HumanMessage(message.text)
+                    yield self.asked(message.text)
                 case "assistant":
                     state = message.provider_state
                     own = self.said(message, state.data) if state is not None and state.provider == self.name else None

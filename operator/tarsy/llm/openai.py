@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import langchain_openai
+import openai
 from langchain_core import messages as lc
 from langchain_core.outputs import ChatGenerationChunk
 
@@ -34,11 +35,8 @@ _WORD = re.compile(r"^(?P<first>\w+): |code='(?P<named>\w+)'")
 """How LangChain tells an error within a stream of responses: `code: message`, or the SDK's object."""
 
 
-class Unwalked(langchain_openai.ChatOpenAI):
-    """LangChain's class, whose requests cost half as much, and which shows what other servers show of thoughts."""
-
-    def _get_request_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return unwalked(super()._get_request_payload(*args, **kwargs))
+class ThoughtsShown(langchain_openai.ChatOpenAI):
+    """LangChain's class for chat completions, which shows what other servers than OpenAI's show of thoughts."""
 
     def _convert_chunk_to_generation_chunk(self, chunk: dict[str, Any], *more: Any) -> ChatGenerationChunk | None:
         made = super()._convert_chunk_to_generation_chunk(chunk, *more)
@@ -49,12 +47,48 @@ class Unwalked(langchain_openai.ChatOpenAI):
         return made
 
 
+class Completions:
+    """Chat completions by the SDK, but without its types, in which requests and chunks would take half of a call.
+
+    It would walk through each request for something to rename, and make objects of each chunk, of which LangChain
+    would make JSON again; LangChain takes the JSON as well.
+    """
+
+    def __init__(self, client: openai.AsyncOpenAI) -> None:
+        """Ask by `client`, which stays the caller's."""
+        self._client = client
+
+    async def create(self, **asked: Any) -> Chunks:
+        """Ask for an answer, to be streamed."""
+        return await self._client.post("/chat/completions", body=asked, cast_to=object, stream=True, stream_cls=Chunks)
+
+
+class Chunks(openai.AsyncStream[object]):
+    """A stream's chunks as JSON, with what LangChain takes for granted and some servers leave out."""
+
+    async def __aiter__(self) -> AsyncIterator[object]:
+        async for chunk in super().__aiter__():
+            for choice in (isinstance(chunk, dict) and chunk.get("choices")) or ():
+                delta = choice.setdefault("delta", None) or {}
+                for call in delta.get("tool_calls") or ():
+                    call.setdefault("index", None)
+                    call.setdefault("function", None)
+            yield chunk
+
+
+class Unwalked(langchain_openai.ChatOpenAI):
+    """LangChain's class for the responses API, whose requests cost half as much."""
+
+    def _get_request_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return unwalked(super()._get_request_payload(*args, **kwargs))
+
+
 def unwalked(payload: dict[str, Any]) -> dict[str, Any]:
     """A request with its long parts where the SDK does not walk through them for something to rename.
 
     It does so with every value of every schema and of every message, each time; there is nothing.
     """
-    long = {key: payload[key] for key in ("messages", "input", "tools") if key in payload}
+    long = {key: payload[key] for key in ("input", "tools") if key in payload}
     for item in long.get("input", ()):
         match item:
             case {"type": "function_call_output", "output": [{"type": "input_text", "text": text}]}:
@@ -71,10 +105,11 @@ def build(
     common = client(settings.base_url or ADDRESS, key=key, session=session)
     level = settings.thinking.level if settings.thinking else None
     if settings.api == "chat":
-        chat = Unwalked(
+        shown = ThoughtsShown(
             model=settings.model, use_responses_api=False, stream_usage=True, reasoning_effort=level, **common
         )
-        return Chat(name, chat, model=settings.model, secret=key or "")
+        shown.async_client = Completions(shown.root_async_client)
+        return Chat(name, shown, model=settings.model, secret=key or "")
     reasons = not _THOUGHTLESS.match(settings.model)
     chat = Unwalked(
         model=settings.model,

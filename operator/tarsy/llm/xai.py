@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import aiohttp
 import langchain_xai
 
@@ -14,23 +12,17 @@ ADDRESS = "https://api.x.ai/v1"
 """Where LangChain goes by itself, unless the environment says otherwise."""
 
 
-class Unwalked(langchain_xai.ChatXAI):
-    """LangChain's class, whose requests cost half as much."""
-
-    def _get_request_payload(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return openai.unwalked(super()._get_request_payload(*args, **kwargs))
-
-
 def build(
     name: str, settings: providers.XAIProvider, *, key: str | None, session: aiohttp.ClientSession
 ) -> provider.Provider:
     """The provider `name`, speaking over `session`, which stays the caller's."""
     address = settings.base_url or ADDRESS
-    chat = Unwalked(
+    chat = langchain_xai.ChatXAI(
         model=settings.model,
         use_responses_api=False,
         stream_usage=True,
         reasoning_effort=settings.thinking.level if settings.thinking else None,
         **openai.client(address, key=key, session=session),
     )
+    chat.async_client = openai.Completions(chat.root_async_client)
     return openai.Chat(name, chat, model=settings.model, secret=key or "")
