@@ -109,7 +109,7 @@ async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
                 continue
             log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
         index = functools.partial(check.ChainIndex, platform=loaded, unusable_providers=unusable)
-        parts = _Parts(process=process, platform=loaded, index=index, database=database, stack=stack)
+        parts = _Parts(process=process, platform=loaded, index=index, unusable=unusable, database=database, stack=stack)
         with _start_errors():
             await database.check_schema()
             if process.serves("worker"):
@@ -131,6 +131,8 @@ class _Parts:
     process: settings.Settings
     platform: platform.Platform
     index: check.Indexer
+    unusable: Mapping[str, str]
+    """The providers that cannot be used, and why."""
     database: databases.Database
     stack: AsyncExitStack
     ground: list[Part] = field(default_factory=list)
@@ -167,7 +169,12 @@ class _Parts:
             nonlocal claims
             models, tools = await equipped
             await tools.settled()
-            runtime = ports.Runtime(platform=self.platform, model=models.__getitem__, toolbox=tools.toolbox)
+            runtime = ports.Runtime(
+                platform=self.platform,
+                model=models.__getitem__,
+                toolbox=tools.toolbox,
+                is_usable=lambda name: name not in self.unusable,
+            )
             supervisor = run.Supervisor(
                 database=self.database,
                 runtime=runtime,

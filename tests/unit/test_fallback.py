@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tarsy import failpoints
 from tarsy.agent import context, dialects, loop, templates
+from tarsy.config import platform as platforms
 from tarsy.config import resolve
+from tarsy.engine import investigation
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
 
@@ -472,3 +474,38 @@ def test_whatever_they_answer_it_ends_and_each_is_asked_in_order_what_the_log_sa
 
 
 CHAIN = chain.Spec(alert_types=["A"], stages=[chain.Stage(name="data-collection", agent="KubernetesAgent")])
+
+
+async def test_what_cannot_be_used_is_no_fallback(
+    snapshot: record.Snapshot, platform: platforms.Platform, toolbox: memory.DictToolbox
+) -> None:
+    known = platform.model_copy(
+        update={"defaults": platform.defaults.model_copy(update={"fallback_providers": ["second", "third"]})}
+    )
+    (first,) = {platform.defaults.llm_provider} - {None}
+    settings = platform.llm_providers[str(first)]
+    known = known.model_copy(
+        update={"llm_providers": {**platform.llm_providers, "second": settings, "third": settings}}
+    )
+    journal = memory.MemoryJournal(snapshot)
+    answering = memory.ScriptedModel(says("web-0 exists"))
+    runtime = ports.Runtime(
+        platform=known, model=lambda _: answering, toolbox=lambda _: toolbox, is_usable=lambda name: name != "second"
+    )
+    await investigation.run(runtime=runtime, journal=journal)
+    started = [one.started.agent for one in journal.record.executions.values()]
+    assert started
+    assert {tuple(fallback.provider for fallback in agent.fallbacks) for agent in started if agent} == {("third",)}
+
+
+def test_what_a_request_counted_that_had_tools_of_its_providers_own_measures_none(snapshot: record.Snapshot) -> None:
+    toolbox = memory.DictToolbox({})
+    searched = messages.NativeResult(tool="web_search", content="web-0: https://example.com")
+    for native, measured in (((), True), ((searched,), False)):
+        journal = begun(snapshot, toolbox)
+        answer = messages.Message(role="assistant", text="so", native=native)
+        call = entries.ModelCall(
+            provider="first", model="m", seconds=0.0, usage=messages.Usage(input_tokens=200_000, total_tokens=200_000)
+        )
+        journal.record.apply(entries.Answered(execution=ID, turn=0, messages=(answer,), call=call))
+        assert (journal.record.executions[ID].reported is not None) == measured

@@ -182,6 +182,8 @@ def test_an_error_of_ours_comes_through_whatever_was_put_around_it() -> None:
         ({"retry_after": "nan"}, None),
         ({"retry_after": "9" * 400}, None),
         ({"retry_after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry_after": "Fri, 31 Dec 99999 23:59:59 GMT"}, None),
+        ({"retry_after": "Fri, 31 Dec 10000 23:59:59 GMT"}, None),
     ],
 )
 def test_how_long_to_wait_is_read_from_the_headers(headers: dict[str, str], after: float | None) -> None:
@@ -194,3 +196,20 @@ def test_a_date_to_wait_for_is_so_many_seconds_away() -> None:
     found = failures.translated(StatusError(503, retry_after=email.utils.formatdate(time.time() + 60)), name="mine")
     assert isinstance(found, provider.RetryableError)
     assert found.after == pytest.approx(60, abs=10)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        ("[1]", None),
+        ("{", None),
+        ('{"a": NaN}', None),
+        ('{"a": 1e999}', None),
+        ('{"a": ' * 200 + "1" + "}" * 200, None),
+        (r'{"a\ud800": "\ud800"}', {"a\ufffd": "\ufffd"}),
+    ],
+)
+def test_arguments_are_an_object_that_can_be_sent(text: str, found: dict[str, Any] | None) -> None:
+    assert langchain.arguments(messages.ToolCall(id="0.0", name="k8s.get", arguments=text)) == found

@@ -214,6 +214,26 @@ async def test_silence_is_a_broken_stream(events: tuple[Step, ...]) -> None:
     assert errors(answer.call) == ["the provider was silent for 0.02 s"]
 
 
+async def test_a_sign_of_life_is_no_beginning_of_an_answer() -> None:
+    source = limited(Provider((provider.Text(""), HANG), WHOLE), first_byte="20ms", idle="5s")
+    answer = await asyncio.wait_for(source.ask(REQUEST, SCOPE), 2)
+    assert errors(answer.call) == ["the provider was silent for 0.02 s"]
+
+
+@pytest.mark.parametrize("count", [-1, -(10**400), 10**12, 10**400])
+async def test_a_count_that_cannot_be_is_bounded(count: int) -> None:
+    counted = messages.Usage(input_tokens=count, output_tokens=count, thinking_tokens=count, total_tokens=count)
+    priced = model.LimitedModel(
+        "first", Provider((provider.Usage(counted), *WHOLE[2:])), limits=platform.Limits(), price=PRICE
+    )
+    call = (await priced.ask(REQUEST, SCOPE)).call
+    bound = min(max(count, 0), model.MOST_TOKENS)
+    assert call.usage == messages.Usage(
+        input_tokens=bound, output_tokens=bound, thinking_tokens=bound, total_tokens=bound
+    )
+    assert call.cost == pytest.approx(bound * (2 + 2 * 10) / 1e6)
+
+
 @pytest.mark.parametrize("events", [(), (provider.Text("It is"),)])
 async def test_a_stream_that_ends_without_a_finish_is_tried_again(events: tuple[Step, ...]) -> None:
     answer = await limited(Provider(events, WHOLE)).ask(REQUEST, SCOPE)

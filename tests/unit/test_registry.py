@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import subprocess
 import sys
 import threading
@@ -43,10 +44,29 @@ def of(kind: str, **fields: Any) -> platforms.Platform:
         ({"api_key_file": "key"}, {"GOOGLE_API_KEY": "k"}, None, "api_key_file: No such file or directory"),
         ({"api_key_file": "key"}, {}, b" \n", "api_key_file: the file is empty"),
         ({"api_key_file": "key"}, {}, b"\xff", "api_key_file: no file of UTF-8 text"),
+        ({}, {"GOOGLE_API_KEY": " k\n"}, None, None),
+        ({}, {"GOOGLE_API_KEY": "k\ny"}, None, "api_key_env: the key has characters that no key has"),
+        ({}, {"GOOGLE_API_KEY": "k\u2011y"}, None, "api_key_env: the key has characters that no key has"),
+        ({"api_key_file": "key"}, {}, b"k\0y", "api_key_file: the key has characters that no key has"),
         ({"api_key_file": "\0"}, {}, None, "api_key_file: no file of UTF-8 text"),
         ({"api_key_env": "AKIAIOSFODNN7EXAMPLE"}, {}, None, "environment variable that api_key_env names is not set"),
     ],
-    ids=["env", "no env", "empty env", "other env", "file", "no file", "empty file", "not UTF-8", "NUL", "key"],
+    ids=[
+        "env",
+        "no env",
+        "empty env",
+        "other env",
+        "file",
+        "no file",
+        "empty file",
+        "not UTF-8",
+        "end of line",
+        "two lines",
+        "no ASCII",
+        "NUL in it",
+        "NUL",
+        "key",
+    ],
 )
 def test_a_provider_without_a_key_is_unusable_and_says_which(
     tmp_path: Path, fields: dict[str, str], environment: dict[str, str], content: bytes | None, why: str | None
@@ -93,7 +113,12 @@ def test_a_package_that_is_missing_is_told_before_any_run(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("model_provider", "package"),
-    [("mistralai", "langchain-mistralai"), ("bedrock_converse", "langchain-aws"), ("no such", "langchain-no such")],
+    [
+        ("mistralai", "langchain-mistralai"),
+        ("Google-VertexAI", "langchain-google-vertexai"),
+        ("bedrock_converse", "langchain-aws"),
+        ("no such", "langchain-no such"),
+    ],
 )
 def test_the_package_of_an_integration_is_missed_too(model_provider: str, package: str) -> None:
     problems = registry.unusable(of("langchain", model="m", model_provider=model_provider), environment={})
@@ -289,3 +314,34 @@ async def test_a_key_file_that_broke_since_answers_every_question_with_why(tmp_p
         source = vertexai.build("vertex", described, key=None, session=http, environment={})
         with pytest.raises(provider.FatalError, match="credentials_file: no file of JSON"):
             source.stream(REQUEST)
+
+
+async def test_a_proxy_that_only_openais_sdk_knows_of_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_PROXY", "http://me:hunter2@127.0.0.1:9")
+    async with registry.session() as http:
+        for kind in ("openai", "xai"):
+            found = of(kind, model="m", base_url="http://127.0.0.1:9/v1").llm_providers["mine"]
+            made = importlib.import_module(f"tarsy.llm.{kind}").build("mine", found, key="k", session=http)
+            with pytest.raises(provider.RetryableError, match="connection") as error:
+                await anext(made.stream(REQUEST))
+            assert "hunter2" not in str(error.value)
+
+
+async def test_a_provider_that_could_not_be_built_is_tried_again_with_the_next_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, key = Source(), tmp_path / "key"
+    monkeypatch.setattr("tarsy.llm.openai.build", lambda *_, **__: source)
+    async with registry.session() as http:
+        models = registry.build(of("openai", model="m", api_key_file=str(key)), environment={}, http=http)
+        with pytest.raises(ports.ModelError, match="api_key_file: No such file"):
+            await models["mine"].ask(REQUEST, SCOPE)
+        key.write_text("k")
+        assert (await models["mine"].ask(REQUEST, SCOPE)).message.text == "Yes."
+        monkeypatch.setattr("tarsy.llm.xai.build", lambda *_, **__: 1 // 0)
+        models = registry.build(of("xai", model="m", api_key_file=str(key)), environment={}, http=http)
+        with pytest.raises(ports.ModelError, match="division by zero"):
+            await models["mine"].ask(REQUEST, SCOPE)
+    assert caplog.messages == [
+        "llm_providers.mine cannot be used: ZeroDivisionError: integer division or modulo by zero"
+    ]

@@ -137,6 +137,7 @@ def test_a_fallback_that_is_not_there_is_told_with_its_place(level: str) -> None
         ("bare", ["google_search"], ("google_search",)),
         ("vertex-3", None, ("google_search",)),
         ("openai", None, ("web_search",)),
+        ("openai", ["web_search"], ("web_search",)),
         ("xai", None, ()),
         ("xai", [], ()),
     ],

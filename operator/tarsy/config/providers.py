@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import urllib.parse
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -65,8 +65,10 @@ class Common(Part):
     context_tokens: Annotated[int, Field(ge=1000)] | None = None
     """Tokens that a request may have; None is what is known of the model."""
 
-    has_native_tools: ClassVar[tuple[chain.NativeTool, ...]] = ()
-    """The native tools that its type has."""
+    @property
+    def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
+        """The native tools that it could offer."""
+        return ()
 
     @property
     def own_native_tools(self) -> tuple[chain.NativeTool, ...]:
@@ -127,7 +129,10 @@ class _Gemini(Common):
     """None is what suits the model."""
     native_tools: list[GeminiTool] = []
 
-    has_native_tools: ClassVar[tuple[chain.NativeTool, ...]] = ("google_search", "code_execution", "url_context")
+    @property
+    def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
+        """The native tools that it could offer."""
+        return ("google_search", "code_execution", "url_context")
 
     @model_validator(mode="after")
     def _thinks_as_its_model_can(self) -> _Gemini:
@@ -192,7 +197,10 @@ class OpenAIProvider(Keyed):
     """None is what the model does by itself."""
     native_tools: list[Literal["web_search"]] = []
 
-    has_native_tools: ClassVar[tuple[chain.NativeTool, ...]] = ("web_search",)
+    @property
+    def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
+        """The native tools that it could offer."""
+        return ("web_search",) if self.api == "responses" else ()
 
     @model_validator(mode="after")
     def _searches_by_responses(self) -> OpenAIProvider:
@@ -213,7 +221,10 @@ class AnthropicProvider(Keyed):
     """Tokens that an answer may have, beside the budget of its thinking; what it thinks by level counts as well."""
     native_tools: list[Literal["web_search"]] = []
 
-    has_native_tools: ClassVar[tuple[chain.NativeTool, ...]] = ("web_search",)
+    @property
+    def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
+        """The native tools that it could offer."""
+        return ("web_search",)
 
     @model_validator(mode="after")
     def _thinks_as_claude_does(self) -> AnthropicProvider:

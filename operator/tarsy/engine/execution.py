@@ -111,8 +111,10 @@ class Execution:
         return contexts.of(settings) if settings else None
 
     def _settings(self) -> resolve.ResolvedAgent:
-        """What it runs with; its strategy may have no use for tools."""
+        """What it runs with: its strategy may have no use for tools, and what cannot be used is no fallback."""
         agent = self.task.settings()
+        usable = tuple(one for one in agent.fallbacks if self.runtime.is_usable(one.provider))
+        agent = replace(agent, fallbacks=usable)
         if strategies.STRATEGIES[agent.strategy].tools:
             return agent
         return agent.without_tools()

@@ -367,7 +367,7 @@ def _object(text: str) -> dict[str, Any]:
         loaded = json.loads(text or "{}")
     except (ValueError, RecursionError):
         return {}
-    return loaded if isinstance(loaded, dict) else {}
+    return loaded if isinstance(loaded, dict) and messages.is_plain_json(loaded) else {}
 
 
 def _is_cut(block: dict[str, Any], found: set[Any], finish: str | None) -> bool:

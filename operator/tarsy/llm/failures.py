@@ -128,8 +128,11 @@ def _retry_after(error: Exception) -> float | None:
     after = str(headers.get("retry-after", ""))
     if _is_number(after):
         return float(after)
-    date = email.utils.parsedate_tz(after)
-    return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else None
+    try:
+        date = email.utils.parsedate_tz(after)
+        return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else None
+    except (ValueError, OverflowError):  # no date of this era
+        return None
 
 
 def _is_number(text: str) -> bool:

@@ -61,7 +61,13 @@ class Integration(langchain.ChatModel):
         self, conversation: list[lc.BaseMessage], request: ports.Request
     ) -> AsyncGenerator[ChatGenerationChunk]:
         """Ask, and stream; an integration that does not stream answers whole."""
-        asked: Any = self.chat.bind_tools(self.tools(request)) if request.tools else self.chat
+        asked: Any = self.chat
+        if request.tools:
+            try:
+                asked = self.chat.bind_tools(self.tools(request))
+            except NotImplementedError as error:
+                why = f"{type(self.chat).__name__} takes no tools: give its agents no MCP servers, or strategy react"
+                raise provider.FatalError(why, code="tools") from error
         async for message in asked.astream(conversation):
             yield ChatGenerationChunk(message=message)
 

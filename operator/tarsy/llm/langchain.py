@@ -25,7 +25,9 @@ from tarsy.transcript import messages, ports
 
 _ARGUMENTS_MAX = 4 * 1024 * 1024
 """Characters of the calls of one answer, of which nobody hears before they are whole."""
-_REFUSED = frozenset({"content_filter", "safety", "refusal", "recitation", "malformed_function_call"})
+_REFUSED = frozenset(
+    {"content_filter", "safety", "refusal", "recitation", "malformed_function_call", "error", "failed", "cancelled"}
+)
 """How a model says that it stopped without an answer."""
 _GROWING = frozenset(
     {"text", "thinking", "signature", "arguments", "partial_json", "input_json", "refusal", "reasoning"}
@@ -285,7 +287,7 @@ class ChatModel:
         known = names.table(spec.name for spec in request.tools)
         for call in answer.calls.values():
             yield provider.Call(known.get(call.name, names.inner(call.name)), "".join(call.pieces) or "{}")
-        yield provider.Finish(self.state(answer))
+        yield provider.Finish(messages.storable_json(self.state(answer)))  # what cannot be sent could not go back
 
 
 def shown(block: Any) -> provider.StreamEvent:
@@ -322,7 +324,9 @@ def arguments(call: messages.ToolCall) -> dict[str, Any] | None:
         loaded = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
         return None
-    return loaded if isinstance(loaded, dict) else None
+    if not isinstance(loaded, dict) or not messages.is_plain_json(loaded):
+        return None
+    return messages.storable_json(loaded)  # type: ignore[no-any-return]
 
 
 def usage(reported: Any) -> messages.Usage:

@@ -25,6 +25,8 @@ ATTEMPTS_BEFORE_FALLBACK = 4
 """Where another provider is left to ask."""
 EMPTY_ANSWERS = 4
 EMPTY_WAIT = 3.0  # seconds
+MOST_TOKENS = 10**9
+"""Of one request: a server that counts more has counted wrong."""
 FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
 LONGEST_BACKOFF = 20.0  # seconds
 
@@ -62,7 +64,7 @@ class _Answer:
                 self.native.append(native.result(event))
                 self.size += native.size(self.native[-1])
             case provider.Usage(usage):
-                self.usage = usage
+                self.usage = _plausible(usage)
             case provider.Finish():
                 self.finish = event
 
@@ -82,6 +84,10 @@ class _TimeLeft:
                 yield
         finally:
             self.seconds -= time.monotonic() - started
+
+
+_NOTHING_YET = provider.Text("")
+"""A sign of life before an answer begins: models may think for long where nobody sees it."""
 
 
 class _EmptyError(provider.RetryableError):
@@ -250,7 +256,8 @@ class LimitedModel:
                     raise provider.RejectedError(
                         f"the answer asks for more than {self._limits.answer_calls} tool calls"
                     )
-                silence = self._limits.idle
+                if event != _NOTHING_YET:
+                    silence = self._limits.idle
         if answer.finish is None:
             raise provider.RetryableError("the answer ended before it was whole")
         if not messages.is_plain_json(answer.finish.state):  # what cannot be stored could not be sent back
@@ -281,6 +288,20 @@ def _refuse_circles(length: int, *, of: str) -> None:
     if length:
         what = f"the last {repetition.TAIL} characters of its {of} are one passage of {length} over and over"
         raise provider.RejectedError(f"the model repeated itself: {what}")
+
+
+def _plausible(usage: messages.Usage) -> messages.Usage:
+    """Counts that can be counted with, whatever a server says."""
+
+    def bounded(count: int) -> int:
+        return min(max(count, 0), MOST_TOKENS)
+
+    return messages.Usage(
+        input_tokens=bounded(usage.input_tokens),
+        output_tokens=bounded(usage.output_tokens),
+        thinking_tokens=bounded(usage.thinking_tokens),
+        total_tokens=bounded(usage.total_tokens),
+    )
 
 
 def _message(error: provider.ProviderError) -> str:

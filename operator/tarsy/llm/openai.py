@@ -156,6 +156,7 @@ def client(url: str, *, key: str | None, session: aiohttp.ClientSession) -> dict
         "base_url": url,
         "max_retries": 0,
         "stream_chunk_timeout": None,
+        "openai_proxy": None,  # proxies are looked up where the connections are made
         "http_async_client": http.client(url, session),
         "http_socket_options": (),
         "client": UNUSED,
@@ -200,7 +201,7 @@ class Responses(langchain.ChatModel):
         found = [block.whole() for block in answer.blocks.values()]
         searches = [block.get("action") or {} for block in found if block.get("type") == "web_search_call"]
         notes = [note for block in found if block.get("type") == "text" for note in block.get("annotations") or ()]
-        urls = {note["url"]: str(note.get("title") or "") for note in notes if note.get("url")}
+        urls = {str(note["url"]): str(note.get("title") or "") for note in notes if note.get("url")}
         if searches or urls:
             yield provider.Grounding(
                 "web_search",

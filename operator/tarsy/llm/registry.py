@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib.util
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -63,6 +64,9 @@ def session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_AHEAD
     )
+
+
+log = logging.getLogger(__name__)
 
 
 class Models:
@@ -151,6 +155,8 @@ class _Later:
         """Stream one answer (see `provider.Provider`)."""
         self._made = self._made or asyncio.create_task(asyncio.to_thread(self._making))
         source = await asyncio.shield(self._made)  # whoever is cancelled was not the only one that waits
+        if isinstance(source, provider.Unusable):  # until the next question: a file may be there by then
+            self._made = None
         async with aclosing(source.stream(request)) as events:
             async for event in events:
                 yield event
@@ -175,10 +181,10 @@ def _made(name: str, settings: providers.Provider, key: str | None, http: aiohtt
     try:
         module = importlib.import_module(TYPES[settings.type].module)
         made: provider.Provider = module.build(name, settings, key=key, session=http)
-    except provider.UnusableError:
-        raise
     except Exception as error:  # of whatever class: it is the SDK's
-        raise provider.UnusableError(provider.without(key, _told(error))) from error
+        text = str(error) if isinstance(error, provider.UnusableError) else provider.without(key, _told(error))
+        log.warning("llm_providers.%s cannot be used: %s", name, text, extra={"action": "provider_unusable"})
+        raise provider.UnusableError(text) from error
     return made
 
 
@@ -187,7 +193,8 @@ def _told(error: Exception) -> str:
     if not isinstance(error, pydantic.ValidationError):
         return f"{type(error).__name__}: {error}"
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    said, _, _ = first["msg"].partition("\n")  # what follows may tell what was given
+    return f"{'.'.join(map(str, first['loc']))}: {said}"
 
 
 def _named(settings: platform.Platform) -> set[str | None]:
@@ -204,7 +211,8 @@ def _check_packages(settings: providers.Provider) -> None:
         if not _is_installed(module):
             raise provider.UnusableError(f"the package {package} is not installed: install tarsy[{known.extra}]")
     if isinstance(settings, providers.LangChainProvider):
-        module = INTEGRATIONS.get(settings.model_provider, f"langchain_{settings.model_provider}")
+        named = settings.model_provider.replace("-", "_").lower()  # as LangChain reads it
+        module = INTEGRATIONS.get(named, f"langchain_{named}")
         if not _is_installed(module):
             package = module.replace("_", "-")
             raise provider.UnusableError(f"the package {package} of model_provider is not installed: install it")
@@ -232,12 +240,19 @@ def _key(settings: providers.Provider, environment: Mapping[str, str]) -> str | 
             raise provider.UnusableError("api_key_file: no file of UTF-8 text") from error
         if not read:
             raise provider.UnusableError("api_key_file: the file is empty")
-        return read
+        return _sendable(read, of="api_key_file")
     named = settings.api_key_env
     if named is None:
         return None
-    if key := environment.get(named):
-        return key
+    if key := environment.get(named, "").strip():
+        return _sendable(key, of="api_key_env")
     if "_" not in named and len(named) >= LIKE_A_KEY:
         named = "that api_key_env names"
     raise provider.UnusableError(f"environment variable {named} is not set")
+
+
+def _sendable(key: str, *, of: str) -> str:
+    """A key that a header can hold."""
+    if not (key.isascii() and key.isprintable()):
+        raise provider.UnusableError(f"{of}: the key has characters that no key has")
+    return key

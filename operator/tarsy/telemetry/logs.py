@@ -99,7 +99,7 @@ def configure(*, level: str = "INFO", form: Format = "text") -> None:
     handler.setFormatter(_FORMATTERS[form]())
     handler.addFilter(Around())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for noisy in ("alembic", "httpx2", "google_genai", "mcp", "uvicorn", "asyncio"):
+    for noisy in ("alembic", "anthropic", "asyncio", "google_genai", "httpx2", "mcp", "openai", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("kopf").setLevel(logging.WARNING)  # at INFO and DEBUG it logs whole objects
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # warns that it leaves our signals alone

@@ -180,3 +180,5 @@ class Runtime:
     """The model of a provider of the platform file."""
     toolbox: Callable[[Sequence[str]], Toolbox]
     """The tools of some MCP servers of the platform file, to be opened."""
+    is_usable: Callable[[str], bool] = lambda _: True
+    """Whether a provider of the platform file can be asked, as far as that is known beforehand."""

@@ -372,9 +372,12 @@ def said(
 
 
 def _reported(entry: entries.Answered | entries.Unanswered, execution: Execution) -> Reported | None:
-    """What the provider counted of the request behind `entry`, which is in the log; None where it told nothing."""
+    """What the provider counted of the request behind `entry`, which is in the log; None where it told nothing.
+
+    Nor does it of an answer for which its own tools were at work: what they read it counts as well, each time.
+    """
     tokens = entry.call.usage.input_tokens
-    if tokens <= 0:
+    if tokens <= 0 or any(message.native for message in entry.messages):
         return None
     known = sum(isinstance(one, messages.Message) for one in execution.log)
     sent = known - 1 if isinstance(entry, entries.Answered) else known
