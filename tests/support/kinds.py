@@ -55,6 +55,7 @@ KINDS = {
     "openai responses": Kind(
         "openai", {"model": "gpt-5.1", "api": "responses", "thinking": {"level": "low"}}, path="/v1"
     ),
+    "anthropic": Kind("anthropic", {"model": "claude-haiku-4-5", "thinking": {"budget": 2048}}, keeps_arguments=False),
     "xai": Kind("xai", {"model": "grok-4-1-fast"}, path="/v1"),
     "langchain": Kind(
         "langchain",

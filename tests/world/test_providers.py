@@ -104,7 +104,8 @@ async def test_another_providers_state_is_dropped_and_its_answer_sent_all_the_sa
     assert "I look." in body
     state = theirs.provider_state
     assert state
-    hidden = strings_of(state.data) - {"I look.", "text", "reasoning", "function_call", "summary_text", "Hm."}
+    kinds_of_parts = {"text", "reasoning", "function_call", "summary_text", "tool_use", "thinking"}
+    hidden = strings_of(state.data) - kinds_of_parts - {"I look.", "Hm."}
     names = {call.name for call in kinds.CALLS} | {call.arguments for call in theirs.calls}
     assert not [one for one in hidden - names if one in body], "nothing of it is sent"
 

@@ -178,9 +178,7 @@ def _message(message: Message, names: dict[str, str]) -> script.Message:
         thoughts="".join(block.thinking for block in message.content if isinstance(block, _Thinking)),
         calls=tuple(script.Call(name=call.name, args=call.input, id=call.id) for call in message.calls),
         results=tuple(
-            script.Result(
-                name=names.get(result.tool_use_id, ""), id=result.tool_use_id, text=result.text, failed=result.is_error
-            )
+            script.result(names.get(result.tool_use_id, ""), result.tool_use_id, result.text, failed=result.is_error)
             for result in message.results
         ),
     )

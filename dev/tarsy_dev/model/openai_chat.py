@@ -141,7 +141,7 @@ def _messages(messages: Sequence[_Message]) -> Iterator[script.Message]:
                 yield script.Message(role="model", text=message.text, calls=called)
             case "tool":
                 identity = message.tool_call_id or ""
-                yield script.Message(role="user", results=(shapes.result(names[identity], identity, message.text),))
+                yield script.Message(role="user", results=(script.result(names[identity], identity, message.text),))
 
 
 def _refused(request: _Request) -> script.HttpError | None:

@@ -106,7 +106,7 @@ def messages(items: Sequence[Item]) -> Iterator[script.Message]:
             case _Call():
                 yield script.Message(role="model", calls=(shapes.call(item.name, item.arguments, item.call_id),))
             case _Output():
-                found = shapes.result(names[item.call_id], item.call_id, item.output)
+                found = script.result(names[item.call_id], item.call_id, item.output)
                 yield script.Message(role="user", results=(found,))
 
 

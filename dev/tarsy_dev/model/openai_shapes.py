@@ -19,8 +19,6 @@ from tarsy_dev.model import script
 NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _LONGEST_NAME = 64
 _FLOOD = 64 * 1024  # characters in one event
-_RESULT = re.compile(r"\A(?P<reference>\[tool [\d.]+\])(?P<failed> failed)?\n(?P<text>.*)\Z", re.DOTALL)
-"""How tarsy writes a tool's result, for which the protocols have one text."""
 
 _STATUS = {
     400: ("invalid_request_error", None, "The request is invalid."),
@@ -125,15 +123,6 @@ def call(name: str, arguments: str, identity: str) -> script.Call:
     """A call of the conversation."""
     loaded = json.loads(arguments)
     return script.Call(name=name, args=loaded, id=identity, raw=arguments)
-
-
-def result(name: str, identity: str, text: str) -> script.Result:
-    """A result of the conversation."""
-    told = _RESULT.match(text)
-    if told is None:
-        return script.Result(name=name, id=identity, text=text)
-    failed = bool(told["failed"])
-    return script.Result(name=name, id=identity, text=told["text"], failed=failed, reference=told["reference"])
 
 
 def joined(messages: Iterable[script.Message]) -> tuple[script.Message, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -335,6 +336,19 @@ def cut(text: str, size: int) -> list[str]:
     """Pieces of so many characters; with 0 all of it, none of an empty text."""
     step = size or max(len(text), 1)
     return [text[start : start + step] for start in range(0, len(text), step)]
+
+
+def result(name: str, identity: str, text: str, *, failed: bool = False) -> Result:
+    """A result whose reference, and whether it failed, stand at the head of its text: many protocols have no field."""
+    told = _REFERRED.match(text)
+    if told is None:
+        return Result(name=name, id=identity, text=text, failed=failed)
+    return Result(
+        name=name, id=identity, text=told["text"], failed=failed or bool(told["failed"]), reference=told["reference"]
+    )
+
+
+_REFERRED = re.compile(r"\A(?P<reference>\[tool [\d.]+\])(?P<failed> failed)?\n(?P<text>.*)\Z", re.DOTALL)
 
 
 def usage_of(turn: Turn, answer: Answer) -> Usage:
