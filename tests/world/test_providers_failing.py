@@ -174,9 +174,7 @@ class Redirecting:
             yield str(server.make_url("")).rstrip("/")
 
 
-@pytest.mark.parametrize("kind", [of for of in kinds.KINDS.values() if of.type != "langchain"], ids=lambda of: of.type)
 async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(kind: kinds.Kind) -> None:
-    """The HTTP of an integration is its own."""
     first, other = Redirecting(), Redirecting()
     async with first.serve() as url, other.serve() as elsewhere, kinds.asked(kind, url) as source:
         first.elsewhere = elsewhere

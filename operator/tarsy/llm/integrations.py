@@ -1,11 +1,13 @@
 """Every other chat model that LangChain has an integration of: text and tools, over the integration's own HTTP.
 
 What it does not do: show thoughts that it has to be asked for, send signatures back, offer tools of the provider's own.
-Whether it follows redirects, and how it closes its connections, is the integration's.
+How it closes its connections is the integration's; where it shows its HTTP client, that follows no redirect to another
+origin.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import AsyncGenerator
@@ -23,7 +25,7 @@ from tarsy.transcript import ports
 
 DEFAULTS = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
 """What is set where an integration has it: retries and limits of time are ours, and tokens are counted."""
-CLIENTS = ("root_async_client", "async_client")
+CLIENTS = ("root_async_client", "async_client", "_async_client")
 """Where integrations have the SDK's client, if they show it."""
 
 for _variable in ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING", "LANGCHAIN_TRACING_V2"):
@@ -45,7 +47,33 @@ def build(
         raise provider.UnusableError(f"options: {type(chat).__name__} has no {unknown[0]}")
     if more := {name: value for name, value in DEFAULTS.items() if name in known and name not in options}:
         chat = _chat(settings, options | more)
+    _keep_to_origins(chat)
     return Integration(name, chat, model=settings.model, secret=key or "")
+
+
+def _keep_to_origins(chat: core.BaseChatModel) -> None:
+    """Have the HTTP clients that an integration shows follow no redirect to another origin.
+
+    Key and conversation would go there.
+    """
+    for name in CLIENTS:
+        client: Any = getattr(chat, name, None)
+        while client is not None and not hasattr(client, "event_hooks"):  # httpx's, below what the SDK makes of it
+            client = getattr(client, "_client", None)
+        if client is None:
+            continue
+        client.follow_redirects = client.follow_redirects and bool(client.base_url.host)
+        hooks = client.event_hooks
+        client.event_hooks = {**hooks, "request": [*hooks["request"], functools.partial(_stays, client.base_url)]}
+
+
+async def _stays(base: Any, request: Any) -> None:
+    if base.host and _origin(request.url) != _origin(base):
+        raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
+
+
+def _origin(url: Any) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def _chat(settings: providers.LangChainProvider, options: dict[str, Any]) -> core.BaseChatModel:
