@@ -69,6 +69,14 @@ def test_defaults_are_laid_over_one_by_one(tmp_path: Path) -> None:
     assert (found.max_iterations, found.llm_provider) == (3, "google-default")
 
 
+def test_the_file_that_the_documentation_of_providers_shows_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/providers.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("```yaml\n")
+    shown, _, _ = rest.partition("```")
+    types = {provider.type for provider in laid(tmp_path, shown).llm_providers.values()}
+    assert types == {"google", "vertexai", "openai", "anthropic", "xai", "langchain"}
+
+
 @pytest.mark.parametrize("section", ["agents", "mcp_servers", "llm_providers", "defaults"])
 def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, section: str) -> None:
     for value in ("[KubernetesAgent]", "null"):
