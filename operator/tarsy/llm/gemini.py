@@ -20,8 +20,6 @@ from tarsy.llm import gemini_answers, gemini_requests, names, provider
 from tarsy.telemetry import logs
 from tarsy.transcript import ports
 
-ADDRESS = "https://generativelanguage.googleapis.com"
-"""Where the SDK goes by itself, unless the environment says otherwise."""
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _UNAUTHORIZED = frozenset({401, 403})
 _SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError)
@@ -133,7 +131,7 @@ class Gemini(Speaker):
         self, name: str, settings: providers.GoogleProvider, *, api_key: str, http: aiohttp.ClientSession
     ) -> None:
         """`http` stays the caller's."""
-        made = client(http, base_url=settings.base_url or ADDRESS, vertexai=False, api_key=api_key)
+        made = client(http, base_url=settings.base_url, vertexai=False, api_key=api_key)
         super().__init__(name, settings, client=made)
         self._api_key = api_key
         self._key = "api_key_env" if settings.api_key_file is None else "api_key_file"
