@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+import hypothesis
 import uvloop
+
+# The same examples each time, and none that fails because the machine was busy: what takes time has tests of its own.
+hypothesis.settings.register_profile(
+    "tarsy", deadline=None, derandomize=True, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tarsy")
 
 pytest_plugins = ["support.cluster", "support.database", "support.loglines", "support.operators"]
 
