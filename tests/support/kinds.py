@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_openai.chat_models import _client_utils
 from tarsy.config import platform, providers
 from tarsy.llm import names, provider, registry
 from tarsy.transcript import messages, ports
@@ -71,6 +72,7 @@ KINDS = {
 async def asked(kind: Kind, url: str, name: str = "mine", **fields: Any) -> AsyncIterator[provider.Provider]:
     """The provider, asking the server at `url`."""
     settings = kind.settings(url, **fields)
+    _client_utils._cached_async_httpx_client.cache_clear()  # by address: a port comes again, a loop does not
     async with registry.session() as http:
         build = importlib.import_module(registry.TYPES[settings.type].module).build
         made: provider.Provider = build(name, settings, key="sk-secret", session=http)
