@@ -509,3 +509,21 @@ def test_what_a_request_counted_that_had_tools_of_its_providers_own_measures_non
         )
         journal.record.apply(entries.Answered(execution=ID, turn=0, messages=(answer,), call=call))
         assert (journal.record.executions[ID].reported is not None) == measured
+
+
+async def test_the_log_says_why_a_provider_is_left_and_why_an_agent_failed(
+    snapshot: record.Snapshot,
+    platform: platforms.Platform,
+    toolbox: memory.DictToolbox,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    journal = begun(snapshot, toolbox, fallbacks=["second"])
+    await run(journal, Providers({"first": [DEAD], "second": [DEAD]}), toolbox)
+    warned = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert warned == [f"second is asked from here on: {DEAD.text}"]
+    failing = memory.ScriptedModel(*[DEAD] * 9)
+    runtime = ports.Runtime(platform=platform, model=lambda _: failing, toolbox=lambda _: toolbox)
+    await investigation.run(runtime=runtime, journal=memory.MemoryJournal(snapshot))
+    assert f"agent ended: Failed: {DEAD.text}" in [
+        one.getMessage() for one in caplog.records if one.levelname == "WARNING"
+    ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from langchain_core import exceptions
 from support import pace
 from tarsy.llm import failures, langchain, names, provider
-from tarsy.transcript import messages
+from tarsy.transcript import messages, ports
 
 
 @given(st.text(max_size=100))
@@ -209,7 +209,40 @@ def test_a_date_to_wait_for_is_so_many_seconds_away() -> None:
         ('{"a": 1e999}', None),
         ('{"a": ' * 200 + "1" + "}" * 200, None),
         (r'{"a\ud800": "\ud800"}', {"a\ufffd": "\ufffd"}),
+        (r'{"a\u0000": ["\u0000"]}', {"a\x00": ["\x00"]}),
     ],
 )
 def test_arguments_are_an_object_that_can_be_sent(text: str, found: dict[str, Any] | None) -> None:
     assert langchain.arguments(messages.ToolCall(id="0.0", name="k8s.get", arguments=text)) == found
+
+
+@pytest.mark.parametrize("finish", ["error", "failed", "cancelled", "content_filter", "SAFETY"])
+def test_a_stream_that_ends_with_a_failure_is_no_answer(finish: str) -> None:
+    with pytest.raises(provider.RejectedError, match=f"the model stopped with {finish}"):
+        langchain.Answer(finish=finish).is_whole()
+
+
+async def test_an_integration_without_tools_says_so_at_once_and_answers_without() -> None:
+    from langchain_core.language_models import fake_chat_models
+    from tarsy.llm import integrations
+
+    chat = fake_chat_models.FakeListChatModel(responses=["It is memory."])
+    source = integrations.Integration("mine", chat, model="m")
+    prompt = (messages.Message(role="user", text="alert"),)
+    asked = ports.Request(tools=(messages.ToolSpec(name="k8s.get"),), messages=prompt)
+    with pytest.raises(provider.FatalError, match="FakeListChatModel takes no tools"):
+        await anext(source.stream(asked))
+    found = [event async for event in source.stream(ports.Request(tools=(), messages=prompt))]
+    assert "".join(event.text for event in found if isinstance(event, provider.Text)) == "It is memory."
+    assert isinstance(found[-1], provider.Finish)
+
+
+def test_a_citation_whose_url_is_no_text_is_told_all_the_same() -> None:
+    from tarsy.llm import native, openai
+
+    answer = langchain.Answer()
+    answer.add_blocks([{"type": "text", "text": "so", "annotations": [{"url": 123, "title": None}], "index": 0}])
+    responses = openai.Responses("mine", None, model="m")  # type: ignore[arg-type]
+    (found,) = responses.ended(answer)
+    assert isinstance(found, provider.Grounding)
+    assert native.result(found).content == "123"

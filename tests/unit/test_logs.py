@@ -44,7 +44,7 @@ def test_the_level_holds_for_us_and_noisy_libraries_only_warn(
     capsys: pytest.CaptureFixture[str], level: str, lines: int
 ) -> None:
     logs.configure(level=level)
-    for name in ("tarsy.api", "kopf", "mcp", "google_genai", "httpx2"):
+    for name in ("tarsy.api", "kopf", "mcp", "google_genai", "httpx2", "anthropic._base_client", "openai._base_client"):
         logging.getLogger(name).info("detail")
         logging.getLogger(name).debug("detail")
     logging.getLogger("tarsy").warning("trouble")

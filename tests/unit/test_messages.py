@@ -43,3 +43,9 @@ def test_what_json_can_hold_is_plain_json(value: object) -> None:
 )
 def test_what_it_cannot_hold_and_what_nests_without_end_is_not(value: object) -> None:
     assert not messages.is_plain_json(value)
+
+
+def test_what_is_to_be_sent_loses_lone_surrogates_and_nothing_else() -> None:
+    value = {"a\ud800": ["\x00", "💥", 1, 2.5, None, True, {"": "\udfff"}]}
+    assert messages.well_formed_json(value) == {"a\ufffd": ["\x00", "💥", 1, 2.5, None, True, {"": "\ufffd"}]}
+    assert messages.storable_json(value) == {"a\ufffd": ["\ufffd", "💥", 1, 2.5, None, True, {"": "\ufffd"}]}

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 from support import leases
 from tarsy.config import load, providers
@@ -342,3 +343,19 @@ async def test_a_provider_that_could_not_be_built_is_tried_again_with_the_next_q
             await models["mine"].ask(REQUEST, SCOPE)
     (told,) = caplog.messages
     assert told.startswith("llm_providers.mine cannot be used: ZeroDivisionError: ")
+
+
+async def test_what_an_sdk_says_of_its_settings_is_told_without_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Settings(pydantic.BaseModel):
+        proxy: str
+
+        @pydantic.field_validator("proxy")
+        @classmethod
+        def _refuse(cls, value: str) -> str:
+            raise ValueError(f"not both.\nReceived: {value}")
+
+    monkeypatch.setattr("tarsy.llm.xai.build", lambda *_, **__: Settings(proxy="http://me:hunter2@proxy"))
+    async with registry.session() as http:
+        models = registry.build(of("xai", model="m"), environment={"XAI_API_KEY": "k"}, http=http)
+        with pytest.raises(ports.ModelError, match=r"proxy: Value error, not both\.$"):
+            await models["mine"].ask(REQUEST, SCOPE)

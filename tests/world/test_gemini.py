@@ -349,3 +349,16 @@ async def test_a_request_that_is_too_large_is_told_as_such(limited: Limited) -> 
     failure = error.value.failure
     assert (failure.kind, failure.code, len(server.requests)) == ("fatal", messages.CONTEXT_OVERFLOW, 1)
     assert "set context_tokens of llm_providers.ours" in failure.text
+
+
+async def test_a_server_that_is_not_there_is_told_by_its_address_alone(limited: Limited) -> None:
+    with loopback.listen(0) as taken:
+        port = taken.getsockname()[1]
+    async with limited(f"http://127.0.0.1:{port}", iteration="100ms") as asked:
+        with pytest.raises(ports.ModelError) as error:
+            await asked.ask(REQUEST, leases.SCOPE)
+    (attempt, *_) = error.value.call.attempts
+    assert (attempt.error, attempt.code) == (
+        f"the connection broke: cannot connect to 127.0.0.1:{port}: Connection refused",
+        "connection",
+    )

@@ -193,6 +193,24 @@ async def test_a_tool_that_nobody_declared_comes_through_and_does_not_spoil_the_
     assert kinds.text_of(found) == "Done."
 
 
+async def test_a_call_in_the_forced_conclusion_comes_through_and_does_not_spoil_the_next_request(
+    kind: kinds.Kind,
+) -> None:
+    looks = model.Answer(text="I look.", thoughts="Hm.", calls=kinds.CALLS)
+    async with model.serve(model.answers(looks, looks, "Done.")) as server, kinds.asked(kind, server.url) as source:
+        conversation: tuple[messages.Message, ...] = kinds.PROMPT
+        for turn in range(2):
+            request = ports.Request(tools=kinds.TOOLS if turn == 0 else (), messages=conversation)
+            answer = kinds.answered(await kinds.events(source, request), turn=turn)
+            assert [call.name for call in answer.calls] == [tool.name for tool in kinds.TOOLS] or turn == 1
+            assert len(answer.calls) == 2
+            more = messages.Message(role="user", text="Conclude now.")
+            conversation = (*conversation, answer, *kinds.results(answer), more)
+        found = await kinds.events(source, ports.Request(tools=(), messages=conversation))
+        assert server.requests[-1].answered == "Answer", server.requests[-1].answered
+    assert kinds.text_of(found) == "Done."
+
+
 async def test_white_space_alone_is_an_answer_like_any_other(kind: kinds.Kind) -> None:
     async with model.serve(lambda _: model.Answer(text=" \n\t")) as server, kinds.asked(kind, server.url) as source:
         assert kinds.text_of(await kinds.events(source)) == " \n\t"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextvars import ContextVar
@@ -184,7 +185,8 @@ async def _responded(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 def _broken(error: Exception) -> str:
     """What aiohttp says of a connection, without the address in memory of its TLS settings."""
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect to {error.host}:{error.port}: {error.strerror}"
+        why = os.strerror(error.errno) if error.errno else error.strerror  # asyncio's own words have the address again
+        return f"cannot connect to {error.host}:{error.port}: {why}"
     return str(error) or type(error).__name__
 
 

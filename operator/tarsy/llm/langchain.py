@@ -287,7 +287,7 @@ class ChatModel:
         known = names.table(spec.name for spec in request.tools)
         for call in answer.calls.values():
             yield provider.Call(known.get(call.name, names.inner(call.name)), "".join(call.pieces) or "{}")
-        yield provider.Finish(messages.storable_json(self.state(answer)))  # what cannot be sent could not go back
+        yield provider.Finish(messages.well_formed_json(self.state(answer)))  # what cannot be sent could not go back
 
 
 def shown(block: Any) -> provider.StreamEvent:
@@ -326,7 +326,7 @@ def arguments(call: messages.ToolCall) -> dict[str, Any] | None:
         return None
     if not isinstance(loaded, dict) or not messages.is_plain_json(loaded):
         return None
-    return messages.storable_json(loaded)  # type: ignore[no-any-return]
+    return messages.well_formed_json(loaded)  # type: ignore[no-any-return]
 
 
 def usage(reported: Any) -> messages.Usage:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -145,18 +145,32 @@ def storable(text: str) -> str:
 
     Done where text enters, so that what is stored and what is sent are one and the same.
     """
-    return text.replace("\x00", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return well_formed(text.replace("\x00", "\ufffd"))
+
+
+def well_formed(text: str) -> str:
+    """Replace lone surrogates, which no UTF-8 can hold, by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def storable_json(value: Any) -> Any:
     """JSON of which every string, keys included, is `storable`."""
+    return _changed(value, storable)
+
+
+def well_formed_json(value: Any) -> Any:
+    """JSON of which every string, keys included, is `well_formed`: it can be sent."""
+    return _changed(value, well_formed)
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
     match value:
         case str():
-            return storable(value)
+            return change(value)
         case dict():
-            return {storable(key): storable_json(item) for key, item in value.items()}
+            return {change(key): _changed(item, change) for key, item in value.items()}
         case list():
-            return [storable_json(item) for item in value]
+            return [_changed(item, change) for item in value]
         case _:
             return value
 
