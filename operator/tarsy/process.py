@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from tarsy.api import app, chat, health, intake
-from tarsy.api import chains as lists
+from tarsy.api import app, health
 from tarsy.config import check, load, platform, settings
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, watch
@@ -213,30 +212,20 @@ class _Parts:
 
     def api(self, cluster: client.Cluster) -> None:
         """Serve HTTP."""
-        taking = intake.Intake(
-            cluster=cluster,
-            database=self.database,
-            chains=lists.Chains(cluster, index=self.index),
-            settings=self.platform.ingest,
-            max_queued=self.platform.queue.max_queued,
-            mask=ALERT_MASKER.text,
-            admitted=self.reconciler.made if self.reconciler else None,
-        )
-        asking = chat.Chat(
-            cluster=cluster,
-            database=self.database,
-            max_queued=self.platform.queue.max_queued,
-            mask=ALERT_MASKER.text,
-        )
         readiness = health.Readiness(
             roles=self.process.roles, database=self.database, cluster=cluster, watcher=self.watcher
         )
         application = app.build(
-            taking=taking,
-            asking=asking,
-            database=self.database,
-            readiness=readiness,
-            token=self.process.webhook_token,
+            app.Parts(
+                cluster=cluster,
+                database=self.database,
+                platform=self.platform,
+                index=self.index,
+                mask=ALERT_MASKER.text,
+                readiness=readiness,
+                token=self.process.webhook_token,
+                admitted=self.reconciler.made if self.reconciler else None,
+            )
         )
         host, port = self.process.listen_host, self.process.listen_port
         try:

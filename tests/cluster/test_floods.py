@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import http.client
 import json
@@ -16,11 +15,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import exc
-from support import manifests, pace, queue
+from support import apis, manifests, pace, queue
 from tarsy import process
-from tarsy.api import app, chat, health, intake
-from tarsy.api import chains as lists
-from tarsy.config import check, platform
+from tarsy.api import app, health, intake
 from tarsy.kube import client, objects
 from tarsy.resources import naming
 from tarsy.store import database as databases
@@ -72,21 +69,12 @@ async def api(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, request: pytest.FixtureRequest
 ) -> AsyncIterator[API]:
     plane.kubectl("apply", "-f", "-", input=json.dumps(manifests.chain("taken")), namespace=cluster.namespace)
-    taking = intake.Intake(
-        cluster=cluster,
-        database=database,
-        chains=lists.Chains(
-            cluster, index=functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
-        ),
-        settings=platform.Ingest(),
-        max_queued=10_000,
-        mask=lambda text: process.ALERT_MASKER.text(text),
-    )
     readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
-    asking = chat.Chat(cluster=cluster, database=database, max_queued=1, mask=str)
-    application = app.build(taking=taking, asking=asking, database=database, readiness=readiness, token=None)
+    mask = process.ALERT_MASKER.text
+    parts = apis.parts(cluster=cluster, database=database, readiness=readiness, mask=lambda text: mask(text))
+    application = app.build(parts)
     serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
     yield API(bound.getsockname()[1])
     serving.cancel()

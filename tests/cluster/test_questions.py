@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import io
 import json
 import uuid
@@ -14,11 +13,9 @@ from uuid import UUID
 
 import aiohttp
 import pytest
-from support import kubeconfigs, manifests, queue, stories
+from support import apis, kubeconfigs, manifests, queue, stories
 from tarsy import process
-from tarsy.api import app, chat, health, intake
-from tarsy.api import chains as lists
-from tarsy.config import check, platform
+from tarsy.api import app, chat, health
 from tarsy.ingest import question as payloads
 from tarsy.kube import client
 from tarsy.store import database as databases
@@ -67,20 +64,16 @@ async def serve() -> AsyncIterator[Serve]:
     ends: list[Callable[[], Awaitable[None]]] = []
 
     async def serving(cluster: client.Cluster, database: databases.Database) -> API:
-        index = functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
-        taking = intake.Intake(
+        readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
+        parts = apis.parts(
             cluster=cluster,
             database=database,
-            chains=lists.Chains(cluster, index=index),
-            settings=platform.Ingest(),
+            readiness=readiness,
+            token="the token",
             max_queued=FULL,
-            mask=str,
+            mask=lambda text: process.ALERT_MASKER.text(text),
         )
-        asking = chat.Chat(
-            cluster=cluster, database=database, max_queued=FULL, mask=lambda text: process.ALERT_MASKER.text(text)
-        )
-        readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-        application = app.build(taking=taking, asking=asking, database=database, readiness=readiness, token="the token")
+        application = app.build(parts)
         bound = app.bind("127.0.0.1", 0)
         bound.listen(100)
         running = asyncio.create_task(app.serve(application, bound, readiness=readiness))
@@ -169,7 +162,7 @@ async def test_what_cannot_be_asked_about_is_told_apart(
     nobody = uuid.uuid4()
     unknown = (404, f"there is no investigation with id {nobody}")
     assert await api.refused(nobody) == unknown
-    assert (await api.ask("x"))[0] == 422
+    assert (await api.ask("x"))[0] == 404
     open_one = await world.admitted("open")
     assert await api.refused(open_one) == (409, "it has not ended yet: ask when it has")
     await work.cancel(database, open_one, why="user")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
-from support import kubeconfigs
-from tarsy.api import app, chat, health, intake
-from tarsy.api import chains as lists
-from tarsy.config import check, platform
+from support import apis, kubeconfigs
+from tarsy.api import app, health
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy_dev import postgres as launcher
@@ -38,20 +35,9 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
     """A client of the API on a database that lacks all tables: whatever reads them meets a defect."""
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database(bare_url)
-    taking = intake.Intake(
-        cluster=cluster,
-        database=database,
-        chains=lists.Chains(
-            cluster, index=functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={})
-        ),
-        settings=platform.Ingest(),
-        max_queued=1,
-        mask=str,
-    )
     bound = app.bind("127.0.0.1", 0)
     readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    asking = chat.Chat(cluster=cluster, database=database, max_queued=1, mask=str)
-    application = app.build(taking=taking, asking=asking, database=database, readiness=readiness, token=token)
+    application = app.build(apis.parts(cluster=cluster, database=database, readiness=readiness, token=token))
     serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
     async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
         yield session
@@ -77,7 +63,7 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
             {"WWW-Authenticate": "Bearer"},
         ),
         ("GET", "/openapi.json", {}, 401, "give the token as `Authorization: Bearer <token>`", {}),
-        ("GET", "/api/v1/investigations/x", TOKEN, 422, "path.identity: Input should be a valid UUID", {}),
+        ("GET", "/api/v1/investigations/x", TOKEN, 404, "there is no investigation with id x", {}),
         (
             "GET",
             f"/api/v1/investigations/{uuid.UUID(int=1)}",
@@ -111,7 +97,7 @@ async def test_a_defect_is_logged_with_its_traceback(
 ) -> None:
     async with api.get(f"/api/v1/investigations/{uuid.UUID(int=1)}", headers=TOKEN) as response:
         assert response.status == 500
-    assert 'relation "work" does not exist' in caplog.text
+    assert 'relation "investigations" does not exist' in caplog.text
 
 
 async def test_who_has_the_token_is_told_what_the_api_offers(api: aiohttp.ClientSession) -> None:

@@ -130,6 +130,7 @@ def test_text_that_utf_8_or_postgres_cannot_hold_does_no_harm(
         manifest.shared(notification, mask=str),
         alert_type="A",
         namespace="tarsy",
+        author="api-client",
         mask=str,
     ).manifest
     json.dumps(made, ensure_ascii=False).encode()

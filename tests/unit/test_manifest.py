@@ -49,6 +49,7 @@ def draft(payload: dict[str, Any], *, index: int = 0, mask: manifest.Mask = unma
         manifest.shared(notification, mask=mask),
         alert_type="pod-crash",
         namespace="tarsy",
+        author="api-client",
         mask=mask,
     )
 
@@ -59,7 +60,7 @@ def build(payload: dict[str, Any], *, index: int = 0) -> dict[str, Any]:
 
 def posted(data: Any, *, key: str | None = None, mask: manifest.Mask = unmasked, **fields: Any) -> manifest.Draft:
     alert = plain.Alert.model_validate({"alert_type": "pod-crash", "data": data, **fields})
-    return manifest.of_plain(alert, namespace="tarsy", idempotency_key=key, mask=mask)
+    return manifest.of_plain(alert, namespace="tarsy", author="api-client", idempotency_key=key, mask=mask)
 
 
 def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: dict[str, Any]) -> None:
@@ -76,6 +77,7 @@ def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: di
             "fingerprint": "6eb8c03418906421",
             "startsAt": "2026-11-21T20:29:42.654068Z",
             "severity": first["labels"]["severity"],
+            "author": "api-client",
             "runbookURL": "https://runbooks/crash",
             "labels": first["labels"],
             "source": {
@@ -107,6 +109,7 @@ def test_a_posted_alert_becomes_one_too() -> None:
             "alertType": "pod-crash",
             "alertData": "pod web-0 restarts",
             "severity": "critical",
+            "author": "api-client",
             "runbookURL": "https://runbooks/crash",
             "source": {"type": "api"},
         },
@@ -270,7 +273,7 @@ def test_what_alerts_share_is_masked_once_and_the_mask_sees_little_of_what_is_cu
     assert shared.group_key == "x" * 4096
     before = len(seen)
     for alert in notification.readable:
-        manifest.of_alertmanager(alert, shared, alert_type="A", namespace="tarsy", mask=mask)
+        manifest.of_alertmanager(alert, shared, alert_type="A", namespace="tarsy", author="api-client", mask=mask)
     assert not any("xxx" in text or "groupLabels" in text for text in seen[before:])
 
 

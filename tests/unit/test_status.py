@@ -38,6 +38,7 @@ FACTS: dict[str, Any] = {
     **dict.fromkeys(("namespace", "name", "alert_type"), "a"),
 }
 QUEUED = history.Summary(
+    author="",
     id=UUID(int=1),
     revision=7,
     stale=True,

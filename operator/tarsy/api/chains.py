@@ -5,9 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from contextvars import Context
+from dataclasses import dataclass
 
 from tarsy.config import check
 from tarsy.kube import client, objects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """The namespace that is served, as it is when an alert comes in."""
+
+    uid: str | None
+    """None: it is not there, and nothing can be made in it."""
+    index: check.ChainIndex
 
 
 class Chains:
@@ -16,13 +26,13 @@ class Chains:
     def __init__(self, cluster: client.Cluster, *, index: check.Indexer) -> None:
         self._cluster = cluster
         self._index = index
-        self._under_way: asyncio.Task[check.ChainIndex] | None = None
+        self._under_way: asyncio.Task[Served] | None = None
         """The list of the API server's cache that is waited for."""
         self._versions: tuple[tuple[str, str], ...] | None = None
         self._latest: check.ChainIndex | None = None
 
-    async def serving(self, wanted: Collection[str]) -> check.ChainIndex:
-        """All chains, with those of the `wanted` alert types.
+    async def serving(self, wanted: Collection[str]) -> Served:
+        """The namespace with all chains, with those of the `wanted` alert types.
 
         The API server's cache does where it has a chain for each, and so does a list of it that is under way for
         others. What it lacks may have been made just now.
@@ -32,14 +42,18 @@ class Chains:
         known = await asyncio.shield(self._under_way)
         try:
             for alert_type in wanted:
-                known.taking(alert_type)
+                known.index.taking(alert_type)
         except check.UnservedError:
             return await self._list(cached=False)
         return known
 
-    async def _list(self, *, cached: bool) -> check.ChainIndex:
-        found = await objects.list_chains(self._cluster, namespace=self._cluster.namespace, cached=cached)
+    async def _list(self, *, cached: bool) -> Served:
+        namespace = self._cluster.namespace
+        found, uid = await asyncio.gather(
+            objects.list_chains(self._cluster, namespace=namespace, cached=cached),
+            objects.namespace_uid(self._cluster, namespace),
+        )
         versions = tuple((chain.metadata.uid, chain.metadata.resource_version) for chain in found)
         if self._latest is None or self._versions != versions:
             self._latest, self._versions = self._index(found), versions
-        return self._latest
+        return Served(uid=uid, index=self._latest)

@@ -10,11 +10,11 @@ from http import HTTPStatus
 from uuid import UUID
 
 import pydantic
-from fastapi import Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import bodies, problems
+from tarsy.api import access, bodies, described, problems
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects
 from tarsy.store import chat, journal, work
@@ -23,6 +23,24 @@ from tarsy.store import database as databases
 BODY_MAX = 12 * question.CHARACTERS_MAX + 1024  # bytes; JSON may escape one character to twelve
 
 log = logging.getLogger(__name__)
+
+
+def routes(asking: Chat, may: access.Access) -> APIRouter:
+    """`POST .../chat` and `POST .../chat/cancel`."""
+    router = APIRouter(prefix="/api/v1/investigations/{identity}/chat", tags=["investigations"])
+    accepted = HTTPStatus.ACCEPTED
+
+    @router.post("", status_code=accepted, openapi_extra=described.body(question.schema()))
+    async def ask(request: Request, known: access.Known = Depends(may.changes)) -> Asked:
+        """Ask about an investigation that has ended; the answer is to be read there."""
+        return await asking.ask(request, known)
+
+    @router.post("/cancel", status_code=accepted)
+    async def cancel(known: access.Known = Depends(may.changes)) -> Asked:
+        """Have the question that is open stopped."""
+        return await asking.cancel(known)
+
+    return router
 
 
 class Asked(BaseModel):
@@ -43,8 +61,9 @@ class Chat:
     max_queued: int
     mask: Callable[[str], str]
 
-    async def ask(self, request: Request, identity: UUID) -> Asked:
+    async def ask(self, request: Request, known: access.Known) -> Asked:
         """Serve `POST /api/v1/investigations/{id}/chat`."""
+        identity = known.id
         masked = await self._question(request)
         async with _keeping():
             about = await self._about(identity)
@@ -62,13 +81,13 @@ class Chat:
         log.info("question asked", extra=told | {"characters": len(masked)})
         return asked
 
-    async def cancel(self, identity: UUID) -> Asked:
+    async def cancel(self, known: access.Known) -> Asked:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
         async with _keeping():
-            found = await chat.cancel(self.database, identity)
+            found = await chat.cancel(self.database, known.id)
         match found:
             case "unknown":
-                raise self._refused("unknown", identity)
+                raise self._refused("unknown", known.id)
             case "none":
                 raise problems.Problem(HTTPStatus.CONFLICT, "no question about it is open")
             case chat.Cancelled():

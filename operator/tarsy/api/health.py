@@ -22,6 +22,8 @@ import time
 from collections.abc import Collection
 from http import HTTPStatus
 
+from fastapi import APIRouter
+
 from tarsy.api import problems
 from tarsy.config import settings
 from tarsy.kube import client, objects, watch
@@ -111,3 +113,21 @@ class Readiness:
         if self._watcher is None or (cut := self._watcher.cut_for()) < WATCH_CUT_SECONDS:
             return None
         return "the watch is not open yet" if math.isinf(cut) else f"the watch has not been open for {cut:.0f} s"
+
+
+def routes(readiness: Readiness) -> APIRouter:
+    """`/healthz` and `/readyz`, for everybody."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Say that the process serves."""
+        return {"status": "ok"}
+
+    @router.get("/readyz")
+    async def readyz() -> dict[str, str]:
+        """Say that the process can do the work of its roles; 503 names what is missing."""
+        await readiness.check()
+        return {"status": "ready"}
+
+    return router

@@ -20,7 +20,7 @@ from fastapi import Request
 from pydantic import BaseModel
 
 from tarsy import errors, failpoints
-from tarsy.api import bodies, problems
+from tarsy.api import access, bodies, problems
 from tarsy.api import chains as lists
 from tarsy.config import check, platform
 from tarsy.ingest import admission as ingest
@@ -100,14 +100,14 @@ class Intake:
     admitted: Callable[[base.ObjectMeta], None] | None = None
     """Told of each object that was made and admitted: who watches in this process need not look at it."""
 
-    async def notification(self, request: Request) -> Receipt:
+    async def notification(self, request: Request, caller: access.Caller) -> Receipt:
         """Serve `POST /api/v1/webhooks/alertmanager`."""
         body = await bodies.read(request, limit=NOTIFICATION_MAX)
         try:
             notification = await bodies.aside(alertmanager.parse, body, size=len(body))
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        taking = _Taking(notification, intake=self, size=len(body))
+        taking = _Taking(notification, intake=self, caller=caller, size=len(body))
         try:
             async with _keeping():
                 await taking.run()
@@ -118,7 +118,7 @@ class Intake:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{taken}, because {taking.why}; send it again")
         return taking.receipt()
 
-    async def alert(self, request: Request) -> Queued:
+    async def alert(self, request: Request, caller: access.Caller) -> Queued:
         """Serve `POST /api/v1/alerts`."""
         too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
         body = await bodies.read(request, limit=ALERT_MAX, message=too_large)
@@ -129,6 +129,7 @@ class Intake:
                 alert,
                 size=len(body),
                 namespace=self.cluster.namespace,
+                author=caller.author,
                 idempotency_key=request.headers.get("Idempotency-Key"),
                 mask=self.mask,
             )
@@ -138,9 +139,9 @@ class Intake:
                         HTTPStatus.SERVICE_UNAVAILABLE,
                         f"{self.max_queued} investigations are queued already; send it again",
                     )
-                chains = await self.chains.serving({alert.alert_type})
-                chains.taking(alert.alert_type)
-                created = await self.create(draft, chains)
+                served = await self.chains.serving({alert.alert_type})
+                served.index.taking(alert.alert_type)
+                created = await self.create(draft, served, caller)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
@@ -160,7 +161,7 @@ class Intake:
         """How many more investigations may be queued."""
         return self.max_queued - await work.queued(self.database)
 
-    async def create(self, draft: manifest.Draft, chains: check.ChainIndex) -> objects.Created:
+    async def create(self, draft: manifest.Draft, served: lists.Served, caller: access.Caller) -> objects.Created:
         """Make the object and its row, once for each episode; under another name where somebody has its own."""
         fingerprint, starts_ms = draft.episode
         receipt = await receipts.issue(
@@ -181,7 +182,7 @@ class Intake:
             if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
             if created and (not created.existed or receipt.is_of(created.found)):
-                await self._admit(created, chains)
+                await self._admit(created, served, caller)
                 return created
             taken = self.named(name)
             if receipt.name != name:  # somebody else has found that too
@@ -205,13 +206,15 @@ class Intake:
         failpoints.hit("intake.create.after")
         return created
 
-    async def _admit(self, created: objects.Created, chains: check.ChainIndex) -> None:
+    async def _admit(self, created: objects.Created, served: lists.Served, caller: access.Caller) -> None:
         """Make the object's row."""
         if created.existed:  # what it holds is looked at again: somebody may have had the time to read its receipt
-            admission = await asyncio.to_thread(ingest.of, created.found, chains, mask=self.mask)
+            admission = await asyncio.to_thread(
+                ingest.of, created.found, served.index, mask=self.mask, namespace_uid=served.uid
+            )
         else:
-            admission = ingest.of(created.found, chains, mask=str)
-        await admissions.admit(self.database, admission, made=not created.existed)
+            admission = ingest.of(created.found, served.index, mask=str, namespace_uid=served.uid)
+        await admissions.admit(self.database, admission, made=not created.existed, address=caller.address)
         if self.admitted is not None and not created.existed:
             self.admitted(created.found.metadata)
 
@@ -254,9 +257,12 @@ class _Taking:
     nothing new needs neither.
     """
 
-    def __init__(self, notification: alertmanager.Notification, *, intake: Intake, size: int) -> None:
+    def __init__(
+        self, notification: alertmanager.Notification, *, intake: Intake, caller: access.Caller, size: int
+    ) -> None:
         """`size` is the notification's, in bytes."""
         self._size = size
+        self._caller = caller
         self.counts = Counter[str]()
         self.waiting = 0
         """New alerts for which there was no place; `why` says what was full."""
@@ -269,7 +275,7 @@ class _Taking:
         self._examples: dict[str, str] = {}
         """Why alerts were ignored: a reason of each kind."""
         self._lock = asyncio.Lock()
-        self._chains: check.ChainIndex | None = None
+        self._served: lists.Served | None = None
         self._shared: manifest.Shared | manifest.TooLargeError | None = None
         self._places: int | None = None
         self._receiver = ""
@@ -375,9 +381,9 @@ class _Taking:
 
     async def _investigate(self, index: int, alert: alertmanager.Alert, fingerprint: str) -> None:
         intake = self._intake
-        chains = await self._all_chains()
+        served = await self._all_served()
         own_type = manifest.alert_type(alert, intake.settings)
-        alert_type = intake.taken_type(own_type, chains)
+        alert_type = intake.taken_type(own_type, served.index)
         if not await self._place():
             return
         try:
@@ -388,9 +394,10 @@ class _Taking:
                 size=self._size,
                 alert_type=alert_type,
                 namespace=intake.cluster.namespace,
+                author=self._caller.author,
                 mask=intake.mask,
             )
-            created = await intake.create(draft, chains)
+            created = await intake.create(draft, served, self._caller)
         except Exception:
             self._give_back()
             raise
@@ -405,13 +412,13 @@ class _Taking:
             reason="" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'",
         )
 
-    async def _all_chains(self) -> check.ChainIndex:
+    async def _all_served(self) -> lists.Served:
         async with self._lock:
-            if self._chains is None:
+            if self._served is None:
                 with self._of_all():
                     wanted = await bodies.aside(self._wanted_types, size=self._size)
-                    self._chains = await self._intake.chains.serving(wanted)
-            return self._chains
+                    self._served = await self._intake.chains.serving(wanted)
+            return self._served
 
     def _wanted_types(self) -> set[str]:
         firing = [alert for alert in self._notification.readable if alert.status == "firing"]

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict
 
 from tarsy import errors
-from tarsy.api import problems
+from tarsy.api import access, problems
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
 from tarsy.store import history
@@ -184,6 +185,8 @@ class Summary(_Part):
     name: str
     generation: int
     """Of its object, as last seen."""
+    author: str
+    """Who asked for it; "" where nobody says."""
     state: str
     """queued, running or ended."""
     cancel: str | None
@@ -274,6 +277,27 @@ class Timeline(_Part):
     """What to give as `after` the next time."""
     more: bool
     """Whether there are more already."""
+
+
+def routes(database: databases.Database, may: access.Access) -> APIRouter:
+    """An investigation, and its timeline."""
+    router = APIRouter(prefix="/api/v1/investigations/{identity}", tags=["investigations"])
+
+    @router.get("")
+    async def investigation(known: access.Known = Depends(may.reads)) -> Investigation:
+        """Everything that is known of one investigation."""
+        return await read(database, known.id)
+
+    @router.get("/timeline")
+    async def timeline(
+        known: access.Known = Depends(may.reads),
+        after: Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")] = 0,
+        limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = EVENTS_MAX,
+    ) -> Timeline:
+        """What happened, event by event: those that changed behind entry `after`, in their newest form."""
+        return await read_timeline(database, known.id, after=after, limit=limit)
+
+    return router
 
 
 async def read(database: databases.Database, identity: UUID) -> Investigation:

@@ -106,8 +106,11 @@ class Reconciler:
 
     async def _admission(self, found: investigation.AlertInvestigation) -> admitted.Admission:
         """Its admission; a LaterError while its chain may still come."""
-        index = self._index(await objects.list_chains(self._cluster, namespace=found.metadata.namespace))
-        admission = await asyncio.to_thread(ingest.of, found, index, mask=self._mask)
+        namespace = found.metadata.namespace
+        chains, uid = await asyncio.gather(
+            objects.list_chains(self._cluster, namespace=namespace), objects.namespace_uid(self._cluster, namespace)
+        )
+        admission = await asyncio.to_thread(ingest.of, found, self._index(chains), mask=self._mask, namespace_uid=uid)
         if isinstance(admission.chain, admitted.Refusal) and not found.spec.cancel:
             now = time.monotonic()
             left = self._missed.setdefault(found.metadata.uid, now) + CHAIN_GRACE - now

@@ -186,6 +186,7 @@ def status_of(found: history.Summary) -> investigation.Status:
         observed_generation=found.generation,
         phase=found.phase,
         conditions=_conditions(found),
+        author=found.author or None,
         chain=_chain(found),
         progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else None,
         current_stage=None if found.ended_at else running,

@@ -9,11 +9,15 @@ from collections.abc import Callable
 
 from tarsy.config import check
 from tarsy.resources import investigation
-from tarsy.transcript import admission
+from tarsy.transcript import admission, messages
 
 
 def of(
-    found: investigation.AlertInvestigation, chains: check.ChainIndex, *, mask: Callable[[str], str]
+    found: investigation.AlertInvestigation,
+    chains: check.ChainIndex,
+    *,
+    mask: Callable[[str], str],
+    namespace_uid: str | None = None,
 ) -> admission.Admission:
     """The admission of `found` with its chain as it is now; `mask` is applied to what stands in the object.
 
@@ -23,11 +27,13 @@ def of(
     return admission.Admission(
         id=metadata.uid,
         namespace=metadata.namespace,
+        namespace_uid=namespace_uid,
         name=metadata.name,
         generation=metadata.generation,
         alert_type=spec.alert_type,
         alert_data=None if spec.alert_data_ref else mask(spec.alert_data or ""),
         alert_data_ref=spec.alert_data_ref.name if spec.alert_data_ref else None,
+        author=messages.storable(mask(spec.author or "")),
         severity=spec.severity and mask(spec.severity),
         runbook_url=spec.runbook_url and mask(spec.runbook_url),
         fingerprint=spec.fingerprint,

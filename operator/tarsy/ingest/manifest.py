@@ -125,7 +125,9 @@ def shared(notification: alertmanager.Notification, *, mask: Mask) -> Shared:
     )
 
 
-def of_alertmanager(alert: alertmanager.Alert, shared: Shared, *, alert_type: str, namespace: str, mask: Mask) -> Draft:
+def of_alertmanager(
+    alert: alertmanager.Alert, shared: Shared, *, alert_type: str, namespace: str, author: str, mask: Mask
+) -> Draft:
     """The object of one firing alert: the alert as JSON, with what its notification knows of it.
 
     A TooLargeError says how much is taken.
@@ -151,6 +153,7 @@ def of_alertmanager(alert: alertmanager.Alert, shared: Shared, *, alert_type: st
         name=name,
         episode=(digits, naming.milliseconds(alert.starts_at)),
         alert_type=alert_type,
+        author=author,
         fingerprint=digits,
         starts_at=alert.starts_at,
         severity=_short(alert.labels.get("severity", ""), 63, mask) or None,
@@ -160,7 +163,7 @@ def of_alertmanager(alert: alertmanager.Alert, shared: Shared, *, alert_type: st
     )
 
 
-def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None, mask: Mask) -> Draft:
+def of_plain(alert: plain.Alert, *, namespace: str, author: str, idempotency_key: str | None, mask: Mask) -> Draft:
     """The object of an alert that somebody posted; the same key gives the same name, whatever the alert.
 
     A TooLargeError says how much is taken.
@@ -175,6 +178,7 @@ def of_plain(alert: plain.Alert, *, namespace: str, idempotency_key: str | None,
         name=name,
         episode=(name, 0),
         alert_type=alert.alert_type,
+        author=author,
         severity=mask(alert.severity or "")[:63] or None,
         runbook_url=mask(alert.runbook or "")[:2048] or None,
         source=investigation.Source(type="api"),

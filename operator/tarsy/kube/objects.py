@@ -284,6 +284,18 @@ async def cluster_uid(cluster: client.Cluster) -> str:
     return str(found["metadata"]["uid"])
 
 
+async def namespace_uid(cluster: client.Cluster, namespace: str) -> str | None:
+    """The uid of a namespace as it is now, or None: one that was deleted and made again has another."""
+    async with _errors():
+        try:
+            found = await _request(cluster, "GET", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
+        except kubernetes.ApiException as error:
+            if error.status == 404 and _said(error):
+                return None
+            raise
+    return str(found["metadata"]["uid"])
+
+
 async def _request(
     cluster: client.Cluster,
     method: str,

@@ -25,6 +25,9 @@ MUTABLE = ("cancel", "suspend", "ttlSecondsAfterFinished")
 ALERT_DATA_MAX = 64 * 1024
 """Characters of alert data that an object may hold."""
 
+AUTHOR_MAX = 253
+"""Characters of an author's name."""
+
 Phase = Literal[
     "Queued",
     "Running",
@@ -99,6 +102,9 @@ class Spec(base.Model):
         base.Seconds | None, Field(description="How long it stays in the cluster once it has ended; else the chain's.")
     ] = None
     severity: Annotated[str | None, Field(max_length=63, description="As the alert says.")] = None
+    author: Annotated[
+        str | None, Field(max_length=AUTHOR_MAX, description="Who asked for it; the API writes who called it.")
+    ] = None
     runbook_url: Annotated[str | None, Field(max_length=2048, description="Told to the agents.")] = None
     source: Annotated[Source | None, Field(description="Where the alert came from.")] = None
     labels: Annotated[
@@ -178,6 +184,7 @@ class Status(base.Model):
     observed_generation: int = -1
     phase: Phase
     conditions: base.Conditions
+    author: Annotated[str | None, Field(max_length=AUTHOR_MAX, description="Who asked for it.")] = None
     chain: ChainReference | None = None
     progress: Annotated[str | None, Field(max_length=16, description="Ended stages of all stages.")] = None
     current_stage: base.Name | None = None

@@ -41,15 +41,17 @@ _ADMIT = text("""
     FROM alert
   ), added AS (
     INSERT INTO investigations (
-      id, namespace, name, generation, alert_type, alert_data, severity, runbook_url, fingerprint, alert_status,
+      id, namespace, namespace_uid, name, generation, author, words,
+      alert_type, alert_data, severity, runbook_url, fingerprint, alert_status,
       chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain, stage_names, stage_agents,
-      on_resolved, chain_ttl_seconds, ttl_seconds, ended_at
+      on_resolved, chain_ttl_seconds, ttl_seconds, ended_at, ending
     )
-    SELECT :id, :namespace, :name, :generation, :alert_type, coalesce(data, ''), :severity, :runbook_url,
+    SELECT :id, :namespace, :namespace_uid, :name, :generation, :author, tarsy_words(coalesce(data, '')),
+      :alert_type, coalesce(data, ''), :severity, :runbook_url,
       stands.fingerprint, CASE WHEN stands.fingerprint IS NOT NULL THEN 'firing' END,
       snapshot.chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain,
       coalesce(stage_names, '{}'), coalesce(stage_agents, '{}'), on_resolved, chain_ttl_seconds, :ttl_seconds,
-      CASE WHEN reason IS NOT NULL THEN clock_timestamp() END
+      CASE WHEN reason IS NOT NULL THEN clock_timestamp() END, CASE WHEN reason IS NOT NULL THEN 'Failed' END
     FROM decided LEFT JOIN (
       SELECT CAST(:chain_name AS text) AS chain_name, CAST(:chain_namespace AS text) AS chain_namespace,
         CAST(:chain_generation AS bigint) AS chain_generation, CAST(:chain_hash AS text) AS chain_hash,
@@ -75,6 +77,9 @@ _ADMIT = text("""
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
     SELECT id, 1, clock_timestamp(), 0, 'RunEnded', CAST(:version AS integer), 0, '', '', CAST(body AS json)
     FROM added, decided WHERE reason IS NOT NULL
+  ), audited AS (
+    INSERT INTO audit (who, address, action, investigation, namespace, name)
+    SELECT :author, :address, 'create', id, :namespace, :name FROM added, receipt
   ), identified AS (
     INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
     SELECT id, :namespace, fingerprint, starts_ms
@@ -88,17 +93,24 @@ _ADMIT = text("""
 # investigation's. Only the object that intake made stands for an alert (`store.receipts`).
 
 
-async def admit(database: databases.Database, admission: admissions.Admission, *, made: bool = False) -> bool:
+async def admit(
+    database: databases.Database, admission: admissions.Admission, *, made: bool = False, address: str = ""
+) -> bool:
     """Queue what was admitted, or record its refusal; False where either was done before.
 
     It stands for its alert where its receipt is the stored one, issued for such a spec, and no other object had that
-    before; one that the caller has just `made` with it does in any case. A StoreDownError means that nothing was kept.
+    before; one that the caller has just `made` with it does in any case. What stands for an alert, or was posted, was
+    created by the API: the audit says so, with the `address` that asked for it. A StoreDownError means that nothing was
+    kept.
     """
     missing = f"alertDataRef '{admission.alert_data_ref}' is not there: it was used by another object, or has expired"
     values = {
         "id": UUID(admission.id),
         "namespace": admission.namespace,
+        "namespace_uid": admission.namespace_uid,
         "name": admission.name,
+        "author": admission.author,
+        "address": address,
         "generation": admission.generation,
         "alert_type": admission.alert_type,
         "alert_data": admission.alert_data,

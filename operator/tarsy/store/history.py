@@ -57,6 +57,7 @@ class Summary:
     namespace: str
     name: str
     generation: int
+    author: str
     alert_type: str
     chain_name: str | None
     chain_namespace: str | None
@@ -114,6 +115,25 @@ class Summary:
                 return "Suspended" if self.suspend or self.unreadable else "Queued"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Whereabouts:
+    """Whose an investigation is."""
+
+    namespace: str
+    namespace_uid: str | None
+    """None: it was admitted before that was kept."""
+    name: str
+
+
+_WHEREABOUTS = text("SELECT namespace, namespace_uid, name FROM investigations WHERE id = :id AND purged_at IS NULL")
+
+
+async def whereabouts(database: databases.Database, investigation: UUID) -> Whereabouts | None:
+    """Whose it is; None where there is none of that id, or its transcript was purged."""
+    rows = await database.run(_WHEREABOUTS, id=investigation)
+    return Whereabouts(**rows[0]) if rows else None
+
+
 # What `work` says is of run 0 for as long as that is open, and of a question later.
 _SUMMARY = text("""
   SELECT work.revision, work.stale, runs.attempts,
@@ -121,7 +141,7 @@ _SUMMARY = text("""
     CASE WHEN runs.ended_at IS NULL THEN work.cancel END AS cancel,
     CASE WHEN runs.ended_at IS NULL THEN work.unreadable END AS unreadable,
     runs.ended_at IS NULL AND work.suspend AS suspend,
-    known.id, known.namespace, known.name, known.generation, known.alert_type, known.chain_name,
+    known.id, known.namespace, known.name, known.generation, known.author, known.alert_type, known.chain_name,
     known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
     known.admitted_at, known.duplicates, known.alert_status,
     runs.started_at, runs.ended_at, runs.ending, coalesce(runs.reason, '') AS reason,

@@ -19,6 +19,9 @@ from sqlalchemy import TextClause, text
 
 from tarsy.transcript import entries
 
+SEARCHED_MAX = 64 * 1024
+"""Of the analysis, and of the summary, by which an investigation is found."""
+
 Place = Callable[[str], tuple[int, str]]
 """From an execution's id to its run and stage."""
 
@@ -134,9 +137,10 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
     WHERE runs.investigation = fenced.investigation AND runs.number = added.number""",
     ),
     "ended_investigations": (
-        {"run": "integer"},
+        {"ending": "text", "found": "text"},
         """
-    UPDATE investigations SET ended_at = clock_timestamp()
+    UPDATE investigations
+    SET ended_at = clock_timestamp(), ending = added.ending, words = words || tarsy_words(added.found)
     FROM fenced, {rows}
     WHERE investigations.id = fenced.investigation""",
     ),
@@ -298,7 +302,8 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
                 },
             )
             if entry.run == entries.INVESTIGATION:
-                changes.add("ended_investigations", {"run": entry.run})
+                found = f"{entry.final_analysis[:SEARCHED_MAX]} {entry.summary[:SEARCHED_MAX]}"
+                changes.add("ended_investigations", {"ending": entry.ending, "found": found})
 
 
 def _count(row: Row, call: entries.ModelCall) -> None:

@@ -31,6 +31,7 @@ from sqlalchemy import (
     Uuid,
     func,
 )
+from sqlalchemy.dialects import postgresql
 
 metadata = sqlalchemy.MetaData()
 
@@ -57,8 +58,10 @@ investigations = Table(
     metadata,
     Column("id", Uuid, primary_key=True),
     _text("namespace"),
+    _text("namespace_uid", nullable=True),
     _text("name"),
     Column("generation", BigInteger, nullable=False),
+    _text("author", default=""),
     _text("alert_type"),
     _text("alert_data"),
     _text("severity", nullable=True),
@@ -80,11 +83,15 @@ investigations = Table(
     _moment("admitted_at", default=True),
     _moment("ended_at"),
     _moment("gone_at"),
+    _text("ending", nullable=True),
+    _moment("purged_at"),
+    Column("words", postgresql.TSVECTOR),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
 )
 """What came in, and which chain it runs, fixed at its admission but for generation, ttl_seconds, alert_status and
-duplicates. `ended_at` is its run 0's; `gone_at` is since when its object is known to be gone. `fingerprint` is that of
-the alert that it stands for: an object of people stands for none, whatever its spec says."""
+duplicates. `ended_at` and `ending` are its run 0's; `gone_at` is since when its object is known to be gone, and
+`purged_at` since when its transcript is: what is left keeps its alert from coming back. `words` is what a search finds
+it by. `fingerprint` is that of the alert that it stands for: an object of people stands for none, whatever it says."""
 Index(
     "investigations_fingerprint",
     investigations.c.namespace,
@@ -277,6 +284,35 @@ throttles = Table(
 )
 """How fast each provider that has a limit is asked (`throttle`): for each second of the last minute, if there was
 something in it, what was granted. A row has a page almost to itself: it changes with each request."""
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=func.gen_random_uuid()),
+    _moment("at", default=True),
+    _text("who"),
+    _text("address"),
+    _text("action"),
+    Column("investigation", Uuid, nullable=False),
+    _text("namespace"),
+    _text("name"),
+)
+"""What was done by the API: when, who, from where, what. Append-only; it stays when a transcript is purged."""
+Index("audit_investigation", audit.c.investigation)
+
+catalogue = Table(
+    "catalogue",
+    metadata,
+    Column("process", Uuid, primary_key=True),
+    _text("kind", primary_key=True),
+    _text("name", primary_key=True),
+    _text("state"),
+    _moment("since", default=True),
+    _moment("seen_at", default=True),
+    Column("detail", JSON, nullable=False, server_default="{}"),
+)
+"""What each process says of itself: that it is there; its MCP servers and tools, its providers, its configuration.
+`since` is when the state began. A process that has not been seen for long is gone."""
 
 clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
 """The clusters (uid of kube-system) that this database belongs to: one, unless somebody made a mistake."""

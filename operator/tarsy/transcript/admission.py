@@ -41,6 +41,10 @@ class Admission:
     alert_data: str | None
     """None: it is in the store, under `alert_data_ref`; only the store knows whether it is there."""
     alert_data_ref: str | None = None
+    namespace_uid: str | None = None
+    """The uid that its namespace has: a later one of the same name does not inherit it."""
+    author: str = ""
+    """Who asked for it, by the object's own word."""
     severity: str | None = None
     runbook_url: str | None = None
     fingerprint: str | None = None
