@@ -17,14 +17,16 @@ from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
 from tarsy.resources import naming
 from tarsy.store import admission as admissions
+from tarsy.store import audit, history, journal, receipts, work
 from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
-from tarsy.store import history, journal, receipts, work
 from tarsy.transcript import admission as admitted
 from tarsy.transcript import entries, record
 
 LEASE = timedelta(seconds=60)
 OWNER = UUID(int=1)
+CALLER = audit.Caller(who="somebody", address="192.0.2.1")
+"""Who asks for something by the API."""
 BUILD = record.build()
 """What this program can read."""
 PLATFORM = platform.Platform(

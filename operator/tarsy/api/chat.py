@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import access, bodies, described, problems
+from tarsy.api import access, actions, bodies, described, problems
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects
 from tarsy.store import chat, journal, work
@@ -73,7 +73,7 @@ class Chat:
                 message = f"chain {about.chain_name!r} takes no questions (spec.chat.enabled: false)"
                 raise problems.Problem(HTTPStatus.FORBIDDEN, message)
             await self._require_object(identity, about)
-            run = await chat.ask(self.database, identity, masked, max_queued=self.max_queued)
+            run = await chat.ask(self.database, identity, masked, max_queued=self.max_queued, by=actions.audited(known))
         if isinstance(run, str):
             raise self._refused(run, identity)
         asked = Asked(investigation=f"{about.namespace}/{about.name}", run=run)
@@ -84,7 +84,7 @@ class Chat:
     async def cancel(self, known: access.Known) -> Asked:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
         async with _keeping():
-            found = await chat.cancel(self.database, known.id)
+            found = await chat.cancel(self.database, known.id, by=actions.audited(known))
         match found:
             case "unknown":
                 raise self._refused("unknown", known.id)

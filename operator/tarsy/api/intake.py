@@ -172,6 +172,7 @@ class Intake:
             name=draft.name,
             digest=draft.digest,
             window=self.settings.dedup_window,
+            address=caller.address,
         )
         for _ in range(NAMES_TRIED):
             name = receipt.name

@@ -1,4 +1,6 @@
-"""What one replica does for all: the sweep, the resync of store and cluster, and the end of what has had its time.
+"""What one replica does for all: the resync of store and cluster, and the end of what has had its time.
+
+The sweep is done by each: what was cancelled ends soon after its worker has died, even if that process was the leader.
 
 A watch that was away has missed deletes, and nobody reports them again. The resync lists the metadata of what has not
 ended, has everything new reconciled, and has what is missing looked at by a live read: an absence from a list proves
@@ -15,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from uuid import UUID
 
@@ -28,7 +31,9 @@ from tarsy.store import leader, receipts, retention, work
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
-"""Sweep and expiry are done in each pass, the resync in every third: every 15 s."""
+"""Expiry is done in each pass, the resync in every third: every 15 s."""
+SWEEP_SECONDS = 2.0
+"""What has lost its worker is to end within 5 s of the lease, on a busy machine as well."""
 EXPIRED_AT_ONCE = 100
 GIVE_UP_SECONDS = 2.0
 ALARMING_SHARE = 0.2
@@ -63,18 +68,28 @@ class Duties:
 
     async def run(self) -> None:
         """Do what is due until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep())
+            group.create_task(self._lead())
+
+    async def _sweep(self) -> None:
+        while True:
+            with _waiting():
+                if stranded := await work.sweep(self._database):
+                    log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _lead(self) -> None:
         passes = 0
         try:
             while True:
-                try:
+                with _waiting():
                     if await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
-                        await self._sweep()
+                        await self._clean()
                         await self._expire()
                         if passes % RESYNC_PASSES == 0:
                             await self.resync()
                         passes += 1
-                except (errors.TemporaryError, objects.RefusedError) as error:
-                    log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
                 await asyncio.sleep(EVERY_SECONDS)
         finally:
             await self._give_up()
@@ -88,11 +103,9 @@ class Duties:
             why = str(error) or type(error).__name__
             log.warning("the duties are not given up, their lease will pass: %s", why, extra={"action": "duties_kept"})
 
-    async def _sweep(self) -> None:
+    async def _clean(self) -> None:
         await admissions.drop_unused_large(self._database)
         await receipts.drop_expired(self._database, window=self._dedup_window)
-        if stranded := await work.sweep(self._database):
-            log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
 
     async def _expire(self) -> None:
         """Delete the objects that have had their time; what the store knows of them stays."""
@@ -143,6 +156,15 @@ class Duties:
                     )
                 )
         return len(known), [one for one in known if str(one.id) not in generations]
+
+
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """What cannot be done now is done later."""
+    try:
+        yield
+    except (errors.TemporaryError, objects.RefusedError) as error:
+        log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
 
 
 def _alarming(known: int, absent: Sequence[work.Open]) -> bool:

@@ -94,26 +94,29 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
 
 
 async def delete_investigation(
-    cluster: client.Cluster, *, namespace: str, name: str, uid: str, generation: int
+    cluster: client.Cluster, *, namespace: str, name: str, uid: str, generation: int | None = None
 ) -> Literal["gone", "changed"]:
-    """Delete the object of that uid if its spec is still of that generation; "changed" if not."""
-    found = await get_investigation(cluster, namespace=namespace, name=name)
-    if found is None or found.metadata.uid != uid:
-        return "gone"
-    if found.metadata.generation != generation:
-        return "changed"
-    options = {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": uid, "resourceVersion": found.metadata.resource_version},
-    }
+    """Delete the object of that uid; "changed" where a `generation` is given and its spec is of another.
+
+    "gone" where there is none of that uid any more, too.
+    """
+    preconditions = {"uid": uid}
+    if generation is not None:
+        found = await get_investigation(cluster, namespace=namespace, name=name)
+        if found is None or found.metadata.uid != uid:
+            return "gone"
+        if found.metadata.generation != generation:
+            return "changed"
+        preconditions["resourceVersion"] = found.metadata.resource_version
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
     async with _errors():
         try:
             await _request(cluster, "DELETE", _path(investigation.PLURAL, namespace, name), body=options)
         except kubernetes.ApiException as error:
-            if error.status not in (404, 409):
+            if error.status == 409:
+                return "gone" if generation is None else "changed"
+            if error.status != 404 or not _said(error):
                 raise
-            return "gone" if error.status == 404 else "changed"
     return "gone"
 
 

@@ -368,6 +368,10 @@ _KINDS = text("""
   SELECT id, kind, strategy FROM executions WHERE investigation = :id AND id = ANY(CAST(:executions AS text[]))
 """)
 
+_LAST = text("""
+  SELECT log_seq FROM work JOIN investigations ON id = investigation WHERE investigation = :id AND purged_at IS NULL
+""")
+
 _CLAIM_BEFORE = text("""
   SELECT seq, claim FROM entries WHERE investigation = :id AND seq = :after
 """)
@@ -380,7 +384,7 @@ async def log_page(database: databases.Database, investigation: UUID, *, after: 
     """
     known = {"id": investigation, "after": after}
     async with database.snapshot() as connection:
-        last_entry = await connection.scalar(text("SELECT log_seq FROM work WHERE investigation = :id"), known)
+        last_entry = await connection.scalar(_LAST, known)
         if last_entry is None:
             return None
         page = [_logged(row) for row in await connection.execute(_PAGE, {**known, "rows": limit, "bytes": PAGE_BYTES})]

@@ -247,8 +247,10 @@ receipts = Table(
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE")),
     _moment("created_at", default=True),
     Column("digests", ARRAY(Text), nullable=False, server_default="{}"),
+    _text("address", default=""),
 )
-"""What intake has made or is about to make: an object of that name with that word and a spec of such a digest.
+"""What intake has made or is about to make: an object of that name with that word and a spec of such a digest, and the
+address that asked for it first: for the audit, where intake dies before it can write that.
 `investigation` is the first one that was admitted with them; any other is a copy."""
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
 Index("receipts_created_at", receipts.c.created_at)

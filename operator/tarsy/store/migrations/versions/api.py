@@ -24,6 +24,8 @@ SET ending = runs.ending,
   words = tarsy_words(alert_data) || tarsy_words(coalesce(final_analysis, '')) || tarsy_words(coalesce(summary, ''))
 FROM runs WHERE runs.investigation = id AND number = 0;
 
+ALTER TABLE receipts ADD COLUMN address text NOT NULL DEFAULT '';
+
 CREATE TABLE audit (
   id            uuid PRIMARY KEY DEFAULT gen_random_uuid(),
   at            timestamptz NOT NULL DEFAULT now(),
