@@ -89,6 +89,7 @@ async def received(
         name=given.metadata.name,
         digest=investigations.digest(spec.model_copy(update={"source": source})),
         window=window,
+        address=CALLER.address,
     )
     metadata = given.metadata.model_copy(update={"name": receipt.name})
     received = source.model_copy(update={"receipt": receipt.word})
