@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 from support import loglines, queue, stories
 from tarsy.controller import projector
-from tarsy.store import chat, history, retention, work
+from tarsy.store import chat, history, resync, retention, work
 from tarsy.store import database as databases
 from tarsy.transcript import admission, entries, memory, messages, ports, record, timeline
 from tarsy.worker import lease, run
@@ -278,8 +278,8 @@ async def test_an_edit_of_the_object_neither_stops_nor_holds_a_question(database
 @pytest.mark.parametrize("running", [False, True], ids=["queued", "running"])
 async def test_the_deletion_of_the_object_ends_an_open_question(database: databases.Database, *, running: bool) -> None:
     identity = await asked(database)
-    assert [one.id for one in await work.asked_about(database, namespace="tarsy")] == [identity]
-    assert await work.open_in(database, namespace="tarsy") == []
+    assert [one.id for one in await resync.asked_about(database, namespace="tarsy")] == [identity]
+    assert await resync.open_in(database, namespace="tarsy") == []
     first = await row_of_first(database)
     claim = await queue.claimed(database) if running else None
     await work.gone(database, identity)
@@ -291,7 +291,7 @@ async def test_the_deletion_of_the_object_ends_an_open_question(database: databa
     message = "cancelled because its object was deleted"
     assert (await runs(database))[1] == (1, "chat", "Cancelled", "ObjectDeleted", message)
     assert await row_of_first(database) == first
-    assert await work.asked_about(database, namespace="tarsy") == []
+    assert await resync.asked_about(database, namespace="tarsy") == []
 
 
 async def test_a_question_is_cancelled_by_request_alone(database: databases.Database) -> None:

@@ -11,7 +11,7 @@ import sqlalchemy
 from support import queue, stories
 from tarsy.resources import naming
 from tarsy.store import admission as admissions
-from tarsy.store import chat, episodes, history, log, purge, receipts, retention, work
+from tarsy.store import chat, episodes, history, log, purge, receipts, resync, retention, work
 from tarsy.store import database as databases
 from tarsy.transcript import entries
 
@@ -121,11 +121,9 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     assert await work.sweep(database) == 0
     assert await queue.claim(database) is None
     assert await retention.expired(database, namespace="tarsy", limit=9) == []
-    assert (await work.open_in(database, namespace="tarsy"), await work.asked_about(database, namespace="tarsy")) == (
-        [],
-        [],
-    )
-    assert await work.settled(database, {str(identity): 1}) == {str(identity)}
+    assert await resync.open_in(database, namespace="tarsy") == []
+    assert await resync.asked_about(database, namespace="tarsy") == []
+    assert await resync.settled(database, {str(identity): 1}) == {str(identity)}
 
     assert await admissions.is_known(database, identity), "or the watch would admit its object, which a finalizer keeps"
     again = queue.subject(**SAID)

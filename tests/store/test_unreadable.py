@@ -14,7 +14,7 @@ from tarsy.api import investigations as api
 from tarsy.config import platform
 from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import history, journal, work
+from tarsy.store import history, journal, resync, work
 from tarsy.transcript import entries, memory, ports, record
 from tarsy.worker import claimer, lease, run
 
@@ -224,7 +224,7 @@ async def test_its_clock_stands_still_meanwhile(database: databases.Database) ->
 
 async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(database: databases.Database) -> None:
     identity = await parked(database)
-    (named,) = [one for one in await work.open_in(database, namespace="tarsy") if one.id == identity]
+    (named,) = [one for one in await resync.open_in(database, namespace="tarsy") if one.id == identity]
     await queue.execute(
         database,
         "UPDATE runs SET started_at = started_at - interval '100 s', suspended_at = suspended_at - interval '90 s'",
@@ -253,7 +253,7 @@ async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spo
         ending="Cancelled", reason=found.reason, message=found.message
     )
     await work.gone(database, identity)
-    assert await work.open_in(database, namespace="tarsy") == []
+    assert await resync.open_in(database, namespace="tarsy") == []
     assert await queue.claim(database, build=NEWER) is None
 
 

@@ -28,6 +28,7 @@ from tarsy.kube import client, objects, watch
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import leader, receipts, retention, work
+from tarsy.store import resync as resyncs
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
@@ -137,17 +138,17 @@ class Duties:
                 extra={"action": "resync_alarm", "absent": len(absent), "known": known},
             )
             return
-        for one in (*absent, *await work.asked_about(self._database, namespace=namespace)):
+        for one in (*absent, *await resyncs.asked_about(self._database, namespace=namespace)):
             self._reconciler.add(investigations.Key(namespace=namespace, name=one.name, uid=str(one.id)))
 
-    async def _compare(self, *, everything: bool) -> tuple[int, list[work.Open]]:
+    async def _compare(self, *, everything: bool) -> tuple[int, list[resyncs.Open]]:
         """Have reconciled what is new; how many are open in the store, and which of them are not listed."""
         namespace = self._cluster.namespace
         # The store first: what is admitted between the two reads is then new in the list, not absent from it.
-        known = await work.open_in(self._database, namespace=namespace)
+        known = await resyncs.open_in(self._database, namespace=namespace)
         listed = await objects.list_metadata(self._cluster, namespace=namespace, unfinished=not everything)
         generations = {metadata.uid: metadata.generation for metadata in listed}
-        settled = await work.settled(self._database, generations) if everything else set()
+        settled = await resyncs.settled(self._database, generations) if everything else set()
         for metadata in listed:
             if metadata.uid not in settled:
                 self._reconciler.seen(
@@ -167,5 +168,5 @@ def _waiting() -> Iterator[None]:
         log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
 
 
-def _alarming(known: int, absent: Sequence[work.Open]) -> bool:
+def _alarming(known: int, absent: Sequence[resyncs.Open]) -> bool:
     return len(absent) > max(HARMLESS_ABSENCES, ALARMING_SHARE * known)

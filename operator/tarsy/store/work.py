@@ -11,7 +11,7 @@ What stops or stands still without a worker ends here too, under the same lock a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -274,7 +274,7 @@ async def _cancel(
     if by is not None and row.known is None:
         await audit.write(connection, investigation, "chat/cancel" if run else "cancel", by=by)
     if row.is_nobodys:
-        await _end_cancelled(connection, investigation)
+        await _end_cancelled(connection, investigation, row.known or why)
         return "Cancelled"
     return "Cancelling"
 
@@ -311,7 +311,7 @@ async def sweep(database: databases.Database) -> int:
             if held.cancel is None:
                 await connection.execute(_STAND_STILL, identity)
             else:
-                await _end_cancelled(connection, found.investigation)
+                await _end_cancelled(connection, found.investigation, held.cancel)
                 ended += 1
         await notify.send(database, (notify.STATUS, str(found.investigation)))
     return ended
@@ -334,9 +334,10 @@ def cancelled(why: Cancellation) -> tuple[str, str]:
     return CANCELLED_REASONS[why], CANCELLED_MESSAGES[why]
 
 
-async def _end_cancelled(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> None:
+async def _end_cancelled(
+    connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, why: Cancellation
+) -> None:
     """End a cancelled run that nobody runs, whose row is locked."""
-    why = await connection.scalar(text("SELECT cancel FROM work WHERE investigation = :id"), {"id": investigation})
     reason, message = cancelled(why)
     await _end(connection, investigation, "Cancelled", reason=reason, message=message)
 
@@ -434,8 +435,8 @@ async def release(
             _RELEASE,
             {"investigation": claim.investigation, "token": claim.token, "unreadable": unreadable, "build": build},
         )
-        if released.scalar_one_or_none() is not None:
-            await _end_cancelled(connection, claim.investigation)
+        if (why := released.scalar_one_or_none()) is not None:
+            await _end_cancelled(connection, claim.investigation, why)
     await notify.send(database, (notify.STATUS, str(claim.investigation)), (notify.WORK, ""))
 
 
@@ -450,46 +451,7 @@ async def try_unreadable_again(database: databases.Database, *, build: str) -> N
     await database.run(_TRY_AGAIN, build=build)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Open:
-    """An investigation of which something is open."""
-
-    id: UUID
-    name: str
-
-
-_OPEN = text("SELECT id, name FROM investigations WHERE namespace = :namespace AND ended_at IS NULL")
-
-
-_ASKED_ABOUT = text("""
-  SELECT id, name FROM investigations JOIN work ON investigation = id
-  WHERE namespace = :namespace AND run > 0 AND state <> 'ended'
-""")
-
-
-async def open_in(database: databases.Database, *, namespace: str) -> Sequence[Open]:
-    """The investigations of a namespace that have not ended."""
-    return [Open(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
-
-
-async def asked_about(database: databases.Database, *, namespace: str) -> Sequence[Open]:
-    """The investigations of a namespace that have ended, and have a question that is open."""
-    return [Open(id=row.id, name=row.name) for row in await database.run(_ASKED_ABOUT, namespace=namespace)]
-
-
-_SETTLED = text("""
-  SELECT CAST(id AS text) AS id
-  FROM unnest(CAST(:ids AS uuid[]), CAST(:generations AS bigint[])) AS given (id, generation)
-  JOIN investigations AS known USING (id)
-  WHERE ended_at IS NOT NULL AND known.generation >= given.generation
-""")
 _STALE = text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIMIT :limit")
-
-
-async def settled(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
-    """Of these uids those of investigations that have ended, and of which no older generation than this was seen."""
-    rows = await database.run(_SETTLED, ids=list(generations), generations=list(generations.values()))
-    return {row.id for row in rows}
 
 
 async def stale(database: databases.Database, *, limit: int) -> Sequence[UUID]:
