@@ -5,7 +5,10 @@ A browser on this machine is no such program: what it sends for a page of the we
 
 from __future__ import annotations
 
+import base64
 import ipaddress
+import json
+import math
 import re
 from http import HTTPStatus
 
@@ -27,6 +30,19 @@ def bearer(request: Request) -> bytes | None:
     if scheme.lower() != SCHEME.lower():
         return None
     return given.strip(" \t").encode("latin-1") or None  # the server reads headers as Latin-1
+
+
+def ends(token: str) -> float | None:
+    """When a token says that it ends, in seconds of Unix time; None where it says nothing that can be read.
+
+    Whether it is anybody's is not looked at. Source: RFC 7519, "JSON Web Token".
+    """
+    try:
+        _, claims, _ = token.split(".")
+        found = json.loads(base64.urlsafe_b64decode(f"{claims}=="))["exp"]
+        return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
+        return None
 
 
 def unknown(*, given: bool) -> problems.Problem:
