@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
+import aiohttp
+import pytest
+from fastapi import FastAPI
 from support import queue
 from tarsy.api import app, health
 from tarsy.config import check, platform
@@ -37,3 +42,19 @@ def parts(
         token=token,
         clock=clock,
     )
+
+
+@contextlib.asynccontextmanager
+async def served(given: app.Parts, *, application: FastAPI | None = None) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve the API of these parts, or an `application` of the test's; a client of it."""
+    bound = app.bind("127.0.0.1", 0)
+    bound.listen(100)  # whoever connects before the server accepts waits
+    serving = asyncio.create_task(app.serve(application or app.build(given), bound, readiness=given.readiness))
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
+            yield session
+    finally:
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        bound.close()
