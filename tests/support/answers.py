@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from aiohttp import test_utils, web
 from support import kubeconfigs
 from tarsy.kube import client
 
-Answer = Callable[[web.Request], tuple[int, dict[str, Any] | str]]
+Answer = Callable[[web.Request], tuple[int, Any] | Awaitable[tuple[int, Any]]]
 
 
 @contextlib.asynccontextmanager
@@ -19,7 +20,8 @@ async def answering(answer: Answer, *, folder: Path) -> AsyncIterator[client.Clu
     """A client of an API server that gives `answer`: a status and a body."""
 
     async def handle(request: web.Request) -> web.Response:
-        status, body = answer(request)
+        given = answer(request)
+        status, body = await given if inspect.isawaitable(given) else given
         return (
             web.Response(text=body, status=status) if isinstance(body, str) else web.json_response(body, status=status)
         )
