@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
 
+import aiohttp
+import pytest
+from fastapi import FastAPI
 from support import queue
 from tarsy.api import app, health
-from tarsy.config import check
+from tarsy.config import check, platform
 from tarsy.kube import client
 from tarsy.store import database as databases
 
@@ -20,11 +26,12 @@ def parts(
     token: str | None = None,
     max_queued: int = 10_000,
     mask: Callable[[str], str] = str,
+    settings: platform.API | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
-    found = queue.PLATFORM.model_copy(
-        update={"queue": queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})}
-    )
+    limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
+    found = queue.PLATFORM.model_copy(update={"queue": limited, "api": settings or platform.API()})
     return app.Parts(
         cluster=cluster,
         database=database,
@@ -33,4 +40,21 @@ def parts(
         mask=mask,
         readiness=readiness or health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None),
         token=token,
+        clock=clock,
     )
+
+
+@contextlib.asynccontextmanager
+async def served(given: app.Parts, *, application: FastAPI | None = None) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve the API of these parts, or an `application` of the test's; a client of it."""
+    bound = app.bind("127.0.0.1", 0)
+    bound.listen(100)  # whoever connects before the server accepts waits
+    serving = asyncio.create_task(app.serve(application or app.build(given), bound, readiness=given.readiness))
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
+            yield session
+    finally:
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        bound.close()

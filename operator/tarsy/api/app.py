@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -35,11 +36,19 @@ class Parts:
     """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""
     admitted: Callable[[base.ObjectMeta], None] | None = None
     """See `intake.Intake.admitted`."""
+    clock: Callable[[], float] = time.monotonic
+    """What is kept of callers, and their rates, go by it."""
 
 
 def build(parts: Parts) -> FastAPI:
     """The application."""
-    may = access.Access(cluster=parts.cluster, database=parts.database, token=parts.token)
+    may = access.Access(
+        cluster=parts.cluster,
+        database=parts.database,
+        token=parts.token,
+        settings=parts.platform.api,
+        clock=parts.clock,
+    )
     app = FastAPI(
         title="TARSy",
         version="v1",
