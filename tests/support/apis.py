@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Callable
 
 from support import queue
@@ -10,6 +11,7 @@ from tarsy.api import app, health
 from tarsy.config import check
 from tarsy.kube import client
 from tarsy.store import database as databases
+from tarsy.store import keeper
 
 
 def parts(
@@ -20,6 +22,7 @@ def parts(
     token: str | None = None,
     max_queued: int = 10_000,
     mask: Callable[[str], str] = str,
+    kept: keeper.Keeper | None = None,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
     found = queue.PLATFORM.model_copy(
@@ -32,5 +35,14 @@ def parts(
         index=functools.partial(check.ChainIndex, platform=found, unusable_providers={}),
         mask=mask,
         readiness=readiness or health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None),
+        keeper=kept or keeping(database),
         token=token,
     )
+
+
+def keeping(
+    database: databases.Database, *, host: str = "here", slots: int = 0, mask: Callable[[str], str] = str
+) -> keeper.Keeper:
+    """What tells of a process, which has so many slots for investigations; it tells when it is run, or has a `look`."""
+    detail = {"roles": ["api"], "version": "1", "build": "b", "slots": slots}
+    return keeper.Keeper(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)
