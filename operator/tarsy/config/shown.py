@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarsy.config import providers
+from tarsy.config import parts, providers
 from tarsy.masking import masker
 
 MASKED = "[MASKED]"
@@ -79,19 +79,18 @@ def provider(settings: providers.Provider) -> dict[str, Any]:
 
 def url(value: str) -> str:
     """A URL without user, query and fragment, and without parts of its path that look like keys."""
-    try:
-        parts = urllib.parse.urlsplit(value)
-        _, at, host = parts.netloc.rpartition("@")
-    except ValueError:
+    if not parts.is_url(value):
         return MASKED
-    path = "/".join(MASKED if _may_be_key(part) else part for part in parts.path.split("/"))
-    bare = f"{parts.scheme}://{host}{path}"
+    found = urllib.parse.urlsplit(value)
+    _, at, host = found.netloc.rpartition("@")
+    path = "/".join(MASKED if _may_be_key(part) else part for part in found.path.split("/"))
+    bare = f"{found.scheme}://{host}{path}"
     if _MASKER.text(bare) != bare:
         return MASKED
     user = f"{MASKED}@" if at else ""
-    query, fragment = ("?" if parts.query else ""), ("#" if parts.fragment else "")
+    query, fragment = ("?" if found.query else ""), ("#" if found.fragment else "")
     ends = "".join(f"{mark}{MASKED}" for mark in (query, fragment) if mark)
-    return f"{parts.scheme}://{user}{host}{path}{ends}"
+    return f"{found.scheme}://{user}{host}{path}{ends}"
 
 
 class _Hiding:
