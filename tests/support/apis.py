@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 
 import aiohttp
@@ -16,6 +17,7 @@ from tarsy.api import app, health
 from tarsy.config import check, platform
 from tarsy.kube import client
 from tarsy.store import database as databases
+from tarsy.store import keeper
 
 
 def parts(
@@ -28,6 +30,7 @@ def parts(
     mask: Callable[[str], str] = str,
     settings: platform.API | None = None,
     clock: Callable[[], float] = time.monotonic,
+    kept: keeper.Keeper | None = None,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
     limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
@@ -39,6 +42,7 @@ def parts(
         index=functools.partial(check.ChainIndex, platform=found, unusable_providers={}),
         mask=mask,
         readiness=readiness or health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None),
+        keeper=kept or keeping(database),
         token=token,
         clock=clock,
     )
@@ -58,3 +62,11 @@ async def served(given: app.Parts, *, application: FastAPI | None = None) -> Asy
         with pytest.raises(asyncio.CancelledError):
             await serving
         bound.close()
+
+
+def keeping(
+    database: databases.Database, *, host: str = "here", slots: int = 0, mask: Callable[[str], str] = str
+) -> keeper.Keeper:
+    """What tells of a process, which has so many slots for investigations; it tells when it is run, or has a `look`."""
+    detail = {"roles": ["api"], "version": "1", "build": "b", "slots": slots}
+    return keeper.Keeper(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)

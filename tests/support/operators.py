@@ -130,6 +130,11 @@ class Operator:
         self._folder = folder
         self._children: list[children.Child] = []
 
+    def configure(self, **sections: Mapping[str, Any]) -> None:
+        """Have these laid over the platform file's sections, for processes that start from now on."""
+        for section, added in sections.items():
+            self._platform[section] = {**self._platform.get(section, {}), **added}
+
     async def start(
         self,
         *,

@@ -13,12 +13,13 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
 
-from tarsy.api import access, actions, alerts, chains, chat, health, intake, investigations, problems, protocol
+from tarsy.api import access, actions, alerts, chains, chat, health, intake, investigations, problems, protocol, system
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
 from tarsy.resources import base
 from tarsy.store import database as databases
+from tarsy.store import keeper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Parts:
     mask: Callable[[str], str]
     """For alerts and questions."""
     readiness: health.Readiness
+    keeper: keeper.Keeper
     token: str | None
     """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""
     admitted: Callable[[base.ObjectMeta], None] | None = None
@@ -58,7 +60,7 @@ def build(parts: Parts) -> FastAPI:
         redoc_url=None,
     )
     problems.tell(app)
-    app.include_router(health.routes(parts.readiness))
+    app.include_router(health.routes(parts.readiness, health.Health(parts.database, parts.keeper)))
     for area in _areas(parts, may):
         app.include_router(area)
 
@@ -91,6 +93,9 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield investigations.routes(parts.database, may)
     yield chat.routes(asking, may)
     yield actions.routes(actions.Actions(cluster=parts.cluster, database=parts.database), may)
+    yield system.routes(
+        system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index), may
+    )
 
 
 class Server(uvicorn.Server):
