@@ -12,7 +12,20 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
 
-from tarsy.api import access, alerts, chains, chat, health, intake, investigations, problems, protocol
+from tarsy.api import (
+    access,
+    alerts,
+    chains,
+    chat,
+    export,
+    health,
+    intake,
+    investigations,
+    messages,
+    problems,
+    protocol,
+    traces,
+)
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
@@ -80,6 +93,9 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     )
     yield alerts.routes(taking, may)
     yield investigations.routes(parts.database, may)
+    yield messages.routes(parts.database, may)
+    yield traces.routes(parts.database, may)
+    yield export.routes(parts.database, may)
     yield chat.routes(asking, may)
 
 
