@@ -313,6 +313,8 @@ async def check_export(process: Process, path: str, trace: Sequence[Mapping[str,
     status, problem = await process.request("GET", f"{path}/messages?execution=nobody")
     assert status == 422
     assert head["executions"][0]["id"] in problem["detail"]
+    for name in ("%00", "", "x" * 101):
+        assert (await process.request("GET", f"{path}/messages?execution={name}"))[0] == 422
     assert [(one["n"], one["seq"]) for one in export["llm_interactions"]] == [
         (one["n"], one["seq"]) for one in trace if one["type"] == "llm"
     ]

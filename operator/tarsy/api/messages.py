@@ -14,6 +14,8 @@ from tarsy.api import access, problems, transcripts
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
 
+_ID = r"^[\w./-]{1,100}$"
+"""What an execution's id may be: nothing that Postgres would refuse."""
 _NAMED = 20
 """Executions that are named where another one was asked for."""
 
@@ -45,7 +47,7 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
         known: access.Known = Depends(may.reads),
         after: After = 0,
         limit: Limit = transcripts.ENTRIES_MAX,
-        execution: Annotated[str | None, Query(max_length=100, description="Those of this execution alone.")] = None,
+        execution: Annotated[str | None, Query(pattern=_ID, description="Those of this execution alone.")] = None,
     ) -> Response:
         """What was said in its conversations: the messages behind entry `after` of its log."""
         found = await read(database, known.id, after=after, limit=limit, execution=execution)

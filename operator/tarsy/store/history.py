@@ -370,7 +370,7 @@ _PAGE = text(f"""
 """)  # noqa: S608 - our own text
 
 _AROUND = text(f"""
-  WITH concerned AS (
+  WITH concerned AS MATERIALIZED (
     SELECT name,
       (SELECT max(seq) FROM entries
        WHERE investigation = :id AND execution = name AND kind = 'Answered' AND seq <= :after) AS back_to,
