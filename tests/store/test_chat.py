@@ -236,9 +236,9 @@ async def test_an_answered_question_changes_nothing_of_the_first_run(database: d
         assert await work.stale(database, limit=1) == []
         assert isinstance(await ask(database, identity), int)
     assert await row_of_first(database) == first
-    transcript = await history.transcript(database, identity)
-    assert transcript is not None
-    assert [(one.number, one.question, one.ending, one.final_analysis) for one in transcript.runs] == [
+    head = await history.head(database, identity)
+    assert head is not None
+    assert [(one.number, one.question, one.ending, one.final_analysis) for one in head.runs] == [
         (0, "", "Completed", "root cause"),
         (1, "Why?", "Completed", "Because."),
         (2, "Why?", "Cancelled", ""),

@@ -133,9 +133,7 @@ async def summary(database: databases.Database, identity: UUID | str) -> history
 
 async def log(database: databases.Database, identity: UUID | str) -> Sequence[entries.Logged]:
     """The log of an investigation that was admitted."""
-    found = await history.transcript(database, UUID(str(identity)))
-    assert found is not None
-    return found.log
+    return await history.log(database, UUID(str(identity)))
 
 
 async def rows(database: databases.Database, statement: str, **values: Any) -> list[tuple[Any, ...]]:

@@ -13,7 +13,22 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
 
-from tarsy.api import access, actions, alerts, chains, chat, health, intake, investigations, problems, protocol, system
+from tarsy.api import (
+    access,
+    actions,
+    alerts,
+    chains,
+    chat,
+    export,
+    health,
+    intake,
+    investigations,
+    messages,
+    problems,
+    protocol,
+    system,
+    traces,
+)
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
@@ -91,6 +106,9 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     )
     yield alerts.routes(taking, may)
     yield investigations.routes(parts.database, may)
+    yield messages.routes(parts.database, may)
+    yield traces.routes(parts.database, may)
+    yield export.routes(parts.database, may)
     yield chat.routes(asking, may)
     yield actions.routes(actions.Actions(cluster=parts.cluster, database=parts.database), may)
     yield system.routes(

@@ -221,9 +221,13 @@ entries = Table(
     _text("execution"),
     Column("body", JSON, nullable=False),
     Column("opaque", JSON(none_as_null=True)),
+    Column("messages", Integer, nullable=False, server_default="0"),
+    Column("model_calls", Integer, nullable=False, server_default="0"),
+    Column("tool_calls", Integer, nullable=False, server_default="0"),
 )
 """The log, append-only (`transcript.entries`). `body` is JSON of storable text; `opaque` may hold escapes that Postgres
-refuses to take apart, so no view looks into it."""
+refuses to take apart, so no view looks into it. How many messages and calls an entry tells of is counted beside it: a
+page of messages or calls is numbered by those before it, whose bodies nobody reads."""
 
 identities = Table(
     "identities",
