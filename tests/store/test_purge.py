@@ -110,7 +110,7 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     assert await purge.purge(database, identity, by=queue.CALLER) == "unknown"
     assert await history.whereabouts(database, identity) is None
     assert await history.summary(database, identity) is None
-    assert await history.transcript(database, identity) is None
+    assert await history.head(database, identity) is None
     assert await history.log_page(database, identity, after=0, limit=5) is None
     assert await history.log(database, identity) == []
     assert await chat.subject(database, identity) is None
