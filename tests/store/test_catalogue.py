@@ -94,14 +94,15 @@ async def test_a_process_counts_for_as_long_as_it_was_seen_a_moment_ago(database
     assert await told(database, "process", "server") == [("b", "b", "running"), ("b", "tools", "connected")]
 
 
-async def test_what_is_gone_for_a_day_leaves_nothing_and_what_is_there_keeps_its_old_rows(
+async def test_what_is_gone_for_an_hour_leaves_nothing_and_what_is_there_keeps_its_old_rows(
     database: databases.Database,
 ) -> None:
     for host in ("gone", "there"):
         await heard(database, Part(fact()), host=host).look()
     await queue.execute(
         database,
-        "UPDATE catalogue SET seen_at = seen_at - interval '25 hours' WHERE NOT (kind = 'process' AND name = 'there')",
+        "UPDATE catalogue SET seen_at = seen_at - interval '61 minutes'"
+        " WHERE NOT (kind = 'process' AND name = 'there')",
     )
     await catalogue.forget(database)
     assert await queue.rows(database, "SELECT kind, name FROM catalogue ORDER BY kind") == [

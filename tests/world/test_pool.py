@@ -109,3 +109,21 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
                 await asyncio.sleep(0.2)  # ten looks
                 assert (server.standing.state, between.connections) == ("connected", before)
             await until(lambda: server.standing.state == "unreachable")
+
+
+async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its_address(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"no HTTP\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp?key=c4nary-Qw7x"
+        server = pool.Server(
+            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=1
+        )
+        async with owned(server):
+            assert server.problem.endswith("url='[MASKED]'")
+            assert "c4nary" not in f"{server.problem} {caplog.text}"

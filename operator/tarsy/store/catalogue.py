@@ -21,8 +21,8 @@ from tarsy.telemetry import standing
 
 FRESH = timedelta(seconds=30)
 """A process that has not been seen for so long is not there."""
-FORGOTTEN = timedelta(days=1)
-"""One that has not been seen for so long leaves no rows."""
+FORGOTTEN = timedelta(hours=1)
+"""One that has not been seen for so long leaves no rows; a crash loop is to leave few."""
 ROWS_MAX = 10_000
 
 _WRITE = text("""

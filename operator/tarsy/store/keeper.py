@@ -24,7 +24,7 @@ from tarsy.transcript import messages
 LOOK_SECONDS = 1.0
 RENEW_SECONDS = 10.0
 AGAIN_SECONDS = 5.0
-FORGET_SECONDS = 3600.0
+FORGET_SECONDS = 600.0
 LEAVE_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ class Keeper:
         self._self = standing.Fact(kind="process", name=host, state="running", since=datetime.now(UTC), detail=detail)
         self._kept: dict[tuple[str, str], standing.Fact] = {}
         """What the catalogue has, as it was said."""
+        self._is_told = True
+        """Whether the last try to tell others worked, for the log; `database` is the word of others, too."""
         self._due = 0.0
         self._forget_at = 0.0
 
@@ -85,12 +87,14 @@ class Keeper:
             await self._write(changed)
         except (errors.TemporaryError, databases.SchemaError) as error:
             self._due = time.monotonic() + AGAIN_SECONDS
-            if self.database.be("away"):
+            self.database.be("away")
+            if self._is_told:
                 log.warning("nobody is told of this process: %s", error, extra={"action": "catalogue_lost"})
+            self._is_told = False
         else:
             self._due = time.monotonic() + RENEW_SECONDS
-            if self.database.be("answering"):
-                log.debug("this process is told of", extra={"action": "catalogue_kept"})
+            self.database.be("answering")
+            self._is_told = True
 
     async def _write(self, changed: Mapping[tuple[str, str], standing.Fact]) -> None:
         prepared = await asyncio.to_thread(self._prepared, list(changed.values())) if changed else []

@@ -19,7 +19,7 @@ from typing import Literal
 import mcp
 from mcp import types
 
-from tarsy.config import platform
+from tarsy.config import platform, shown
 from tarsy.telemetry import standing
 from tarsy.tools import bounds, chatter, stdio, streamable, toolbox
 from tarsy.transcript import messages
@@ -77,6 +77,8 @@ class Server:
         self.tried = asyncio.Event()
         """Set once the first attempt to connect has succeeded or failed."""
         self._settings = settings
+        self._without = shown.of({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
+        """Takes out of a text what was written as an argument, a variable or the query of an address."""
         self._spoken = chatter.Chatter(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
@@ -91,7 +93,7 @@ class Server:
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                why = self.mask(bounds.told(_innermost(error))[:PROBLEM_READ])
+                why = self.mask(self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
                 problem = f"cannot be reached: {_on_one_line(why)}"[:PROBLEM_MAX]
                 if problem != self.problem:  # said once, not with each of many attempts
                     log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
