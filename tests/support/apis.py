@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from support import queue
 from tarsy.api import app, health
@@ -34,3 +36,18 @@ def parts(
         readiness=readiness or health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None),
         token=token,
     )
+
+
+@contextlib.asynccontextmanager
+async def serving(given: app.Parts) -> AsyncIterator[str]:
+    """An API of these parts, served on a port of its own; its URL."""
+    bound = app.bind("127.0.0.1", 0)
+    bound.listen(100)
+    running = asyncio.create_task(app.serve(app.build(given), bound, readiness=given.readiness))
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        bound.close()

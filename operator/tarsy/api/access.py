@@ -22,10 +22,20 @@ ANONYMOUS = "api-client"
 """The author of what came from somebody without a name: who has the webhook's token, or calls `--insecure-dev`."""
 
 Identity = Annotated[
-    str, Path(description="The investigation's id: its object's uid.", json_schema_extra={"format": "uuid"})
+    str,
+    Path(
+        description="The investigation's id: its object's uid.",
+        examples=["6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"],
+        json_schema_extra={"format": "uuid", "maxLength": 36},  # said, and not checked: another one is not found
+    ),
 ]
 Namespace = Annotated[
-    str | None, Query(max_length=63, description="The namespace; by default the one that the operator lives in.")
+    str | None,
+    Query(
+        description="The namespace; by default the one that the operator lives in.",
+        examples=["shop"],
+        json_schema_extra={"maxLength": 63},  # said, and looked at when it is known who calls
+    ),
 ]
 
 
@@ -110,16 +120,17 @@ class Access:
 
     async def _known(self, request: Request, identity: str) -> Known:
         caller = await self._caller(request)
+        unknown = f"there is no investigation with id {identity[: problems.ECHOED_MAX]}"
         try:
             asked = UUID(identity)
         except ValueError:
-            raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}") from None
+            raise problems.Problem(HTTPStatus.NOT_FOUND, unknown) from None
         try:
             found = await history.whereabouts(self._database, asked)
         except errors.TemporaryError as error:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
         if found is None:
-            raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}")
+            raise problems.Problem(HTTPStatus.NOT_FOUND, unknown)
         return Known(id=asked, namespace=found.namespace, name=found.name, caller=caller)
 
     async def _uid(self, namespace: str) -> str | None:

@@ -7,12 +7,13 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Self, cast
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
 
-from tarsy.api import access, alerts, chains, chat, health, intake, investigations, problems, protocol
+from tarsy.api import access, alerts, chains, chat, described, health, intake, investigations, problems, protocol
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
@@ -37,12 +38,28 @@ class Parts:
     """See `intake.Intake.admitted`."""
 
 
-def build(parts: Parts) -> FastAPI:
+class Application(FastAPI):
+    """The application, with a description that says of all routes what they do not say themselves."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = described.of(self)
+        return self.openapi_schema
+
+
+class _Unused:
+    """In the place of parts, and of theirs, of an application that is described and never called."""
+
+    def __getattr__(self, name: str) -> Self:
+        """Whatever somebody keeps for later."""
+        return self
+
+
+def build(parts: Parts) -> Application:
     """The application."""
     may = access.Access(cluster=parts.cluster, database=parts.database, token=parts.token)
-    app = FastAPI(
-        title="TARSy",
-        version="v1",
+    app = Application(
         dependencies=[Depends(may.greets)],
         openapi_url=None,
         docs_url=None,
@@ -59,6 +76,16 @@ def build(parts: Parts) -> FastAPI:
         return JSONResponse(app.openapi())
 
     return app
+
+
+def bare() -> Application:
+    """The application without parts: its routes can be looked at, and none can be called."""
+    return build(cast("Parts", _Unused()))
+
+
+def describe() -> dict[str, Any]:
+    """What `GET /openapi.json` answers: it follows from the routes alone, whatever they are made of."""
+    return bare().openapi()
 
 
 def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:

@@ -21,10 +21,12 @@ import math
 import time
 from collections.abc import Collection
 from http import HTTPStatus
+from typing import Literal
 
 from fastapi import APIRouter
+from pydantic import BaseModel
 
-from tarsy.api import problems
+from tarsy.api import problems, strict
 from tarsy.config import settings
 from tarsy.kube import client, objects, watch
 from tarsy.store import database as databases
@@ -41,6 +43,18 @@ NEEDED_BY: dict[str, tuple[settings.Role, ...]] = {
 }
 
 log = logging.getLogger(__name__)
+
+
+class Serving(BaseModel):
+    """The process serves."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(BaseModel):
+    """The process can do the work of its roles."""
+
+    status: Literal["ready"] = "ready"
 
 
 class Readiness:
@@ -117,17 +131,17 @@ class Readiness:
 
 def routes(readiness: Readiness) -> APIRouter:
     """`/healthz` and `/readyz`, for everybody."""
-    router = APIRouter(tags=["health"])
+    router = strict.router(tag="health")
 
-    @router.get("/healthz")
-    async def healthz() -> dict[str, str]:
+    @router.get("/healthz", operation_id="checkLiveness")
+    async def healthz() -> Serving:
         """Say that the process serves."""
-        return {"status": "ok"}
+        return Serving()
 
-    @router.get("/readyz")
-    async def readyz() -> dict[str, str]:
+    @router.get("/readyz", operation_id="checkReadiness")
+    async def readyz() -> Ready:
         """Say that the process can do the work of its roles; 503 names what is missing."""
         await readiness.check()
-        return {"status": "ready"}
+        return Ready()
 
     return router

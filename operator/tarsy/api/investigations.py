@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, ConfigDict
 
 from tarsy import errors
-from tarsy.api import access, problems
+from tarsy.api import access, problems, strict
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
 from tarsy.store import history
@@ -28,7 +28,7 @@ EVENTS_MAX = 500
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(from_attributes=True, frozen=True)
+    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
 
 
 class Stage(_Part):
@@ -281,18 +281,18 @@ class Timeline(_Part):
 
 def routes(database: databases.Database, may: access.Access) -> APIRouter:
     """An investigation, and its timeline."""
-    router = APIRouter(prefix="/api/v1/investigations/{identity}", tags=["investigations"])
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
-    @router.get("")
+    @router.get("", operation_id="readInvestigation")
     async def investigation(known: access.Known = Depends(may.reads)) -> Investigation:
         """Everything that is known of one investigation."""
         return await read(database, known.id)
 
-    @router.get("/timeline")
+    @router.get("/timeline", operation_id="readTimeline")
     async def timeline(
         known: access.Known = Depends(may.reads),
         after: Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")] = 0,
-        limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = EVENTS_MAX,
+        limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Timeline:
         """What happened, event by event: those that changed behind entry `after`, in their newest form."""
         return await read_timeline(database, known.id, after=after, limit=limit)
