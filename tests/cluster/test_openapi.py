@@ -7,6 +7,7 @@ investigations of each kind, whose ids are asked for beside made-up ones.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import itertools
 import json
@@ -124,18 +125,23 @@ async def tried(url: str, folder: Path, ids: list[str], *options: str) -> None:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    told, _ = await asking.communicate()
+    try:
+        told, _ = await asking.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            asking.kill()
     assert asking.returncode == 0, told.decode(errors="replace")
-    print(told.decode())
 
 
 async def test_the_api_is_what_it_says(url: str, ids: list[str], tmp_path: Path) -> None:
-    await tried(url, tmp_path, ids, "--max-examples=15", "--phases=examples,coverage,fuzzing")
+    await tried(url, tmp_path, ids, "--max-examples=5", "--phases=examples,coverage,fuzzing")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 async def test_the_api_is_what_it_says_however_long_one_asks(url: str, ids: list[str], tmp_path: Path) -> None:
-    examples = os.environ.get("TARSY_EXAMPLES", "100")
+    """TARSY_EXAMPLES=1000 has each operation asked a thousand times."""
+    examples = os.environ.get("TARSY_EXAMPLES", "60")
     await tried(url, tmp_path, ids, f"--max-examples={examples}")
 
 

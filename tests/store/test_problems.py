@@ -105,6 +105,7 @@ async def test_who_has_the_token_is_told_what_the_api_offers(api: aiohttp.Client
         described = await response.json()
     assert {"/api/v1/alerts", "/api/v1/webhooks/alertmanager"} <= described["paths"].keys()
     assert "/openapi.json" not in described["paths"]
+    assert described == app.describe()
 
 
 @pytest.mark.parametrize("token", [None])

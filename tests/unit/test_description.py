@@ -76,10 +76,8 @@ def test_the_committed_description_is_what_the_routes_say() -> None:
 
 def test_every_route_is_described_and_takes_nothing_that_it_does_not_know() -> None:
     for context in routing.iter_route_contexts(app.bare().routes):
-        if context.path == "/openapi.json":
-            continue
         assert isinstance(context.original_route, strict.Route), f"{context.path}: make its router by strict.router"
-        for method in context.methods or ():
+        for method in (context.path != "/openapi.json" and context.methods) or ():
             assert method.lower() in DESCRIPTION["paths"][context.path_format]
 
 

@@ -5,6 +5,7 @@ Fails closed: what cannot be found out now is a 503, never a yes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
@@ -37,6 +38,9 @@ Namespace = Annotated[
         json_schema_extra={"maxLength": 63},  # said, and looked at when it is known who calls
     ),
 ]
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""Source: Kubernetes documentation, "Object Names and IDs", RFC 1123 label names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,8 @@ class Access:
         """Who may list the investigations of a namespace."""
         caller = await self._caller(request)
         name = namespace or self._cluster.namespace
+        if not _NAMESPACE.fullmatch(name):
+            raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
         return Scope(namespace=name, uid=await self._uid(name) or "", caller=caller)
 
     async def reads(self, request: Request, identity: Identity) -> Known:

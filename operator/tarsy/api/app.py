@@ -13,7 +13,19 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
 
-from tarsy.api import access, alerts, chains, chat, described, health, intake, investigations, problems, protocol
+from tarsy.api import (
+    access,
+    alerts,
+    chains,
+    chat,
+    described,
+    health,
+    intake,
+    investigations,
+    problems,
+    protocol,
+    strict,
+)
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
@@ -65,6 +77,7 @@ def build(parts: Parts) -> Application:
         docs_url=None,
         redoc_url=None,
     )
+    app.router.route_class = strict.Route
     problems.tell(app)
     app.include_router(health.routes(parts.readiness))
     for area in _areas(parts, may):

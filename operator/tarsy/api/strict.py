@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from fastapi import APIRouter, Depends, Request, params, routing
-from fastapi.dependencies import utils
+from fastapi import APIRouter, Depends, Request, routing
+from fastapi.dependencies import models
+from pydantic import BaseModel
 
 from tarsy.api import bodies, problems
 
@@ -28,9 +29,9 @@ class Route(routing.APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Any]], **named: Any) -> None:
         """`endpoint` is an async function; what else there is to name is FastAPI's."""
         super().__init__(path, _after_the_others(endpoint, self._check), **named)
-        queries = [field for field in utils.get_flat_params(self.dependant) if _is_query(field.field_info)]
-        self._queries = sorted({str(field.alias) for field in queries})
-        self._lists = {str(field.alias) for field in queries if _is_list(field.field_info.annotation)}
+        declared = dict(_declared(self.dependant))
+        self._queries = sorted(declared)
+        self._lists = {name for name, annotation in declared.items() if _is_list(annotation)}
         self._takes_a_body = self.body_field is not None or "requestBody" in (self.openapi_extra or {})
 
     async def _check(self, request: Request) -> None:
@@ -84,8 +85,16 @@ async def _is_empty(request: Request) -> bool:
     return length == 0 or (length <= _EMPTY_MAX and (await bodies.read(request, limit=_EMPTY_MAX)).strip() in _EMPTY)
 
 
-def _is_query(field: Any) -> bool:
-    return isinstance(field, params.Query)
+def _declared(dependant: models.Dependant) -> Iterator[tuple[str, Any]]:
+    """The query parameters of a route and of all that it depends on, with their types; a model's fields are some."""
+    for field in dependant.query_params:
+        annotation = field.field_info.annotation
+        if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+            yield from ((info.alias or name, info.annotation) for name, info in annotation.model_fields.items())
+        else:
+            yield field.alias, annotation
+    for one in dependant.dependencies:
+        yield from _declared(one)
 
 
 def _is_list(annotation: Any) -> bool:

@@ -115,5 +115,5 @@ def faults(
         place = ".".join(map(str, (*filter(None, [within]), *problem["loc"])))[:_PLACE_MAX] or "the body"
         message = problem["msg"][:MESSAGE_MAX]
         if problem["type"] == "extra_forbidden" and model is not None and len(problem["loc"]) == 1:
-            message = f"no such field: there is {', '.join(model.model_fields)}"
+            message = f"{message}: there is {', '.join(model.model_fields)}"
         yield place, message
