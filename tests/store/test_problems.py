@@ -103,6 +103,7 @@ async def test_a_description_says_what_the_api_offers(api: aiohttp.ClientSession
         described = await response.json()
     assert {"/api/v1/alerts", "/api/v1/webhooks/alertmanager"} <= described["paths"].keys()
     assert "/openapi.json" not in described["paths"]
+    assert described == app.describe()
 
 
 @pytest.mark.parametrize("token", [None])

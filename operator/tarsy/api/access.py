@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,16 +37,24 @@ REFUSED_SECONDS = 10.0
 """For so long it holds what the API server says of a right."""
 
 Identity = Annotated[
-    str, Path(description="The investigation's id: its object's uid.", json_schema_extra={"format": "uuid"})
+    str,
+    Path(
+        description="The investigation's id: its object's uid.",
+        examples=["6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"],
+        json_schema_extra={"format": "uuid", "maxLength": 36},  # said, and not checked: another one is not found
+    ),
 ]
 Namespace = Annotated[
     str | None,
     Query(
-        max_length=63,
-        pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         description="The namespace; by default the one that the operator lives in.",
+        examples=["shop"],
+        json_schema_extra={"maxLength": 63},  # said, and looked at when it is known who calls
     ),
 ]
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""Source: Kubernetes documentation, "Object Names and IDs", RFC 1123 label names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +129,8 @@ class Access:
         """Who may list the investigations of a namespace."""
         sender = await self._person(request)
         name = namespace or self._cluster.namespace
+        if not _NAMESPACE.fullmatch(name):
+            raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
         action = _of_investigations("list", name)
         may, uid = await asyncio.gather(self._may(sender, action), self._uid(name))
         if not may:
@@ -193,7 +204,9 @@ class Access:
         action = _of_investigations("get", self._cluster.namespace)
         if not await self._may(sender, action):
             return _forbidden(sender, action)
-        return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}")
+        return problems.Problem(
+            HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity[: problems.ECHOED_MAX]}"
+        )
 
     async def _uid(self, namespace: str) -> str | None:
         async with self._asking.whether(f"what namespace {namespace} is"):

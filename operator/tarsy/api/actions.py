@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import access, problems
+from tarsy.api import access, problems, strict
 from tarsy.kube import client, objects
 from tarsy.store import audit, history, purge, work
 from tarsy.store import database as databases
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 def routes(actions: Actions, may: access.Access) -> APIRouter:
     """`POST .../cancel` and `DELETE`."""
-    router = APIRouter(prefix="/api/v1/investigations/{identity}", tags=["investigations"])
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
-    @router.post("/cancel", status_code=HTTPStatus.ACCEPTED)
+    @router.post("/cancel", operation_id="cancelInvestigation", status_code=HTTPStatus.ACCEPTED)
     async def cancel(known: access.Known = Depends(may.changes)) -> Cancelled:
         """Have the investigation stopped, as `spec.cancel` does; again is no harm while it is being stopped."""
         return await actions.cancel(known)
 
-    @router.delete("", status_code=HTTPStatus.NO_CONTENT)
+    @router.delete("", operation_id="purgeInvestigation", status_code=HTTPStatus.NO_CONTENT)
     async def delete(*, known: access.Known = Depends(may.purges), purge: Purge = False) -> None:
         """Delete for good, in the cluster and in the store, an investigation that has ended and all that was said."""
         if not purge:

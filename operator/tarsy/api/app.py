@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Self, cast
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
@@ -19,6 +20,7 @@ from tarsy.api import (
     alerts,
     chains,
     chat,
+    described,
     export,
     health,
     intake,
@@ -26,6 +28,7 @@ from tarsy.api import (
     messages,
     problems,
     protocol,
+    strict,
     system,
     traces,
 )
@@ -57,7 +60,25 @@ class Parts:
     """What is kept of callers, and their rates, go by it."""
 
 
-def build(parts: Parts) -> FastAPI:
+class Application(FastAPI):
+    """The application, with a description that says of all routes what they do not say themselves."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = described.of(self)
+        return self.openapi_schema
+
+
+class _Unused:
+    """In the place of parts, and of theirs, of an application that is described and never called."""
+
+    def __getattr__(self, name: str) -> Self:
+        """Whatever somebody keeps for later."""
+        return self
+
+
+def build(parts: Parts) -> Application:
     """The application."""
     may = access.Access(
         cluster=parts.cluster,
@@ -66,14 +87,13 @@ def build(parts: Parts) -> FastAPI:
         settings=parts.platform.api,
         clock=parts.clock,
     )
-    app = FastAPI(
-        title="TARSy",
-        version="v1",
+    app = Application(
         dependencies=[Depends(may.greets)],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
     )
+    app.router.route_class = strict.Route
     problems.tell(app)
     app.include_router(health.routes(parts.readiness, health.Health(parts.database, parts.keeper)))
     for area in _areas(parts, may):
@@ -85,6 +105,16 @@ def build(parts: Parts) -> FastAPI:
         return JSONResponse(app.openapi())
 
     return app
+
+
+def bare() -> Application:
+    """The application without parts: its routes can be looked at, and none can be called."""
+    return build(cast("Parts", _Unused()))
+
+
+def describe() -> dict[str, Any]:
+    """What `GET /openapi.json` answers: it follows from the routes alone, whatever they are made of."""
+    return bare().openapi()
 
 
 def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import access, actions, bodies, described, problems
+from tarsy.api import access, actions, bodies, described, problems, strict
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects
 from tarsy.store import chat, journal, work
@@ -27,15 +27,26 @@ log = logging.getLogger(__name__)
 
 def routes(asking: Chat, may: access.Access) -> APIRouter:
     """`POST .../chat` and `POST .../chat/cancel`."""
-    router = APIRouter(prefix="/api/v1/investigations/{identity}/chat", tags=["investigations"])
+    router = strict.router(prefix="/api/v1/investigations/{identity}/chat", tag="investigations")
     accepted = HTTPStatus.ACCEPTED
 
-    @router.post("", status_code=accepted, openapi_extra=described.body(question.schema()))
+    @router.post(
+        "",
+        operation_id="askQuestion",
+        status_code=accepted,
+        openapi_extra=described.body(question.schema()),
+        responses=described.tells(HTTPStatus.CONFLICT, HTTPStatus.GONE),
+    )
     async def ask(request: Request, known: access.Known = Depends(may.changes)) -> Asked:
         """Ask about an investigation that has ended; the answer is to be read there."""
         return await asking.ask(request, known)
 
-    @router.post("/cancel", status_code=accepted)
+    @router.post(
+        "/cancel",
+        operation_id="cancelQuestion",
+        status_code=accepted,
+        responses=described.tells(HTTPStatus.CONFLICT),
+    )
     async def cancel(known: access.Known = Depends(may.changes)) -> Asked:
         """Have the question that is open stopped."""
         return await asking.cancel(known)
@@ -101,7 +112,7 @@ class Chat:
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
-            raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, payload.places(error)) from error
+            raise problems.of_body(error, question.Question) from error
 
     async def _about(self, identity: UUID) -> chat.Subject:
         about = await chat.subject(self.database, identity)

@@ -16,7 +16,7 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api import access, investigations, markdown, transcripts
+from tarsy.api import access, investigations, markdown, strict, transcripts
 from tarsy.store import database as databases
 from tarsy.store import history
 from tarsy.store import transcripts as stored
@@ -56,10 +56,11 @@ class Export(investigations.Facts):
 
 def routes(database: databases.Database, may: access.Access) -> APIRouter:
     """An investigation as a file."""
-    router = APIRouter(prefix="/api/v1/investigations/{identity}", tags=["investigations"])
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get(
         "/export",
+        operation_id="exportInvestigation",
         response_model=Export,
         responses={200: {"description": "The file.", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
     )

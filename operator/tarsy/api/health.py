@@ -30,7 +30,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import concerns, problems
+from tarsy.api import concerns, problems, strict
 from tarsy.config import settings
 from tarsy.kube import client, objects, watch
 from tarsy.store import catalogue, keeper
@@ -47,6 +47,18 @@ NEEDED_BY: dict[str, tuple[settings.Role, ...]] = {
 }
 
 log = logging.getLogger(__name__)
+
+
+class Serving(BaseModel):
+    """The process serves."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(BaseModel):
+    """The process can do the work of its roles."""
+
+    status: Literal["ready"] = "ready"
 
 
 class Readiness:
@@ -218,20 +230,20 @@ def _state(found: concerns.Stands) -> State:
 
 def routes(readiness: Readiness, health: Health) -> APIRouter:
     """`/healthz`, `/readyz` and `/health`, for everybody."""
-    router = APIRouter(tags=["health"])
+    router = strict.router(tag="health")
 
-    @router.get("/healthz")
-    async def healthz() -> dict[str, str]:
+    @router.get("/healthz", operation_id="checkLiveness")
+    async def healthz() -> Serving:
         """Say that the process serves."""
-        return {"status": "ok"}
+        return Serving()
 
-    @router.get("/readyz")
-    async def readyz() -> dict[str, str]:
+    @router.get("/readyz", operation_id="checkReadiness")
+    async def readyz() -> Ready:
         """Say that the process can do the work of its roles; 503 names what is missing."""
         await readiness.check()
-        return {"status": "ready"}
+        return Ready()
 
-    @router.get("/health", responses={HTTPStatus.SERVICE_UNAVAILABLE: {"model": Report}})
+    @router.get("/health", operation_id="reportHealth", responses={HTTPStatus.SERVICE_UNAVAILABLE: {"model": Report}})
     async def report(response: Response) -> Report:
         """Tell how everything stands, in all processes: states, and never reasons or addresses, so it needs no token.
 

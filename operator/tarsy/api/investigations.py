@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy.api import access, transcripts
+from tarsy.api import access, strict, transcripts
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
 from tarsy.store import history
@@ -182,18 +182,18 @@ class Timeline(transcripts.Part):
 
 def routes(database: databases.Database, may: access.Access) -> APIRouter:
     """An investigation, and its timeline."""
-    router = APIRouter(prefix="/api/v1/investigations/{identity}", tags=["investigations"])
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
-    @router.get("", response_model=Investigation)
+    @router.get("", operation_id="readInvestigation", response_model=Investigation)
     async def investigation(known: access.Known = Depends(may.reads)) -> Response:
         """What an investigation is, and how it stands, with its newest 100 runs."""
         return await transcripts.answer(await read(database, known.id))
 
-    @router.get("/timeline", response_model=Timeline)
+    @router.get("/timeline", operation_id="readTimeline", response_model=Timeline)
     async def timeline(
         known: access.Known = Depends(may.reads),
         after: Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")] = 0,
-        limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = EVENTS_MAX,
+        limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Response:
         """What happened, event by event: those that changed behind entry `after`, in their newest form."""
         return await transcripts.answer(await read_timeline(database, known.id, after=after, limit=limit))

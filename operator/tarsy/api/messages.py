@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy.api import access, problems, transcripts
+from tarsy.api import access, problems, strict, transcripts
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
 
@@ -40,9 +40,9 @@ Limit = Annotated[
 
 def routes(database: databases.Database, may: access.Access) -> APIRouter:
     """An investigation's messages."""
-    router = APIRouter(prefix="/api/v1/investigations/{identity}", tags=["investigations"])
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
-    @router.get("/messages", response_model=Messages)
+    @router.get("/messages", operation_id="listMessages", response_model=Messages)
     async def messages(
         known: access.Known = Depends(may.reads),
         after: After = 0,

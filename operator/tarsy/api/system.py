@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
 from tarsy import errors
-from tarsy.api import access, concerns, problems
+from tarsy.api import access, concerns, problems, strict
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client, objects
@@ -368,39 +368,39 @@ class System:
 
 def routes(system: System, may: access.Access) -> APIRouter:
     """`GET /api/v1/alert-types` and `/api/v1/system/*`."""
-    router = APIRouter(prefix="/api/v1", tags=["system"], dependencies=[Depends(may.oversees)])
+    router = strict.router(prefix="/api/v1", tag="system", dependencies=[Depends(may.oversees)])
 
-    @router.get("/alert-types")
+    @router.get("/alert-types", operation_id="listAlertTypes")
     async def alert_types() -> AlertTypes:
         """List the alert types, each with the chain that takes it, and whether it can."""
         return await _available(system.alert_types)
 
-    @router.get("/system/mcp-servers")
+    @router.get("/system/mcp-servers", operation_id="listMCPServers")
     async def servers() -> Servers:
         """List the MCP servers, how each process is connected to them, and their tools."""
         return await _available(system.servers)
 
-    @router.get("/system/providers")
+    @router.get("/system/providers", operation_id="listProviders")
     async def providers() -> Providers:
         """List the LLM providers, and how the last call to each went."""
         return await _available(system.providers)
 
-    @router.get("/system/chains")
+    @router.get("/system/chains", operation_id="listChains")
     async def all_chains() -> Chains:
         """List the chains of the operator's namespace."""
         return await _available(system.all_chains)
 
-    @router.get("/system/queue")
+    @router.get("/system/queue", operation_id="readQueue")
     async def queue() -> Queue:
         """Show what waits, what runs, and where."""
         return await _available(system.queue)
 
-    @router.get("/system/config")
+    @router.get("/system/config", operation_id="readConfig")
     async def configurations() -> Configurations:
         """Show the platform file as it is written, and which process has which; secrets are masked."""
         return await _available(system.configurations)
 
-    @router.get("/system/warnings")
+    @router.get("/system/warnings", operation_id="listWarnings")
     async def all_warnings() -> Warnings:
         """List what somebody should look at."""
         return await _available(system.warnings)

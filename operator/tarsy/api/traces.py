@@ -16,7 +16,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Path, Response
 
 from tarsy.agent import requests
-from tarsy.api import access, problems, transcripts
+from tarsy.api import access, problems, strict, transcripts
 from tarsy.api import messages as paging
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
@@ -186,9 +186,9 @@ class Called(transcripts.Part):
 
 def routes(database: databases.Database, may: access.Access) -> APIRouter:
     """An investigation's trace."""
-    router = APIRouter(prefix="/api/v1/investigations/{identity}/trace", tags=["investigations"])
+    router = strict.router(prefix="/api/v1/investigations/{identity}/trace", tag="investigations")
 
-    @router.get("", response_model=Trace)
+    @router.get("", operation_id="listCalls", response_model=Trace)
     async def trace(
         known: access.Known = Depends(may.reads),
         after: paging.After = 0,
@@ -197,12 +197,12 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
         """Its model calls and tool calls, a line each: those behind entry `after` of its log."""
         return await transcripts.answer(await read(database, known.id, after=after, limit=limit))
 
-    @router.get("/llm/{n}", response_model=Asked)
+    @router.get("/llm/{n}", operation_id="readModelCall", response_model=Asked)
     async def llm(n: Number, known: access.Known = Depends(may.reads)) -> Response:
         """One model call: the request as it was, the answer, and every attempt."""
         return await transcripts.answer(await asked(database, known.id, number=n))
 
-    @router.get("/tool/{n}", response_model=Called)
+    @router.get("/tool/{n}", operation_id="readToolCall", response_model=Called)
     async def tool(n: Number, known: access.Known = Depends(may.reads)) -> Response:
         """One tool call: its arguments and its result."""
         return await transcripts.answer(await called(database, known.id, number=n))

@@ -30,7 +30,7 @@ ENTRIES_MAX = 500
 class Part(BaseModel):
     """Something that is answered."""
 
-    model_config = ConfigDict(from_attributes=True, frozen=True)
+    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
 
 
 class _Execution(Part):
