@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
@@ -70,14 +71,6 @@ class Application(FastAPI):
         return self.openapi_schema
 
 
-class _Unused:
-    """In the place of parts, and of theirs, of an application that is described and never called."""
-
-    def __getattr__(self, name: str) -> Self:
-        """Whatever somebody keeps for later."""
-        return self
-
-
 def build(parts: Parts) -> Application:
     """The application."""
     may = access.Access(
@@ -108,8 +101,21 @@ def build(parts: Parts) -> Application:
 
 
 def bare() -> Application:
-    """The application without parts: its routes can be looked at, and none can be called."""
-    return build(cast("Parts", _Unused()))
+    """The application of an empty platform without a cluster: its routes can be looked at, and none can be called."""
+    nothing = cast("Any", None)
+    settings = platforms.Platform()
+    return build(
+        Parts(
+            cluster=nothing,
+            database=nothing,
+            platform=settings,
+            index=functools.partial(check.ChainIndex, platform=settings, unusable_providers={}),
+            mask=str,
+            readiness=nothing,
+            keeper=nothing,
+            token="",
+        )
+    )
 
 
 def describe() -> dict[str, Any]:
