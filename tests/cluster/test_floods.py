@@ -73,7 +73,10 @@ async def api(
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
     parts = apis.parts(
-        cluster=cluster, database=database, readiness=readiness, mask=lambda text: process.ALERT_MASKER.text(text)
+        cluster=cluster,
+        database=database,
+        readiness=readiness,
+        mask=lambda text: process.ALERT_MASKER.text(text),  # as it is by then: a test may have put another one there
     )
     application = app.build(parts)
     serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
