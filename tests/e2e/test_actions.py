@@ -90,13 +90,13 @@ async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator:
     _, again = await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification())
     assert (again["alerts"][0]["outcome"], len(llm.requests)) == ("repeated", 2)
     assert await audits.told(operator.database_url) == [
-        audits.by_token("create", running),
-        audits.by_token("cancel", "queued"),
-        audits.by_token("cancel", "suspended"),
-        audits.by_token("cancel", running),
-        audits.by_token("chat", running),
-        audits.by_token("chat/cancel", running),
-        audits.by_token("purge", running),
+        audits.row("create", running),
+        audits.row("cancel", "queued"),
+        audits.row("cancel", "suspended"),
+        audits.row("cancel", running),
+        audits.row("chat", running),
+        audits.row("chat/cancel", running),
+        audits.row("purge", running),
     ]
     assert "Traceback" not in process.log
     await process.stop()
@@ -146,7 +146,7 @@ async def test_one_whose_worker_was_killed_a_moment_before_ends_soon_after_its_l
         assert (await act(process, identity))[1]["phase"] == "Cancelling"
     await ended_in_time(process, identity, since=since)
     assert (await act(process, identity))[0] == 409
-    assert await audits.told(operator.database_url) == [audits.by_token("cancel", "cancelled")]
+    assert await audits.told(operator.database_url) == [audits.row("cancel", "cancelled")]
     assert len([one for one in llm.requests if "/cancelled" in one.key.investigation]) == 1, "it is not asked again"
 
 
@@ -175,7 +175,7 @@ async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_
     _, timeline = await process.request("GET", f"/api/v1/investigations/{made['alert_id']}/timeline")
     assert all(event["status"] != "streaming" for event in timeline["events"])
     name = made["investigation"].partition("/")[2]
-    assert await audits.told(operator.database_url) == [audits.by_token(done, name) for done in ("create", "cancel")]
+    assert await audits.told(operator.database_url) == [audits.row(done, name) for done in ("create", "cancel")]
 
 
 async def passed(operator: Operator) -> bool:

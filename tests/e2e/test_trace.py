@@ -334,7 +334,7 @@ async def check_export(process: Process, path: str, trace: Sequence[Mapping[str,
 
 async def check_markdown(process: Process, path: str) -> None:
     """People read it in the order in which they want to know."""
-    token = {"Authorization": "Bearer the webhook's token"}
+    token = {"Authorization": f"Bearer {process.editor}"}
     async with (
         aiohttp.ClientSession(process.url, headers=token) as session,
         session.get(f"{path}/export?format=markdown") as response,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncpg
+from support import accounts
 
 
 async def told(url: str) -> list[tuple[str, str, str, str]]:
@@ -15,6 +16,11 @@ async def told(url: str) -> list[tuple[str, str, str, str]]:
         await connection.close()
 
 
-def by_token(action: str, name: str) -> tuple[str, str, str, str]:
-    """The row of what somebody on this machine did who has the webhook's token."""
-    return action, name, "api-client", "127.0.0.1"
+def row(action: str, name: str) -> tuple[str, str, str, str]:
+    """The row of what this machine did, with the token that `operators.Process.request` gives for it."""
+    who = (
+        "api-client"
+        if action == "create"
+        else f"system:serviceaccount:{accounts.EDITOR_NAMESPACE}:{accounts.EDITOR_NAME}"
+    )
+    return action, name, who, "127.0.0.1"

@@ -34,7 +34,7 @@ class Process:
     def __init__(self, child: children.Child, *, editor: str) -> None:
         """`editor` is a token that is good for all that people do."""
         self._child = child
-        self._editor = editor
+        self.editor = editor
         self.url = ""
 
     @property
@@ -83,7 +83,7 @@ class Process:
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
         """Call the API, as the webhook or as somebody who may do everything where no token is given; status, JSON."""
-        token = token if token is not None else TOKEN if path.startswith(_FOR_TOKEN) else self._editor
+        token = token if token is not None else TOKEN if path.startswith(_FOR_TOKEN) else self.editor
         given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
@@ -124,7 +124,7 @@ class Operator:
         self.namespace = namespace
         self.database_url = env["DATABASE_URL"]
         self._plane = plane
-        self._editor = editor
+        self.editor = editor
         self._env = env
         self._platform = platform
         self._folder = folder
@@ -170,7 +170,7 @@ class Operator:
             env={**os.environ, **self._env, **(env or {})},
         )
         self._children.append(child)
-        process = Process(child, editor=self._editor)
+        process = Process(child, editor=self.editor)
         if role in ("all", "api"):
             await process.serve()
         return process
