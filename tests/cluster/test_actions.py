@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,7 +15,6 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, kubeconfigs, manifests, queue, stories
-from tarsy.api import app, health
 from tarsy.config import check
 from tarsy.controller import investigations
 from tarsy.kube import client, objects
@@ -22,7 +22,6 @@ from tarsy.store import chat, episodes, work
 from tarsy.store import database as databases
 from tarsy_dev.controlplane import ControlPlane
 
-TOKEN = {"Authorization": "Bearer the token"}
 NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
@@ -34,7 +33,7 @@ class API:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def send(self, method: str, path: str, *, headers: dict[str, str] = TOKEN) -> tuple[int, Any]:
+    async def send(self, method: str, path: str, *, headers: dict[str, str] | None = None) -> tuple[int, Any]:
         """Status, and the answer's JSON or the problem's detail."""
         async with self._session.request(method, f"/api/v1/investigations/{path}", headers=headers) as response:
             if response.status == 204:
@@ -56,31 +55,15 @@ Serve = Callable[[client.Cluster, databases.Database], Awaitable[API]]
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
-    """Serves the API, with a token, on a cluster and a database."""
-    ends: list[Callable[[], Awaitable[None]]] = []
+async def serve(editor: str) -> AsyncIterator[Serve]:
+    """Serves the API on a cluster and a database, to somebody who may do everything."""
+    async with contextlib.AsyncExitStack() as stack:
 
-    async def serving(cluster: client.Cluster, database: databases.Database) -> API:
-        readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-        parts = apis.parts(cluster=cluster, database=database, readiness=readiness, token="the token")
-        bound = app.bind("127.0.0.1", 0)
-        bound.listen(100)
-        running = asyncio.create_task(app.serve(app.build(parts), bound, readiness=readiness))
-        session = aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}")
+        async def serving(cluster: client.Cluster, database: databases.Database) -> API:
+            parts = apis.parts(cluster=cluster, database=database, token="the token")
+            return API(await stack.enter_async_context(apis.served(parts, headers=apis.bearer(editor))))
 
-        async def end() -> None:
-            await session.close()
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-            bound.close()
-
-        ends.append(end)
-        return API(session)
-
-    yield serving
-    for end in ends:
-        await end()
+        yield serving
 
 
 @pytest.fixture
@@ -190,7 +173,7 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
 ) -> None:
     identity = await world.ended()
     said = (await api.send("DELETE", str(identity)))[1]
-    assert said == "this deletes the object and its transcript for good: say so with ?purge=true"
+    assert said == "query.purge: this deletes the object and its transcript for good: say so with ?purge=true"
     for not_said in ("", "?purge=false", "?purge=maybe"):
         assert (await api.send("DELETE", f"{identity}{not_said}"))[0] == 422
     assert (await api.send("GET", str(identity)))[1]["summary"]["final_analysis"] == "root cause"
@@ -267,7 +250,7 @@ async def test_who_may_not_or_whose_world_is_away_changes_nothing(
     api = await serve(cluster, database)
     for method, path in (("POST", f"{identity}/cancel"), ("DELETE", f"{identity}?purge=true")):
         assert (await api.send(method, path, headers={"Authorization": "Bearer another"}))[0] == 401
-        assert (await api.send(method, path, headers={}))[0] == 401
+        assert (await api.send(method, path, headers={"Authorization": ""}))[0] == 401
     assert (await queue.summary(database, identity)).phase == "Queued"
     await work.cancel(database, identity, why="user")
     nowhere = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import uuid
@@ -15,7 +16,7 @@ import aiohttp
 import pytest
 from support import apis, kubeconfigs, manifests, queue, stories
 from tarsy import process
-from tarsy.api import app, chat, health
+from tarsy.api import chat
 from tarsy.ingest import question as payloads
 from tarsy.kube import client
 from tarsy.store import database as databases
@@ -62,39 +63,19 @@ Serve = Callable[[client.Cluster, databases.Database], Awaitable[API]]
 @pytest.fixture
 async def serve(editor: str) -> AsyncIterator[Serve]:
     """Serves the API on a cluster and a database, to somebody who may do everything."""
-    ends: list[Callable[[], Awaitable[None]]] = []
+    async with contextlib.AsyncExitStack() as stack:
 
-    async def serving(cluster: client.Cluster, database: databases.Database) -> API:
-        readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-        parts = apis.parts(
-            cluster=cluster,
-            database=database,
-            readiness=readiness,
-            token="the token",
-            max_queued=FULL,
-            mask=lambda text: process.ALERT_MASKER.text(text),
-        )
-        application = app.build(parts)
-        bound = app.bind("127.0.0.1", 0)
-        bound.listen(100)
-        running = asyncio.create_task(app.serve(application, bound, readiness=readiness))
-        session = aiohttp.ClientSession(
-            f"http://127.0.0.1:{bound.getsockname()[1]}", headers={"Authorization": f"Bearer {editor}"}
-        )
+        async def serving(cluster: client.Cluster, database: databases.Database) -> API:
+            parts = apis.parts(
+                cluster=cluster,
+                database=database,
+                token="the token",
+                max_queued=FULL,
+                mask=lambda text: process.ALERT_MASKER.text(text),
+            )
+            return API(await stack.enter_async_context(apis.served(parts, headers=apis.bearer(editor))))
 
-        async def end() -> None:
-            await session.close()
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-            bound.close()
-
-        ends.append(end)
-        return API(session)
-
-    yield serving
-    for end in ends:
-        await end()
+        yield serving
 
 
 @pytest.fixture

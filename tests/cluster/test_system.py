@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support import apis, manifests, queue
-from tarsy.api import app, health
+from tarsy.api import health
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy.store import keeper, work
@@ -29,24 +29,11 @@ OTHERS = [f"{SYSTEM}/{name}" for name in ("mcp-servers", "providers", "queue", "
 JSON = {"Content-Type": "application/json"}
 
 
-@contextlib.asynccontextmanager
-async def serving(
+def serving(
     cluster: client.Cluster, database: databases.Database, kept: keeper.Keeper | None = None
-) -> AsyncIterator[aiohttp.ClientSession]:
+) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientSession]:
     """A client of an API that needs no token."""
-    bound = app.bind("127.0.0.1", 0)
-    bound.listen()  # who comes before it is served waits
-    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    application = app.build(apis.parts(cluster=cluster, database=database, readiness=readiness, kept=kept))
-    running = asyncio.create_task(app.serve(application, bound, readiness=readiness))
-    try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}", headers=JSON) as session:
-            yield session
-    finally:
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        bound.close()
+    return apis.served(apis.parts(cluster=cluster, database=database, kept=kept), headers=JSON)
 
 
 async def get(session: aiohttp.ClientSession, path: str, *, status: int = 200) -> Any:

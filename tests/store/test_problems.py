@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support import apis, kubeconfigs
-from tarsy.api import app, health
+from tarsy.api import app
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy_dev import postgres as launcher
@@ -37,16 +37,8 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
     """A client of the API on a database that lacks all tables: whatever reads them meets a defect."""
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database(bare_url)
-    bound = app.bind("127.0.0.1", 0)
-    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    application = app.build(apis.parts(cluster=cluster, database=database, readiness=readiness, token=token))
-    serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
+    async with apis.served(apis.parts(cluster=cluster, database=database, token=token)) as session:
         yield session
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
-    bound.close()
     await database.close()
     await cluster.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +13,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, exports, kubeconfigs, queue, stories
-from tarsy.api import app, export, problems, traces, transcripts
+from tarsy.api import export, problems, traces, transcripts
 from tarsy.api import messages as api
 from tarsy.kube import client
 from tarsy.store import database as databases
@@ -150,14 +149,8 @@ async def session(database: databases.Database, tmp_path: Path) -> AsyncIterator
     """A client of an API on the database."""
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     parts = apis.parts(cluster=cluster, database=database)
-    bound = app.bind("127.0.0.1", 0)
-    serving = asyncio.create_task(app.serve(app.build(parts), bound, readiness=parts.readiness))
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
+    async with apis.served(parts) as session:
         yield session
-    serving.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving
-    bound.close()
     await cluster.close()
 
 

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import aiohttp
 import pytest
@@ -49,19 +49,35 @@ def parts(
 
 
 @contextlib.asynccontextmanager
-async def served(given: app.Parts, *, application: FastAPI | None = None) -> AsyncIterator[aiohttp.ClientSession]:
-    """Serve the API of these parts, or an `application` of the test's; a client of it."""
+async def listening(given: app.Parts, *, application: FastAPI | None = None) -> AsyncIterator[str]:
+    """Serve the API of these parts, or an `application` of the test's; its URL."""
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
     serving = asyncio.create_task(app.serve(application or app.build(given), bound, readiness=given.readiness))
     try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
-            yield session
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await serving
         bound.close()
+
+
+@contextlib.asynccontextmanager
+async def served(
+    given: app.Parts, *, application: FastAPI | None = None, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """The same; a client of it, which sends these headers."""
+    async with (
+        listening(given, application=application) as url,
+        aiohttp.ClientSession(url, headers=headers) as session,
+    ):
+        yield session
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The headers of who has that token."""
+    return {"Authorization": f"Bearer {token}"}
 
 
 def keeping(

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import access, problems, strict
+from tarsy.api import access, described, problems, strict
 from tarsy.kube import client, objects
 from tarsy.store import audit, history, purge, work
 from tarsy.store import database as databases
@@ -30,17 +30,27 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
     """`POST .../cancel` and `DELETE`."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
-    @router.post("/cancel", operation_id="cancelInvestigation", status_code=HTTPStatus.ACCEPTED)
+    @router.post(
+        "/cancel",
+        operation_id="cancelInvestigation",
+        status_code=HTTPStatus.ACCEPTED,
+        responses=described.tells(HTTPStatus.CONFLICT),
+    )
     async def cancel(known: access.Known = Depends(may.changes)) -> Cancelled:
         """Have the investigation stopped, as `spec.cancel` does; again is no harm while it is being stopped."""
         return await actions.cancel(known)
 
-    @router.delete("", operation_id="purgeInvestigation", status_code=HTTPStatus.NO_CONTENT)
+    @router.delete(
+        "",
+        operation_id="purgeInvestigation",
+        status_code=HTTPStatus.NO_CONTENT,
+        responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.tells(HTTPStatus.CONFLICT),
+    )
     async def delete(*, known: access.Known = Depends(may.purges), purge: Purge = False) -> None:
         """Delete for good, in the cluster and in the store, an investigation that has ended and all that was said."""
         if not purge:
             message = "this deletes the object and its transcript for good: say so with ?purge=true"
-            raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, message)
+            raise problems.invalid([problems.Fault(place="query.purge", message=message)])
         await actions.purge(known)
 
     return router

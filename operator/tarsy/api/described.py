@@ -202,6 +202,7 @@ def _complete(operation: dict[str, Any], context: routing.RouteContext, *, metho
         operation["security"] = []
     operation["summary"] = (context.description or "").partition("\n")[0].rstrip(".")
     own = [HTTPStatus(int(status)) for status in operation["responses"] if int(status) >= HTTPStatus.BAD_REQUEST]
+    declared = context.responses or {}
     statuses = {*_OF_ALL, *(_OF_THE_CLOSED if asked else ()), *own}
     if "{" in (context.path_format or ""):
         statuses.add(HTTPStatus.NOT_FOUND)
@@ -210,7 +211,10 @@ def _complete(operation: dict[str, Any], context: routing.RouteContext, *, metho
     if "requestBody" in operation:
         statuses.add(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     for status in sorted(statuses):
-        operation["responses"][str(int(status))] = {"$ref": f"#/components/responses/{_name(status)}"}
+        if "model" in declared.get(status, {}):
+            operation["responses"][str(int(status))]["content"] |= _problem(status)["content"]
+        else:
+            operation["responses"][str(int(status))] = {"$ref": f"#/components/responses/{_name(status)}"}
     _exemplify(operation)
 
 
@@ -220,9 +224,9 @@ def _exemplify(operation: dict[str, Any]) -> None:
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         _put(content, f"{name}.body.{_SUFFIXES[kind]}")
     for status, answer in operation["responses"].items():
-        if status < "300":
-            for kind, content in answer.get("content", {}).items():
-                _put(content, f"{name}.{_SUFFIXES[kind]}")
+        number = "" if status < "300" else f".{status}"
+        for kind in answer.get("content", {}).keys() & _SUFFIXES.keys():
+            _put(answer["content"][kind], f"{name}{number}.{_SUFFIXES[kind]}")
 
 
 def _put(content: dict[str, Any], file: str) -> None:
@@ -233,7 +237,10 @@ def _put(content: dict[str, Any], file: str) -> None:
 
 @lru_cache(maxsize=1)
 def examples() -> Mapping[str, str]:
-    """The examples' files: `OPERATION.json` is an answer, `OPERATION.body.json` a body."""
+    """The examples' files: `OPERATION.json` is an answer, `OPERATION.body.json` a body.
+
+    `OPERATION.503.json` is what a model of its own tells of a failure.
+    """
     folder = resources.files("tarsy.api") / "examples"
     return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name[0] not in "._"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
@@ -14,7 +13,7 @@ from tarsy.api import access, problems, strict, transcripts
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
 
-_ID = r"^[\w./-]{1,100}$"
+_ID = r"^[\w./-]+$"
 """What an execution's id may be: nothing that Postgres would refuse."""
 _NAMED = 20
 """Executions that are named where another one was asked for."""
@@ -47,7 +46,15 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
         known: access.Known = Depends(may.reads),
         after: After = 0,
         limit: Limit = transcripts.ENTRIES_MAX,
-        execution: Annotated[str | None, Query(pattern=_ID, description="Those of this execution alone.")] = None,
+        execution: Annotated[
+            str | None,
+            Query(
+                pattern=_ID,
+                max_length=100,
+                examples=["60ead127526dc20c"],
+                description="Those of this execution alone.",
+            ),
+        ] = None,
     ) -> Response:
         """What was said in its conversations: the messages behind entry `after` of its log."""
         found = await read(database, known.id, after=after, limit=limit, execution=execution)
@@ -78,5 +85,5 @@ async def read(
 
 def _unknown(execution: str, known: Sequence[stored.Outline]) -> problems.Problem:
     there = ", ".join(f"{one.id} ({one.name})" for one in known) or "none yet"
-    what = f"query.execution: this investigation has no execution {execution!r}; executions: {there}"
-    return problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, what)
+    what = f"this investigation has no execution {execution!r}; executions: {there}"
+    return problems.invalid([problems.Fault(place="query.execution", message=what)])

@@ -205,7 +205,7 @@ class Configuration(BaseModel):
     digest: str
     """Changes with what is shown."""
     processes: list[ConfigurationPlace]
-    written: Any
+    written: dict[str, Any]
     """Empty: nothing but what is built in."""
 
 
@@ -375,7 +375,7 @@ def routes(system: System, may: access.Access) -> APIRouter:
         """List the alert types, each with the chain that takes it, and whether it can."""
         return await _available(system.alert_types)
 
-    @router.get("/system/mcp-servers", operation_id="listMCPServers")
+    @router.get("/system/mcp-servers", operation_id="listMcpServers")
     async def servers() -> Servers:
         """List the MCP servers, how each process is connected to them, and their tools."""
         return await _available(system.servers)

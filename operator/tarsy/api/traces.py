@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Response
+from pydantic import Field
 
 from tarsy.agent import requests
 from tarsy.api import access, problems, strict, transcripts
@@ -22,7 +23,8 @@ from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
 from tarsy.transcript import entries, messages, ports, record
 
-Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="Its number in the trace.")]
+_JSON = ["object", "array", "string", "number", "boolean", "null"]
+Number = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[1], description="Its number in the trace.")]
 
 
 class Line(transcripts.Part):
@@ -169,7 +171,7 @@ class Called(transcripts.Part):
     tool: str
     arguments: str
     """As the model gave them."""
-    arguments_json: Any
+    arguments_json: Annotated[Any, Field(json_schema_extra={"type": _JSON})]
     """The same, parsed; null where they are no JSON."""
     result: str
     """As it is kept and as the model was shown it first."""
