@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
 
-from tarsy.api import access, alerts, chains, chat, health, intake, investigations, problems, protocol
+from tarsy.api import access, alerts, chains, chat, health, intake, investigations, lists, problems, protocol
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
@@ -79,6 +79,7 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
         mask=parts.mask,
     )
     yield alerts.routes(taking, may)
+    yield lists.routes(parts.database, may)
     yield investigations.routes(parts.database, may)
     yield chat.routes(asking, may)
 
