@@ -87,7 +87,7 @@ investigations = Table(
     _moment("gone_at"),
     Column("words", postgresql.TSVECTOR),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
-    postgresql_with={"fillfactor": 85, "toast_tuple_target": 700},
+    postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
 """What came in, and which chain it runs, fixed at its admission but for generation, ttl_seconds, alert_status and
 duplicates. `ended_at` and `ending` are its run 0's; `gone_at` is since when its object is known to be gone, and
