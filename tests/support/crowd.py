@@ -65,7 +65,7 @@ _BESIDE = (
 """,
     """
   INSERT INTO stages (investigation, run, name, started_at, ended_at, outcome)
-  SELECT id, 0, name, admitted_at, ended_at, 'Completed' FROM investigations, unnest(stage_names) AS name
+  SELECT id, 0, stage, admitted_at, ended_at, 'Completed' FROM investigations, unnest(stage_names) AS stage
 """,
     """
   INSERT INTO executions (investigation, id, run, stage, kind, index, parent, name, provider, total_tokens, cost)
@@ -77,12 +77,14 @@ _BESIDE = (
 async def gather(database: databases.Database) -> None:
     """Make them, in an empty database; afterwards Postgres knows of them what its autovacuum tells it later."""
     connection = await databases.connect(database.url, command_timeout=120)
-    index = await connection.fetchval("SELECT indexdef FROM pg_indexes WHERE indexname = 'investigations_words'")
-    await connection.execute("DROP INDEX investigations_words")
-    for column in _WIDE:
-        await connection.execute(f"ALTER TABLE investigations ALTER {column} SET STORAGE EXTERNAL")
-    await connection.execute(_TEMPLATES)
-    await connection.execute(_INVESTIGATIONS, NAMESPACE, NAMESPACE_UID, COUNT, COUNT - OPEN)
-    for statement in (*_BESIDE, index, "VACUUM ANALYZE"):
-        await connection.execute(statement)
-    await connection.close()
+    try:
+        index = await connection.fetchval("SELECT indexdef FROM pg_indexes WHERE indexname = 'investigations_words'")
+        await connection.execute("DROP INDEX investigations_words")
+        for column in _WIDE:
+            await connection.execute(f"ALTER TABLE investigations ALTER {column} SET STORAGE EXTERNAL")
+        await connection.execute(_TEMPLATES)
+        await connection.execute(_INVESTIGATIONS, NAMESPACE, NAMESPACE_UID, COUNT, COUNT - OPEN)
+        for statement in (*_BESIDE, index, "VACUUM ANALYZE"):
+            await connection.execute(statement)
+    finally:
+        await connection.close()
