@@ -20,8 +20,8 @@ _ROWS = """
     SELECT CAST(id AS uuid) AS id, name
     FROM unnest(CAST(:ids AS text[]), CAST(:names AS text[])) AS one (id, name)
   ), added AS (
-    INSERT INTO investigations (id, namespace, name, generation, alert_type, alert_data, ended_at)
-    SELECT id, :namespace, name, 1, 'kubernetes', 'web-0 restarts', clock_timestamp() FROM given
+    INSERT INTO investigations (id, namespace, name, generation, alert_type, alert_data, ended_at, ending)
+    SELECT id, :namespace, name, 1, 'kubernetes', 'web-0 restarts', clock_timestamp(), 'Completed' FROM given
     RETURNING id
   ), worked AS (
     INSERT INTO work (investigation, state, stale) SELECT id, 'ended', false FROM added

@@ -26,6 +26,7 @@ from tarsy.api import (
     health,
     intake,
     investigations,
+    lists,
     messages,
     problems,
     protocol,
@@ -141,6 +142,7 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
         mask=parts.mask,
     )
     yield alerts.routes(taking, may)
+    yield lists.routes(parts.database, may)
     yield investigations.routes(parts.database, may)
     yield messages.routes(parts.database, may)
     yield traces.routes(parts.database, may)

@@ -23,7 +23,7 @@ from tarsy.controller import workqueue
 from tarsy.kube import client, objects
 from tarsy.resources import base, investigation
 from tarsy.store import database as databases
-from tarsy.store import history, work
+from tarsy.store import history, standing, work
 
 POLL_SECONDS = 1.0
 BATCH = 1000
@@ -270,12 +270,9 @@ def _chain(found: history.Summary) -> investigation.ChainReference | None:
 
 
 def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:
-    """Whether it ran to an end of its own: what ended the investigation first says the same of both."""
-    cut_off = (
-        of.ended_at is not None and of.reason not in ("StagesCompleted", "StagesFailed") and stage.message == of.message
+    return standing.ended_by_itself(
+        stage.outcome, says_the_same=stage.message == of.message, reason=of.reason if of.ended_at else None
     )
-    by_itself = ("Completed", "CompletedWithErrors", "Failed", "TimedOut")
-    return stage.outcome in by_itself and not cut_off
 
 
 def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.Summary) -> investigation.StageStatus:

@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.store import standing, work
 from tarsy.transcript import entries, messages, timeline
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -100,20 +100,18 @@ class Summary:
     @property
     def waits_for(self) -> str:
         """What a program needs that is to go on with it, where it stands still because of its log; else ""."""
-        if self.phase != "Suspended" or not self.unreadable:
-            return ""
-        return f"waits for a version of TARSy that can read its log: {self.unreadable}"
+        return standing.waits_for(self.phase, self.unreadable)
 
     @property
     def phase(self) -> investigations.Phase:
         """Where it stands, in one word for people."""
-        match self.ending, self.state:
-            case ("Completed" | "CompletedWithErrors" | "Failed" | "Cancelled" | "TimedOut") as ending, _:
-                return ending
-            case _, "running":
-                return "Cancelling" if self.cancel else "Running"
-            case _:
-                return "Suspended" if self.suspend or self.unreadable else "Queued"
+        return standing.phase(
+            ending=self.ending,
+            state=self.state,
+            cancel=self.cancel,
+            suspend=self.suspend,
+            unreadable=self.unreadable,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

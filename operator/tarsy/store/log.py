@@ -20,7 +20,7 @@ from sqlalchemy import TextClause, text
 from tarsy.transcript import entries
 
 SEARCHED_MAX = 64 * 1024
-"""Of the analysis, and of the summary, by which an investigation is found."""
+"""Characters of the analysis, and of the summary, by which an investigation is found; `tarsy_words` takes no more."""
 
 Place = Callable[[str], tuple[int, str]]
 """From an execution's id to its run and stage."""
@@ -141,10 +141,11 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
     WHERE runs.investigation = fenced.investigation AND runs.number = added.number""",
     ),
     "ended_investigations": (
-        {"ending": "text", "found": "text"},
+        {"ending": "text", "analysis": "text", "summary": "text"},
         """
     UPDATE investigations
-    SET ended_at = clock_timestamp(), ending = added.ending, words = words || tarsy_words(added.found)
+    SET ended_at = clock_timestamp(), ending = added.ending,
+      words = words || tarsy_words(added.analysis) || tarsy_words(added.summary)
     FROM fenced, {rows}
     WHERE investigations.id = fenced.investigation""",
     ),
@@ -322,8 +323,11 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
                 },
             )
             if entry.run == entries.INVESTIGATION:
-                found = f"{entry.final_analysis[:SEARCHED_MAX]} {entry.summary[:SEARCHED_MAX]}"
-                changes.add("ended_investigations", {"ending": entry.ending, "found": found})
+                searched = {"analysis": entry.final_analysis, "summary": entry.summary}
+                changes.add(
+                    "ended_investigations",
+                    {"ending": entry.ending} | {name: said[:SEARCHED_MAX] for name, said in searched.items()},
+                )
 
 
 def _count(row: Row, call: entries.ModelCall) -> None:

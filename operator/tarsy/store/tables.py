@@ -57,19 +57,23 @@ investigations = Table(
     "investigations",
     metadata,
     Column("id", Uuid, primary_key=True),
+    _moment("admitted_at", default=True),
     _text("namespace"),
     _text("namespace_uid", nullable=True),
+    _text("ending", nullable=True),
+    _moment("ended_at"),
+    _moment("purged_at"),
+    _text("alert_type"),
+    _text("chain_name", nullable=True),
+    _text("author", default=""),
+    _text("fingerprint", nullable=True),
     _text("name"),
     Column("generation", BigInteger, nullable=False),
-    _text("author", default=""),
-    _text("alert_type"),
     _text("alert_data"),
     _text("severity", nullable=True),
     _text("runbook_url", nullable=True),
-    _text("fingerprint", nullable=True),
     _text("alert_status", nullable=True),
     _count("duplicates"),
-    _text("chain_name", nullable=True),
     _text("chain_namespace", nullable=True),
     Column("chain_generation", BigInteger),
     _text("chain_hash", nullable=True),
@@ -80,13 +84,10 @@ investigations = Table(
     _text("on_resolved", nullable=True),
     Column("chain_ttl_seconds", BigInteger),
     Column("ttl_seconds", BigInteger),
-    _moment("admitted_at", default=True),
-    _moment("ended_at"),
     _moment("gone_at"),
-    _text("ending", nullable=True),
-    _moment("purged_at"),
     Column("words", postgresql.TSVECTOR),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
+    postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
 """What came in, and which chain it runs, fixed at its admission but for generation, ttl_seconds, alert_status and
 duplicates. `ended_at` and `ending` are its run 0's; `gone_at` is since when its object is known to be gone, and
@@ -104,6 +105,27 @@ Index(
     "investigations_present",
     investigations.c.ended_at,
     postgresql_where=investigations.c.ended_at.is_not(None) & investigations.c.gone_at.is_(None),
+)
+_THERE = investigations.c.purged_at.is_(None)
+Index(
+    "investigations_listed",
+    investigations.c.namespace,
+    investigations.c.admitted_at,
+    investigations.c.id,
+    postgresql_where=_THERE,
+)
+Index(
+    "investigations_counted",
+    investigations.c.namespace,
+    investigations.c.ending,
+    investigations.c.namespace_uid,
+    postgresql_where=_THERE,
+)
+Index(
+    "investigations_words",
+    investigations.c.words,
+    postgresql_using="gin",
+    postgresql_with={"gin_pending_list_limit": 64},
 )
 
 work = Table(

@@ -1,0 +1,277 @@
+"""Lists: the investigations of a namespace that fit, page by page and counted by phase.
+
+A page is one statement, so that what it shows is of one moment. It finds the investigations by narrow columns and
+indexes alone; what is told of them beside is read for those of the page. A page begins behind the last investigation of
+the one before, by sort key and id: whatever is admitted, ends or goes meanwhile moves no other one from page to page.
+
+A search goes by the index of words, which tells no order: to look into the words of each investigation in turn would
+take a hundred times as long. But a word that is in many is in one of the next, so they are looked into first.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy import TextClause, text
+
+from tarsy.resources import base, investigation
+from tarsy.store import database as databases
+from tarsy.store import standing
+
+SUMMARY_MAX = 1024
+"""Characters of a summary that are told."""
+
+Key = Literal["admitted_at", "ended_at", "alert_type", "chain", "author", "name"]
+"""What a list can be sorted by; those that are equal in it are sorted by their id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Which investigations of a namespace are asked for, and in which order."""
+
+    namespace: str
+    namespace_uid: str
+    """What was admitted in an earlier namespace of that name is left out."""
+    phases: tuple[investigation.Phase, ...] = ()
+    """One of these; none is any. They do not count for the numbers of each phase."""
+    alert_type: str | None = None
+    chain: str | None = None
+    """The chain's name."""
+    author: str | None = None
+    fingerprint: str | None = None
+    since: datetime | None = None
+    """Admitted then or later."""
+    until: datetime | None = None
+    """Admitted before."""
+    phrases: tuple[str, ...] = ()
+    """Each occurs in alert, analysis or summary, its words one behind the other."""
+    key: Key = "admitted_at"
+    descending: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where in a sorted list an investigation stands."""
+
+    value: datetime | str | None
+    """Its sort key: a time, or a text; None of one that has not ended, where that is the key."""
+    id: UUID
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """An investigation as lists show it."""
+
+    id: UUID
+    namespace: str
+    name: str
+    alert_type: str
+    alert_status: Literal["firing", "resolved"] | None
+    severity: str | None
+    fingerprint: str | None
+    author: str
+    chain_name: str | None
+    phase: investigation.Phase
+    progress: str
+    """Ended stages of all stages."""
+    current_stage: str | None
+    admitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    total_tokens: int
+    cost: float | None
+    """None where no model call had a price."""
+    summary: str
+    message: str
+    duplicates: int
+
+    def place(self, key: Key) -> Place:
+        """Where it stands in a list that is sorted by `key`."""
+        match key:
+            case "chain":
+                return Place(value=self.chain_name or "", id=self.id)
+            case "admitted_at" | "ended_at" | "alert_type" | "author" | "name":
+                return Place(value=getattr(self, key), id=self.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page of a list."""
+
+    items: Sequence[Listed]
+    counts: Mapping[investigation.Phase, int]
+    """How many of the whole list are in which phase, whatever phases were asked for."""
+    more: bool
+    """Whether others follow."""
+
+
+async def page(database: databases.Database, query: Query, *, after: Place | None = None, limit: int) -> Page:
+    """Up to `limit` investigations from behind `after`, or from the list's beginning.
+
+    A StoreDownError says that the database cannot serve just now.
+    """
+    given = {name: value for name, value in _values(query).items() if value is not None}
+    if after:
+        given |= {"after": after.value, "after_id": after.id}
+    statement = _statement(frozenset(given.keys() & _FILTERS), query.key, query.descending, begins=after is None)
+    scope = {"namespace": query.namespace, "namespace_uid": query.namespace_uid}
+    rows = await database.run(statement, **given, **scope, rows=limit + 1)
+    counted = json.loads(rows[0].count_of_ended or "{}") | json.loads(rows[0].count_of_open or "{}")
+    found = [_listed(row) for row in rows if row.id is not None]
+    counts = {phase: counted.get(phase, 0) for phase in (*standing.OPEN, *standing.ENDED)}
+    return Page(items=found[:limit], counts=counts, more=len(found) > limit)
+
+
+def _values(query: Query) -> dict[str, Any]:
+    ended = [phase for phase in query.phases if phase in standing.ENDED]
+    return {
+        "alert_type": query.alert_type,
+        "chain": query.chain,
+        "author": query.author,
+        "fingerprint": query.fingerprint,
+        "since": query.since,
+        "until": query.until,
+        "phrases": list(query.phrases) or None,
+        "ended": ended if query.phases else None,
+        "open": [phase for phase in query.phases if phase not in ended] if query.phases else None,
+    }
+
+
+_FILTERS = {
+    "alert_type": "alert_type = :alert_type",
+    "chain": "chain_name = :chain",
+    "author": "author = :author",
+    "fingerprint": "fingerprint = :fingerprint",
+    "since": "admitted_at >= :since",
+    "until": "admitted_at < :until",
+    "phrases": "words @@ tarsy_query(CAST(:phrases AS text[]))",
+    "ended": "",
+    "open": "",
+}
+_OPEN_PHASE = f"(SELECT {standing.OPEN_PHASE} FROM work WHERE work.investigation = matched.id)"  # noqa: S608 - our own
+_PHASES = f"""(ending = ANY(CAST(:ended AS text[]))
+      OR (ending IS NULL AND {_OPEN_PHASE} = ANY(CAST(:open AS text[]))))"""
+
+# Texts are compared byte by byte: that takes half the time, and every database agrees about it.
+_KEYS: dict[Key, tuple[str, str]] = {
+    "admitted_at": ("admitted_at", "CAST(:after AS timestamptz)"),
+    "ended_at": ("coalesce(ended_at, 'infinity')", "coalesce(CAST(:after AS timestamptz), 'infinity')"),
+    "alert_type": ('alert_type COLLATE "C"', "CAST(:after AS text)"),
+    "chain": ("coalesce(chain_name, '') COLLATE \"C\"", "CAST(:after AS text)"),
+    "author": ('author COLLATE "C"', "CAST(:after AS text)"),
+    "name": ('name COLLATE "C"', "CAST(:after AS text)"),
+}
+"""Each sort key, and the same of the page before's last investigation."""
+
+_TOLD = f"""
+  SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
+    known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
+    known.ending, work.state, work.cancel, work.suspend, work.unreadable,
+    runs.started_at, known.ended_at, runs.reason, left(coalesce(runs.message, ''), {base.MESSAGE_MAX}) AS message,
+    left(coalesce(runs.summary, ''), {SUMMARY_MAX}) AS summary,
+    (SELECT CAST(coalesce(sum(total_tokens), 0) AS bigint) FROM executions
+     WHERE executions.investigation = known.id AND executions.run = 0) AS total_tokens,
+    (SELECT sum(cost) FROM executions
+     WHERE executions.investigation = known.id AND executions.run = 0) AS cost,
+    ARRAY(
+      SELECT CAST(json_build_object('name', stages.name, 'outcome', outcome, 'runs', stages.ended_at IS NULL,
+        'says_the_same', stages.message = coalesce(runs.message, '')) AS text)
+      FROM stages WHERE stages.investigation = known.id AND stages.run = 0
+    ) AS stages,
+    page.key
+  FROM page
+  JOIN investigations AS known ON known.id = page.id
+  JOIN work ON work.investigation = known.id
+  JOIN runs ON runs.investigation = known.id AND runs.number = 0"""  # noqa: S608 - our own text
+
+
+_COUNTS = f"""
+    CAST((SELECT json_object_agg(ending, number)
+          FROM (SELECT ending, count(*) AS number FROM matched WHERE ending IS NOT NULL GROUP BY 1) AS ended) AS text)
+      AS count_of_ended,
+    CAST((SELECT json_object_agg(phase, number)
+          FROM (SELECT {_OPEN_PHASE} AS phase, count(*) AS number FROM matched WHERE ending IS NULL GROUP BY 1) AS open)
+      AS text) AS count_of_open"""  # noqa: S608 - our own text
+"""By the index that has endings, and by that of the open ones."""
+_COUNTS_OF_FOUND = f"""
+    CAST((SELECT json_object_agg(phase, number)
+          FROM (SELECT coalesce(ending, {_OPEN_PHASE}) AS phase, count(*) AS number FROM matched GROUP BY 1) AS found)
+      AS text) AS count_of_ended,
+    NULL AS count_of_open"""  # noqa: S608 - our own text
+"""In one pass over what a search has found."""
+
+NEXT = 500
+"""How many of the next investigations are looked into before the index of words is asked: a matter of 5 ms."""
+
+
+@functools.cache  # there are as many as there are ways to ask, and no more
+def _statement(filters: frozenset[str], key: Key, descending: bool, *, begins: bool) -> TextClause:  # noqa: FBT001
+    sorted_by, place = _KEYS[key]
+    before, way = ("<", "DESC") if descending else (">", "ASC")
+    order = f"key {way}, id {way}"
+    searches = "phrases" in filters
+    scope = """namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
+      AND purged_at IS NULL"""
+    fits = " AND ".join(["true", *(_FILTERS[name] for name in sorted(filters) if _FILTERS[name])])
+    phases = _PHASES if "ended" in filters else "true"
+    begin = "true" if begins else f"(key, id) {before} ({place}, CAST(:after_id AS uuid))"
+    page = f"""
+    SELECT id, key FROM {"(SELECT * FROM matched OFFSET 0) AS matched" if searches else "matched"}
+    WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows"""  # noqa: S608 - our own texts
+    near = ""
+    if searches and key == "admitted_at":
+        near = f"""near AS MATERIALIZED (
+    SELECT id, key FROM (
+      SELECT * FROM (SELECT *, admitted_at AS key FROM investigations WHERE {scope}) AS sorted
+      WHERE {begin} ORDER BY {order} LIMIT {NEXT}
+    ) AS matched
+    WHERE {fits} AND {phases} ORDER BY {order} LIMIT :rows
+  ), """  # noqa: S608 - our own texts
+        page = f"""
+    SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
+    UNION ALL
+    SELECT id, key FROM ({page}) AS found WHERE (SELECT count(*) FROM near) < :rows"""  # noqa: S608 - our own texts
+    return text(f"""
+  WITH {near}matched AS NOT MATERIALIZED (
+    SELECT id, ending, {sorted_by} AS key FROM investigations
+    WHERE {scope} AND {fits}
+  ), page AS ({page}
+  ), told AS ({_TOLD}
+  )
+  SELECT {_COUNTS_OF_FOUND if searches else _COUNTS},
+    told.*
+  FROM (VALUES (1)) AS always LEFT JOIN told ON true
+  ORDER BY {order}
+""")  # noqa: S608 - our own texts
+
+
+def _listed(row: Any) -> Listed:
+    phase = standing.phase(
+        ending=row.ending, state=row.state, cancel=row.cancel, suspend=row.suspend, unreadable=row.unreadable
+    )
+    stages = {stage["name"]: stage for stage in map(json.loads, row.stages)}
+    reason = (row.reason or "") if row.ended_at else None
+    ended = sum(
+        standing.ended_by_itself(stage["outcome"], says_the_same=stage["says_the_same"], reason=reason)
+        for stage in stages.values()
+    )
+    running = [name for name in row.stage_names if name in stages and stages[name]["runs"]]
+    return Listed(
+        **{name: row[name] for name in _AS_STORED},
+        phase=phase,
+        progress=f"{ended}/{len(row.stage_names)}",
+        current_stage=running[0] if running and not row.ended_at else None,
+        message=standing.waits_for(phase, row.unreadable)[: base.MESSAGE_MAX] or row.message,
+    )
+
+
+_AS_STORED = (
+    *("id", "namespace", "name", "alert_type", "alert_status", "severity", "fingerprint", "author", "chain_name"),
+    *("admitted_at", "started_at", "ended_at", "total_tokens", "cost", "summary", "duplicates"),
+)

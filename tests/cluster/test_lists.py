@@ -1,0 +1,98 @@
+"""`GET /api/v1/investigations`, asked from outside: a page, the next one, and what nobody can have meant."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from support import apis, queue
+from tarsy.api import app, health
+from tarsy.kube import client
+from tarsy.store import admission as admissions
+from tarsy.store import database as databases
+
+NAMES = ["a", "b", "c"]
+Parameters = list[tuple[str, str]]
+
+
+class API:
+    """The API, asked for lists."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def list(self, *parameters: tuple[str, str]) -> Any:
+        """A page, which there is."""
+        status, page = await self.ask(parameters)
+        assert status == 200, page
+        return page
+
+    async def ask(self, parameters: Any) -> tuple[int, Any]:
+        async with self._session.get("/api/v1/investigations", params=parameters) as response:
+            return response.status, await response.json(content_type=None)
+
+
+@pytest.fixture
+async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[API]:
+    """An API whose namespace has three investigations, and one that a namespace of the same name had before."""
+    for name in (*NAMES, "old"):
+        made = queue.admission(queue.subject(name, alertType="kubernetes", author="ann"))
+        assert await admissions.admit(database, made)
+    moved = "UPDATE investigations SET namespace = :namespace, namespace_uid = CASE WHEN name = 'old' THEN 'old' END"
+    await queue.execute(database, moved, namespace=cluster.namespace)
+    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
+    application = app.build(apis.parts(cluster=cluster, database=database, readiness=readiness))
+    bound = app.bind("127.0.0.1", 0)
+    bound.listen(100)
+    serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
+        yield API(session)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    bound.close()
+
+
+REFUSED: list[tuple[Parameters, str]] = [
+    ([("phase", "Done")], "query.phase.0: Input should be 'Queued', 'Running', 'Suspended', 'Cancelling'"),
+    ([("sort", "age")], "query.sort: Input should be '-admitted_at', 'admitted_at', '-ended_at'"),
+    ([("limit", "0")], "query.limit: Input should be greater than or equal to 1"),
+    ([("limit", "101")], "query.limit: Input should be less than or equal to 100"),
+    ([("since", "2026-01-01T00:00:00")], "query.since: Value error, give a time of RFC 3339 with its zone"),
+    ([("until", "0001-01-01T00:00:00+14:00")], "query.until: Value error, give a time between the years 1 and 9999"),
+    ([("q", "...")], "query.q: give a word to search for"),
+    ([("q", "x" * 257)], "query.q: String should have at most 256 characters"),
+    ([("cursor", "x")], "query.cursor: this is no cursor"),
+    ([("cursor", "x" * 8193)], "query.cursor: String should have at most 8192 characters"),
+    *(
+        ([(name, value)], f"query.{name}: String should ")
+        for name in ("alert_type", "chain", "author", "fingerprint", "q", "cursor")
+        for value in ("", "a\0b")
+    ),
+]
+
+
+async def test_lists_are_told_page_by_page_and_bad_parameters_with_what_would_be_good(api: API) -> None:
+    first = await api.list(("limit", "2"))
+    assert [item["name"] for item in first["items"]] == ["c", "b"]
+    assert first["counts"]["Queued"] == 3
+    assert (first["items"][0]["phase"], first["items"][0]["duration"]) == ("Queued", None)
+    second = await api.list(("limit", "5"), ("cursor", first["next"]))
+    assert ([item["name"] for item in second["items"]], second["next"]) == (["a"], None)
+    fits = [
+        *(("phase", "Queued"), ("phase", "Running"), ("alert_type", "kubernetes"), ("author", "ann"), ("sort", "name")),
+        *(("chain", "pod-crash"), ("since", first["items"][1]["admitted_at"]), ("q", 'web "0 restarts"')),
+    ]
+    assert [item["name"] for item in (await api.list(*fits))["items"]] == ["b", "c"]
+    assert (await api.list(("phase", "Failed")))["items"] == []
+    status, problem = await api.ask([("cursor", first["next"]), ("author", "ann")])
+    assert (status, "it is of another query" in problem["detail"]) == (422, True)
+    for parameters, detail in REFUSED:
+        status, problem = await api.ask(parameters)
+        assert (status, problem["detail"].startswith(detail)) == (422, True), (parameters, problem)
+    for odd in ("\ufffd", "\U0001f4a5", "' OR 1=1 --", "%00", "\\"):
+        for name in ("alert_type", "chain", "author", "fingerprint"):
+            assert (await api.list((name, odd)))["items"] == []

@@ -1,0 +1,309 @@
+"""Lists of investigations: what fits, what a search finds, how many are in which phase, and pages that miss nothing."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+from support import queue, stories
+from tarsy.api import lists
+from tarsy.resources import investigation
+from tarsy.store import database as databases
+from tarsy.store import listing, standing
+from tarsy.transcript import admission
+
+ALL = listing.Query(namespace="tarsy", namespace_uid="uid of tarsy")
+PHASES: tuple[investigation.Phase, ...] = get_args(investigation.Phase)
+KEYS: tuple[listing.Key, ...] = get_args(listing.Key)
+BOUND = investigation.ALERT_DATA_MAX
+"""Characters of each text that are searched."""
+LATER = timedelta(microseconds=1)
+
+
+async def found(database: databases.Database, query: listing.Query) -> set[str]:
+    """The names of all that fit."""
+    page = await listing.page(database, query, limit=100)
+    assert not page.more
+    return {item.name for item in page.items}
+
+
+async def searched(database: databases.Database, search: str) -> set[str]:
+    return await found(database, replace(ALL, phrases=lists.phrases(search)))
+
+
+async def walk(database: databases.Database, query: listing.Query, *, limit: int = 2) -> list[listing.Listed]:
+    """All that fit, page by page."""
+    items: list[listing.Listed] = []
+    after, more = None, True
+    while more:
+        page = await listing.page(database, query, after=after, limit=limit)
+        items += page.items
+        after, more = page.items[-1].place(query.key) if page.items else None, page.more
+    return items
+
+
+async def end(database: databases.Database, analysis: str = "", summary: str = "") -> None:
+    """End the investigation that comes first."""
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(replace(stories.run_ended(final_analysis=analysis), summary=summary))
+
+
+async def test_a_list_tells_what_is_known_of_each(database: databases.Database) -> None:
+    identity = await queue.admit(database, queue.subject("web-crash", severity="critical", author="me"))
+    (item,) = (await listing.page(database, ALL, limit=25)).items
+    assert (item.id, item.namespace, item.name, item.alert_type) == (identity, "tarsy", "web-crash", "kubernetes")
+    assert (item.severity, item.author, item.chain_name, item.phase) == ("critical", "me", "pod-crash", "Queued")
+    assert (item.progress, item.current_stage, item.started_at, item.ended_at) == ("0/1", None, None, None)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started(), stories.started("one"))
+    (item,) = (await listing.page(database, ALL, limit=25)).items
+    assert (item.phase, item.progress, item.current_stage) == ("Running", "0/1", "analysis")
+    answer = stories.answers("it is the disk", execution="one")
+    await journal.commit(answer, stories.ended("one"), stories.stage_ended())
+    await journal.commit(replace(stories.run_ended(), summary="s" * 2000))
+    (item,) = (await listing.page(database, ALL, limit=25)).items
+    shown = await queue.summary(database, identity)
+    assert (item.phase, item.progress, item.current_stage) == ("Completed", "1/1", None)
+    assert (item.started_at, item.message) == (shown.started_at, shown.message)
+    assert (item.total_tokens, item.cost, item.summary) == (shown.total_tokens, shown.cost, "s" * 1024)
+    assert item.total_tokens > 0
+
+
+STANDINGS = list(
+    itertools.product(
+        (None, *standing.ENDED),
+        ("queued", "running", "ended"),
+        (None, "user"),
+        (False, True),
+        (None, "", "an entry of a newer kind"),
+    )
+)
+"""Ending, state, cancel, suspend and unreadable: all that there can be, and what cannot."""
+_STANDING = """
+  WITH given AS (
+    SELECT gen_random_uuid() AS id, given.*
+    FROM unnest(CAST(:names AS text[]), CAST(:endings AS text[]), CAST(:states AS text[]), CAST(:cancels AS text[]),
+      CAST(:suspends AS boolean[]), CAST(:unreadables AS text[]))
+      AS given (name, ending, state, cancel, suspend, unreadable)
+  ), known AS (
+    INSERT INTO investigations (id, namespace, name, generation, alert_type, alert_data, ending, ended_at)
+    SELECT id, 'tarsy', name, 1, 'kubernetes', 'x', ending, CASE WHEN ending IS NOT NULL THEN now() END FROM given
+  ), worked AS (
+    INSERT INTO work (investigation, state, cancel, suspend, unreadable)
+    SELECT id, state, cancel, suspend, unreadable FROM given
+  )
+  INSERT INTO runs (investigation, number, kind, ending, ended_at)
+  SELECT id, 0, 'investigation', ending, CASE WHEN ending IS NOT NULL THEN now() END FROM given
+"""
+
+
+async def test_a_phase_is_the_same_in_filters_in_numbers_and_in_the_status(database: databases.Database) -> None:
+    endings, states, cancels, suspends, unreadables = (list(column) for column in zip(*STANDINGS, strict=True))
+    names = [str(number) for number in range(len(STANDINGS))]
+    await queue.execute(
+        database,
+        _STANDING,
+        names=names,
+        endings=endings,
+        states=states,
+        cancels=cancels,
+        suspends=suspends,
+        unreadables=unreadables,
+    )
+    told = {item.name: (item.id, item.phase) for item in await walk(database, ALL, limit=100)}
+    for name, (ending, state, cancel, suspend, unreadable) in zip(names, STANDINGS, strict=True):
+        identity, phase = told[name]
+        assert phase == standing.phase(
+            ending=ending, state=state, cancel=cancel, suspend=suspend, unreadable=unreadable
+        )
+        if ending or state != "ended":
+            assert phase == (await queue.summary(database, identity)).phase
+    alone: list[tuple[investigation.Phase, ...]] = [(phase,) for phase in PHASES]
+    for phases in (*alone, ("Running", "Failed"), ("Queued", "Cancelling")):
+        asked = {item.name for item in await walk(database, replace(ALL, phases=phases), limit=100)}
+        assert asked == {name for name, (_, phase) in told.items() if phase in phases}
+        counts = (await listing.page(database, replace(ALL, phases=phases), limit=1)).counts
+        assert counts == {phase: sum(one == phase for _, one in told.values()) for phase in PHASES}
+
+
+async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_all(
+    database: databases.Database,
+) -> None:
+    subjects = [
+        queue.subject("a", alertType="kubernetes", author="ann"),
+        queue.subject("b", alertType="Disk", author="ann", chainRef={"name": "pod-crash"}),
+        queue.subject("c", alertType="Disk", author="bob", chainRef={"name": "pod-crash"}),
+    ]
+    for subject in subjects:
+        await queue.admit(database, subject)
+    await queue.admit(
+        database, queue.subject("d"), chain=admission.Refusal(reason="ChainNotFound", message="No chain found")
+    )
+    await queue.execute(database, "UPDATE investigations SET fingerprint = 'f-' || name")
+    items = {item.name: item for item in await walk(database, replace(ALL, key="name", descending=False))}
+    assert list(items) == ["a", "b", "c", "d"]
+    assert (items["d"].phase, items["d"].chain_name, items["d"].progress) == ("Failed", None, "0/0")
+    assert items["d"].message == "No chain found"
+    cases: list[tuple[dict[str, Any], set[str]]] = [
+        ({"alert_type": "Disk"}, {"b", "c"}),
+        ({"author": "ann"}, {"a", "b"}),
+        ({"chain": "pod-crash"}, {"a", "b", "c"}),
+        ({"fingerprint": "f-b"}, {"b"}),
+        ({"phases": ("Failed",)}, {"d"}),
+        ({"since": items["b"].admitted_at}, {"b", "c", "d"}),
+        ({"since": items["b"].admitted_at + LATER}, {"c", "d"}),
+        ({"until": items["b"].admitted_at}, {"a"}),
+        ({"phrases": ("restarts",)}, {"a", "b", "c", "d"}),
+        ({"alert_type": "Disk", "author": "ann"}, {"b"}),
+        ({"alert_type": "Disk", "author": "ann", "phases": ("Queued",), "chain": "pod-crash", "fingerprint": "f-b",
+          "since": items["a"].admitted_at, "until": items["d"].admitted_at, "phrases": ("web", "0")}, {"b"}),
+        ({"author": "nobody"}, set()),
+    ]  # fmt: skip
+    for fields, names in cases:
+        assert await found(database, replace(ALL, **fields)) == names, fields
+
+
+async def test_a_namespace_that_was_made_again_has_none_of_the_old_ones_and_what_was_purged_is_gone(
+    database: databases.Database,
+) -> None:
+    for name in ("before-uids", "ours", "old", "purged", "other"):
+        await queue.admit(database, queue.subject(name))
+    for change in (
+        "UPDATE investigations SET namespace_uid = 'uid of tarsy' WHERE name = 'ours'",
+        "UPDATE investigations SET namespace_uid = 'another' WHERE name = 'old'",
+        "UPDATE investigations SET purged_at = now() WHERE name = 'purged'",
+        "UPDATE investigations SET namespace = 'other' WHERE name = 'other'",
+    ):
+        await queue.execute(database, change)
+    assert await found(database, ALL) == {"before-uids", "ours"}
+    assert await searched(database, "restarts") == {"before-uids", "ours"}
+    assert sum((await listing.page(database, ALL, limit=1)).counts.values()) == 2
+
+
+TEXT = """shop/web-0 was OOMKilled (exit code 137); see https://runbooks.example.com/oom?pod=web-0#top, mail a.b@c.io
+{"pod":"cart-7d4b9c6f5-x2x9z","host":"db_1.shop.svc","rate":-1.5e3} Größe 東京 back-off"""
+FOUND = (
+    *("web", "WEB", "shop", "web-0", "shop/web-0", "oomkilled", "OOMKilled", "137", "code exit", '"exit code"'),
+    *('"exit code 137"', "runbooks.example.com", "oom", "top", "a.b@c.io", "cart", "7d4b9c6f5"),
+    *('"cart-7d4b9c6f5-x2x9z"', "db_1", '"db_1.shop.svc"', "svc", "1", "5e3", "größe", "GRÖßE", "東京"),
+    *('"shop web 0"', 'web "exit code" oom', '"web', 'OOMKilled or', "-web", "!web & (oom | shop)", "web:*"),
+)  # fmt: skip
+NOT_FOUND = ('"code exit"', "nowhere", "web nowhere", '"web 137"', "web or nowhere", "we", "webs", '"web-0" "0 web"')
+
+
+async def test_names_are_found_by_their_parts_and_quoted_words_one_behind_the_other(
+    database: databases.Database,
+) -> None:
+    await queue.admit(database, queue.subject("it", alertData=TEXT + " or"))
+    await queue.admit(database, queue.subject("another", alertData="nothing of this"))
+    assert [search for search in FOUND if await searched(database, search) != {"it"}] == []
+    assert [search for search in NOT_FOUND if await searched(database, search)] == []
+
+
+async def test_alert_analysis_and_summary_are_searched_each_as_far_as_its_bound(database: databases.Database) -> None:
+    far = "x " * (BOUND // 2)
+    await queue.admit(database, queue.subject("it", alertData=f"alert {far}"[:BOUND]))
+    await end(database, analysis=f"analysis {far} beyond", summary=f"summary {far} beyond")
+    for word in ("alert", "analysis", "summary"):
+        assert await searched(database, word) == {"it"}
+    assert await searched(database, "beyond") == set()
+
+
+def hostile() -> Sequence[str]:
+    """Texts of 64 Ki characters that are the worst for an index of words."""
+    dice = random.Random(1)  # noqa: S311 - any words
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    wide = "".join(chr(code) for code in range(0x20000, 0x20000 + 3000))
+
+    def words(alphabet: str, length: int, between: str = " ") -> str:
+        return between.join("".join(dice.choices(alphabet, k=length)) for _ in range(BOUND // (length + 1)))
+
+    texts = (
+        words(letters, 3),
+        words(wide, 1),
+        words(wide, 2),
+        words(letters, 5, "-"),
+        " ".join(f"http://{n:x}.example.com/a/b-{n}?c=d_{n}&e" for n in range(BOUND // 20)),
+        " ".join(f"{n:x}.a-b+c@d-{n}.example.com" for n in range(BOUND // 20)),
+        "a" * BOUND,
+        "\U00020000" * BOUND,
+        "'" * BOUND,
+        "\\:&|!<->()*'\"" * (BOUND // 16),
+        "<a href='" * (BOUND // 9),
+        "&amp;" * (BOUND // 5),
+        "1.2." * (BOUND // 4),
+        "-1e" * (BOUND // 3),
+        "/" * BOUND,
+    )
+    return [text[:BOUND] for text in texts]
+
+
+async def test_no_text_keeps_an_investigation_from_being_admitted_or_ended(database: databases.Database) -> None:
+    texts = hostile()
+    for number, text in enumerate(texts):
+        await queue.admit(database, queue.subject(f"hostile-{number}", alertData=text))
+        await end(database, analysis=text, summary=text)
+    assert len(await found(database, replace(ALL, phases=("Completed",)))) == len(texts)
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("key", KEYS)
+async def test_pages_miss_nothing_and_tell_nothing_twice_while_others_come_end_and_go(
+    database: databases.Database, key: listing.Key, descending: bool
+) -> None:
+    still = {f"still-{number}" for number in range(9)}
+    await seed(database, still)
+    query = replace(ALL, key=key, descending=descending, phrases=("restarts",) if key == "name" else ())
+    order = [item.name for item in (await listing.page(database, query, limit=100)).items]
+    told: list[str] = []
+    after, more, dice = None, True, random.Random(2)  # noqa: S311 - any order
+    while more and len(told) < 100:
+        page = await listing.page(database, query, after=after, limit=2)
+        told += [item.name for item in page.items]
+        after, more = page.items[-1].place(key), page.more
+        if dice.random() < 0.7:
+            new = f"new-{uuid.uuid4()}"
+            await seed(database, {f"{new}-{fate}" for fate in ("ends", "goes", "stays")}, moving=True)
+            await queue.execute(database, _END, name=f"{new}-ends")
+            await queue.execute(database, _PURGE, name=f"{new}-goes")
+    assert [name for name in told if name in still] == order
+
+
+_END = "UPDATE investigations SET ended_at = clock_timestamp(), ending = 'Failed' WHERE name = :name"
+_PURGE = "UPDATE investigations SET purged_at = clock_timestamp(), words = NULL WHERE name = :name"
+_SEED = """
+  WITH given AS (SELECT gen_random_uuid() AS id, name FROM unnest(CAST(:names AS text[])) AS name), known AS (
+    INSERT INTO investigations (id, namespace, name, generation, author, alert_type, chain_name, alert_data, words,
+      admitted_at, ended_at, ending)
+    SELECT id, 'tarsy', name, 1, 'a' || ascii(right(name, 1)) % 3, 't' || ascii(right(name, 1)) % 2,
+      CASE WHEN ascii(right(name, 1)) % 4 > 0 THEN 'c' END, 'restarts', tarsy_words('restarts'),
+      clock_timestamp(), CASE WHEN NOT :moving AND ascii(right(name, 1)) % 3 > 0 THEN clock_timestamp() END,
+      CASE WHEN NOT :moving AND ascii(right(name, 1)) % 3 > 0 THEN 'Completed' END
+    FROM given
+  ), worked AS (
+    INSERT INTO work (investigation, state) SELECT id, 'queued' FROM given
+  )
+  INSERT INTO runs (investigation, number, kind) SELECT id, 0, 'investigation' FROM given
+"""
+
+
+async def seed(database: databases.Database, names: set[str], *, moving: bool = False) -> None:
+    """Investigations with sort keys that are often the same; those that are not `moving` may have ended."""
+    await queue.execute(database, _SEED, names=sorted(names), moving=moving)
+
+
+async def test_a_cursor_goes_on_where_its_page_ended(database: databases.Database) -> None:
+    await seed(database, {f"still-{number}" for number in range(5)})
+    for key in KEYS:
+        query = replace(ALL, key=key)
+        first = await listing.page(database, query, limit=2)
+        place = lists.place_of(lists.cursor_of(first.items[-1].place(key), query), query)
+        second = await listing.page(database, query, after=place, limit=100)
+        whole = await listing.page(database, query, limit=100)
+        assert [*first.items, *second.items] == whole.items

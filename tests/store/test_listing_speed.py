@@ -1,0 +1,140 @@
+"""A hundred thousand investigations are listed, filtered, searched and counted in less than 200 ms."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import get_args
+
+import pytest
+import sqlalchemy
+from support import crowd, queue
+from tarsy.store import admission as admissions
+from tarsy.store import database as databases
+from tarsy.store import listing
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+P95_SECONDS = 0.2
+ADMISSION_SECONDS = 0.05
+ROUNDS = 3
+"""What is too slow is measured again: others may have the machine just now."""
+ALL = listing.Query(namespace=crowd.NAMESPACE, namespace_uid=crowd.NAMESPACE_UID)
+MIDDLE = datetime(2026, 2, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+async def crowded(database_url: str) -> AsyncIterator[databases.Database]:
+    """A database with a hundred thousand investigations."""
+    database = databases.Database(database_url)
+    await database.migrate()
+    await crowd.gather(database)
+    yield database
+    await database.close()
+
+
+def queries() -> Iterator[tuple[str, listing.Query]]:
+    """What people ask for, and what is worst for a database."""
+    yield "the newest", ALL
+    for key in get_args(listing.Key):
+        yield f"by {key}", replace(ALL, key=key, descending=False)
+        yield f"by {key}, from the last", replace(ALL, key=key)
+    yield "ended in one way", replace(ALL, phases=("TimedOut",))
+    yield "open", replace(ALL, phases=("Running",))
+    yield "open or ended", replace(ALL, phases=("Queued", "Failed"))
+    yield "of a type", replace(ALL, alert_type="AlertType7")
+    yield "of no type", replace(ALL, alert_type="nothing")
+    yield "of a chain", replace(ALL, chain="chain-3")
+    yield "of an author", replace(ALL, author="person-7@example.com")
+    yield "of an alert", replace(ALL, fingerprint="cfcd208495d565ef")
+    yield "since", replace(ALL, since=MIDDLE)
+    yield "until", replace(ALL, until=MIDDLE)
+    yield "an old word", replace(ALL, phrases=("rare1",))
+    yield "a rare word", replace(ALL, phrases=(crowd.RARE,))
+    yield "a word of all", replace(ALL, phrases=(crowd.COMMON,))
+    yield "a word of all, by author", replace(ALL, phrases=(crowd.COMMON,), key="author")
+    yield "a rare word beside those of all", replace(ALL, phrases=(crowd.COMMON, "failed", crowd.RARE))
+    yield "no such word", replace(ALL, phrases=("nowhere",))
+    yield (
+        "all together",
+        replace(
+            ALL,
+            phases=("Completed", "Failed", "Running"),
+            alert_type="AlertType7",
+            chain="chain-1",
+            author="person-1@example.com",
+            since=datetime(2026, 1, 2, tzinfo=UTC),
+            until=MIDDLE,
+            phrases=(crowd.COMMON,),
+            key="ended_at",
+        ),
+    )
+
+
+async def p95(database: databases.Database, query: listing.Query, *, after: listing.Place | None = None) -> float:
+    """Seconds within which 19 of 20 pages are there; of the best round, if it takes more than one."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        took = []
+        for _ in range(20):
+            began = time.perf_counter()
+            await listing.page(database, query, after=after, limit=25)
+            took.append(time.perf_counter() - began)
+        best = min(best, sorted(took)[18])
+        if best < P95_SECONDS:
+            break
+    return best
+
+
+async def admitted(database: databases.Database, *, count: int) -> list[float]:
+    """Seconds of each of so many admissions of alerts of 2 kB."""
+    took = []
+    for number in range(count):
+        lines = [{"pod": f"web-{number:x}-{line:x}", "message": f"{number * line:08x} back-off"} for line in range(40)]
+        made = queue.admission(queue.subject(f"one-{number}", alertData=json.dumps(lines)))
+        began = time.perf_counter()
+        assert await admissions.admit(database, made)
+        took.append(time.perf_counter() - began)
+    return took
+
+
+async def test_of_a_hundred_thousand_any_page_is_there_at_once_and_an_admission_or_repeat_costs_little(
+    crowded: databases.Database,
+) -> None:
+    whole = await listing.page(crowded, ALL, limit=1)
+    assert sum(whole.counts.values()) == crowd.COUNT
+    slow = {}
+    for name, query in queries():
+        slow[name] = await p95(crowded, query)
+    deep = (await listing.page(crowded, replace(ALL, until=MIDDLE), limit=1)).items[0]
+    for key in get_args(listing.Key):
+        slow[f"deep, by {key}"] = await p95(crowded, replace(ALL, key=key), after=deep.place(key))
+    slow["deep, a word of all"] = await p95(
+        crowded, replace(ALL, phrases=(crowd.COMMON,)), after=deep.place("admitted_at")
+    )
+    print({name: round(seconds * 1000) for name, seconds in slow.items()})
+    assert {name: seconds for name, seconds in slow.items() if seconds >= P95_SECONDS} == {}
+    took = await admitted(crowded, count=100)
+    print(f"admission: {statistics.median(took) * 1000:.1f} ms, at most {max(took) * 1000:.1f}")
+    assert sorted(took)[-2] < ADMISSION_SECONDS
+    changed, cheap = await repeated(crowded)
+    assert changed == 4 * REPEATS
+    assert cheap > changed / 2
+
+
+REPEATS = 3
+_REPEAT = "UPDATE investigations SET duplicates = duplicates + 1 WHERE fingerprint = 'cfcd208495d565ef'"
+_CHANGES = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'investigations'"
+
+
+async def repeated(database: databases.Database) -> tuple[int, int]:
+    """Count repeats on the investigations of one fingerprint: rows changed, and those for which no index was."""
+    async with database.begin() as connection:
+        for _ in range(REPEATS):
+            await connection.execute(sqlalchemy.text(_REPEAT))
+        changed, cheap = (await connection.execute(sqlalchemy.text(_CHANGES))).one()
+    return changed, cheap

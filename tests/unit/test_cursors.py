@@ -1,0 +1,158 @@
+"""Cursors, searches and times that come from outside: each is good, or a problem that says what would be."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tarsy.api import lists, problems
+from tarsy.store import listing
+
+QUERY = listing.Query(namespace="tarsy", namespace_uid="uid")
+BEYOND = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")
+"""Times whose moments are of no year from 1 to 9999."""
+KEYS: tuple[listing.Key, ...] = get_args(listing.Key)
+MOMENTS = st.datetimes(timezones=st.just(UTC))
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=253)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def encoded(told: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(told).encode()).decode().rstrip("=")
+
+
+def decoded(cursor: str) -> Any:
+    return json.loads(base64.urlsafe_b64decode(cursor + "=="))
+
+
+def refused(cursor: str, query: listing.Query = QUERY) -> str:
+    with pytest.raises(problems.Problem) as caught:
+        lists.place_of(cursor, query)
+    assert caught.value.status == 422
+    return caught.value.detail
+
+
+@given(key=st.sampled_from(KEYS), moment=MOMENTS | st.none(), text=TEXTS, identity=st.uuids())
+def test_a_cursor_tells_the_place_that_it_was_made_of(
+    key: listing.Key, moment: datetime | None, text: str, identity: uuid.UUID
+) -> None:
+    value = text if key not in ("admitted_at", "ended_at") else moment
+    if key == "admitted_at" and value is None:
+        value = datetime.max.replace(tzinfo=UTC)
+    place, query = listing.Place(value=value, id=identity), replace(QUERY, key=key)
+    cursor = lists.cursor_of(place, query)
+    assert lists.place_of(cursor, query) == place
+    assert len(cursor) <= lists.CURSOR_MAX
+
+
+OTHERS: list[dict[str, Any]] = [
+    {"namespace": "other"},
+    {"namespace_uid": "another"},
+    {"key": "ended_at"},
+    {"descending": False},
+    {"phases": ("Running",)},
+    *({field: "x"} for field in ("alert_type", "chain", "author", "fingerprint")),
+    {"since": datetime(2026, 1, 1, tzinfo=UTC)},
+    {"until": datetime(2026, 1, 1, tzinfo=UTC)},
+    {"phrases": ("x",)},
+]
+
+
+@pytest.mark.parametrize("changed", OTHERS, ids=lambda changed: next(iter(changed)))
+def test_a_cursor_of_another_query_is_refused(changed: dict[str, Any]) -> None:
+    cursor = lists.cursor_of(listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1)), QUERY)
+    assert "it is of another query" in refused(cursor, replace(QUERY, **changed))
+
+
+def test_a_cursor_is_of_the_same_query_in_whatever_order_its_phases_are_named() -> None:
+    query = replace(QUERY, phases=("Running", "Queued"))
+    place = listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1))
+    assert (
+        lists.place_of(lists.cursor_of(place, query), replace(query, phases=("Queued", "Running", "Queued"))) == place
+    )
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_no_cursor(text: str) -> None:
+    refused(text)
+
+
+@given(key=st.sampled_from(KEYS), value=JSON, identity=JSON | st.just(str(uuid.UUID(int=1))), digest=JSON)
+def test_any_json_is_no_cursor(key: listing.Key, value: Any, identity: Any, digest: Any) -> None:
+    query = replace(QUERY, key=key)
+    refused(encoded([value, identity, digest]), query)
+    refused(encoded(value), query)
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\ud800", 1, None, ["x"], {}])
+def test_what_the_database_cannot_take_is_no_sort_key(value: Any) -> None:
+    query = replace(QUERY, key="name")
+    good = json.loads(
+        base64.urlsafe_b64decode(lists.cursor_of(listing.Place(value="x", id=uuid.UUID(int=1)), query) + "==")
+    )
+    assert "this is no cursor" in refused(encoded([value, *good[1:]]), query)
+
+
+@pytest.mark.parametrize("value", [*BEYOND, "2026-01-01T00:00:00", "x", 1])
+def test_what_is_no_moment_is_no_sort_key_of_a_time(value: Any) -> None:
+    place = listing.Place(value=datetime.now(UTC), id=uuid.UUID(int=1))
+    good = decoded(lists.cursor_of(place, QUERY))
+    assert "this is no cursor" in refused(encoded([value, *good[1:]]))
+
+
+def test_json_that_is_nested_deep_is_no_cursor() -> None:
+    refused(base64.urlsafe_b64encode(b"[" * 5000).decode().rstrip("="))
+
+
+MOMENT: pydantic.TypeAdapter[datetime] = pydantic.TypeAdapter(lists.Moment)
+
+
+@given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)), st.integers(-14 * 60, 14 * 60))  # noqa: DTZ001
+def test_a_time_with_its_zone_is_the_moment(naive: datetime, minutes: int) -> None:
+    sign, offset = "-" if minutes < 0 else "+", abs(minutes)
+    told = f"{naive.isoformat(timespec='microseconds')}{sign}{offset // 60:02}:{offset % 60:02}"
+    assert MOMENT.validate_python(told) == (naive - timedelta(minutes=minutes)).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *("2026-01-01T00:00:00", "2026-01-01", "1767225600", "now", "2026-01-01T00:00:00 02:00"),
+        *("2026-02-30T00:00:00Z", "٢٠٢٦-01-01T00:00:00Z", "", *BEYOND),
+    ],
+)
+def test_what_is_no_time_of_rfc_3339_is_refused(told: str) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        MOMENT.validate_python(told)
+
+
+@pytest.mark.parametrize(
+    ("search", "phrases"),
+    [
+        ("web", ("web",)),
+        ("shop/web-0 OOMKilled", ("shop", "web", "0", "OOMKilled")),
+        ('web "exit code" oom', ("web", "oom", "exit code")),
+        ('"exit code', ("exit code",)),
+        ('web "" "-"', ("web",)),
+    ],
+)
+def test_a_search_is_for_all_words_and_what_is_quoted(search: str, phrases: tuple[str, ...]) -> None:
+    assert lists.phrases(search) == phrases
+
+
+@pytest.mark.parametrize("search", [" ", "-", '""', "!!! ???"])
+def test_a_search_without_a_word_is_refused(search: str) -> None:
+    with pytest.raises(problems.Problem, match=r"query\.q: give a word to search for"):
+        lists.phrases(search)
