@@ -53,8 +53,9 @@ def contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, An
 def unbounded(schema: dict[str, Any]) -> str:
     """What a parameter's schema leaves open; "" where that is nothing."""
     schema = schema_of(schema)
+    of_all = {name: schema[name] for name in ("maxLength", "minimum", "maximum", "maxItems") if name in schema}
     for one in schema.get("anyOf", ()):
-        if left := unbounded(one):
+        if left := unbounded(one | of_all):
             return left
     if "enum" in schema or "const" in schema or "anyOf" in schema:
         return ""
