@@ -142,6 +142,7 @@ Cursor = Annotated[
         max_length=CURSOR_MAX,
         pattern=_NO_NUL,
         description="`next` of the page before; all else but `limit` is to be as it was asked there.",
+        examples=["eyJhIjoiMjAyNi0xMS0yMVQwMzoxNzo0MC41MTJaIn0"],
     ),
 ]
 
