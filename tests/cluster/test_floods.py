@@ -72,8 +72,12 @@ async def api(
     readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
-    mask = process.ALERT_MASKER.text
-    parts = apis.parts(cluster=cluster, database=database, readiness=readiness, mask=lambda text: mask(text))
+    parts = apis.parts(
+        cluster=cluster,
+        database=database,
+        readiness=readiness,
+        mask=lambda text: process.ALERT_MASKER.text(text),  # as a test has it by then
+    )
     application = app.build(parts)
     serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
     yield API(bound.getsockname()[1])

@@ -12,12 +12,13 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
-from support import manifests, operators, pace
+from support import manifests, operators
 from tarsy.api import protocol
 from tarsy_dev import tools
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 SERVED_SECONDS = 0.2
+BUSY = 5
+"""What the machine's other work adds alone it may add so often: the sockets and bodies take turns with it."""
 MEMORY_MAX = 256 * 1024  # KiB beside what the process has before
 
 
@@ -33,6 +36,27 @@ def kib(process: Process, what: str) -> int:
     found = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
     assert found
     return int(found[1])
+
+
+class Honest:
+    """Somebody who reads a transcript, again and again."""
+
+    def __init__(self, session: aiohttp.ClientSession, path: str) -> None:
+        self._session = session
+        self._path = path
+
+    async def read(self, until: Callable[[int], bool]) -> tuple[float, float]:
+        """Read until it is told to be enough, by how often it was done: median and p99, in seconds."""
+        served: list[float] = []
+        while not until(len(served)):
+            began = time.perf_counter()
+            async with self._session.get(self._path) as response:
+                assert response.status == 200
+                await response.read()
+            served.append(time.perf_counter() - began)
+            await asyncio.sleep(0.01)  # the pace
+        served.sort()
+        return served[len(served) // 2], served[len(served) * 99 // 100]
 
 
 @pytest.mark.slow
@@ -44,30 +68,22 @@ async def test_five_hundred_slow_sockets_and_large_bodies_keep_no_honest_caller_
     body = json.dumps({"alert_type": "kubernetes", "data": "web-0 restarts"}).encode()
     status, posted = await process.request("POST", "/api/v1/alerts", body=body)
     assert status == 202
-    path = f"/api/v1/investigations/{posted['alert_id']}"
-    before = kib(process, "VmRSS")
-    hostile = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "support.hostile", process.url.rpartition(":")[2], operators.TOKEN),
-        env={**os.environ, "PYTHONPATH": str(tools.ROOT / "tests")},
-        stdout=subprocess.PIPE,
-    )
-    ending = asyncio.create_task(hostile.communicate())
-    served: list[float] = []
-    async with aiohttp.ClientSession(process.url, headers={"Authorization": f"Bearer {editor}"}) as honest:
-        while not ending.done():
-            began = time.perf_counter()
-            async with honest.get(path) as response:
-                assert response.status == 200
-                await response.read()
-            served.append(time.perf_counter() - began)
-            await asyncio.sleep(0.02)
+    async with aiohttp.ClientSession(process.url, headers={"Authorization": f"Bearer {editor}"}) as session:
+        honest = Honest(session, f"/api/v1/investigations/{posted['alert_id']}")
+        _, alone = await honest.read(lambda count: count == 200)
+        before = kib(process, "VmRSS")
+        hostile = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "support.hostile", process.url.rpartition(":")[2], operators.TOKEN),
+            env={**os.environ, "PYTHONPATH": str(tools.ROOT / "tests")},
+            stdout=subprocess.PIPE,
+        )
+        ending = asyncio.create_task(hostile.communicate())
+        median, p99 = await honest.read(lambda _: ending.done())
     closed = float((await ending)[0])
     grown = kib(process, "VmHWM") - before
-    served.sort()
-    p99 = served[len(served) * 99 // 100]
-    print(f"{len(served)} requests, median {served[len(served) // 2]:.3f} s, p99 {p99:.3f} s, at most {served[-1]:.3f} s")
+    print(f"p99 alone {alone:.3f} s; beside the others median {median:.3f} s, p99 {p99:.3f} s")
     print(f"slow ones were closed after {closed:.1f} s; the process has {grown} KiB more at most")
     assert closed < protocol.REQUEST_SECONDS + 2
     assert grown < MEMORY_MAX
-    assert p99 < SERVED_SECONDS * max(1.0, pace.slowness())
+    assert p99 < SERVED_SECONDS + BUSY * alone
     await process.stop()

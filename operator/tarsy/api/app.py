@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from tarsy.config import platform as platforms
 from tarsy.kube import client
 from tarsy.resources import base
 from tarsy.store import database as databases
+
+SWITCH_SECONDS = 0.0005
+"""For so long a thread at work keeps the interpreter from the loop, which asks for it once a turn; by default 5 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +121,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
     protocol.allow_files()
+    sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(
         uvicorn.Config(
             app,
