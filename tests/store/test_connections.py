@@ -34,6 +34,10 @@ async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     async def length(request: Request) -> int:
         return len(await bodies.read(request, limit=2000))
 
+    @application.post("/refused")
+    async def refuse() -> None:
+        raise problems.Problem(HTTPStatus.UNAUTHORIZED, "who?")
+
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database("postgresql://postgres@127.0.0.1:1/postgres")
     readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
@@ -61,9 +65,9 @@ async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     await cluster.close()
 
 
-def post(body: bytes, *, length: int | None = None) -> bytes:
+def post(body: bytes, *, length: int | None = None, path: str = "/") -> bytes:
     size = len(body) if length is None else length
-    return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + body
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + body
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, str]:
@@ -151,6 +155,45 @@ async def test_at_most_so_many_connections_are_open_and_the_next_one_is_told(
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 writer.write(post(b"next"))
                 status, _ = await answer(reader)
+
+
+async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "HELD_MAX", 2000)
+    async with asyncio.timeout(20):
+        slow_reader, slow = await connect()
+        slow.write(post(b"x" * 1500, length=1600))
+        status = 200
+        while status == 200:  # until the server has read what is there of it
+            reader, writer = await connect()
+            writer.write(post(b"y" * 600))
+            status, told = await answer(reader)
+        assert (status, "bodies of 2000 bytes are on their way already" in told) == (503, True)
+        slow.write(b"x" * 100)
+        assert await answer(slow_reader) == (200, "1600")
+        while status != 200:  # until its task has ended
+            reader, writer = await connect()
+            writer.write(post(b"y" * 600))
+            status, _ = await answer(reader)
+
+
+async def test_of_a_body_that_nobody_wants_a_part_is_heard_and_then_the_connection_is_closed(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "REQUEST_SECONDS", 60.0)
+    async with asyncio.timeout(20):
+        reader, writer = await connect()
+        writer.write(post(b"x" * 1000, length=protocol.DISCARDED_MAX // 2, path="/refused"))
+        assert (await answer(reader))[0] == 401
+        writer.write(b"x" * (protocol.DISCARDED_MAX // 2 - 1000) + post(b"as ever"))
+        assert await answer(reader) == (200, "7")
+        writer.write(post(b"", length=100 * protocol.DISCARDED_MAX, path="/refused"))
+        assert (await answer(reader))[0] == 401
+        with pytest.raises(ConnectionError):  # noqa: PT012 - it may be any of them
+            while True:
+                writer.write(b"x" * 65536)
+                await writer.drain()
 
 
 def test_the_process_may_have_as_many_files_open_as_connections_need() -> None:

@@ -41,6 +41,10 @@ class Process:
     def log(self) -> str:
         return self._child.log.read_text()
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     async def serve(self) -> None:
         """Wait until it answers, which may be before its tools and its watch are there."""
         port = await self._until(lambda: _LISTENING.search(self.log), what="the line that names its port")
@@ -142,6 +146,7 @@ class Operator:
         role: str = "all",
         queue: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
+        api: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         providers: Mapping[str, Any] | None = None,
     ) -> Process:
@@ -153,7 +158,7 @@ class Operator:
         milliseconds = lease // timedelta(milliseconds=1)
         leases = {"lease": f"{milliseconds}ms", "heartbeat": f"{milliseconds // 5}ms"}
         config = self._folder / f"tarsy-{number}.yaml"
-        settings = {"queue": {**leases, **(queue or {})}, **({"limits": {**limits}} if limits else {})}
+        settings = {"queue": {**leases, **(queue or {})}, "limits": {**(limits or {})}, "api": {**(api or {})}}
         known = self._platform["llm_providers"]
         more = {
             name: {key: value for key, value in {**known["scripted"], **given}.items() if value is not None}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ from tarsy.kube import client
 from tarsy.resources import base
 from tarsy.store import database as databases
 from tarsy.store import keeper
+
+SWITCH_SECONDS = 0.0005
+"""For so long a thread at work keeps the interpreter from the loop, which asks for it once a turn; by default 5 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +183,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
     protocol.allow_files()
+    sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(
         uvicorn.Config(
             app,

@@ -18,6 +18,8 @@ from tarsy.api import problems
 
 REQUEST_SECONDS = 10.0
 """A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
+DISCARDED_MAX = 1024 * 1024
+"""Bytes that still come of a body when its request has been answered: who closes at once may not be heard."""
 CONNECTIONS_MAX = 4096
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
@@ -31,6 +33,8 @@ class Protocol(h11_impl.H11Protocol):
     """One connection."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _discarded = 0
+    """Bytes of a body that came after the answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve the connection, unless there are too many."""
@@ -46,12 +50,18 @@ class Protocol(h11_impl.H11Protocol):
         if self.transport.is_closing():
             return
         self._wait()
+        if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
+            self._discarded += len(data)
+            if self._discarded > DISCARDED_MAX:
+                self._end("", "")
+                return
         super().data_received(data)
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._relax()
 
     def on_response_complete(self) -> None:
         """Go on with the next request, of which something may have come already."""
+        self._discarded = 0
         super().on_response_complete()
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] and not self.transport.is_closing():
             self._wait()
