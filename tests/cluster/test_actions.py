@@ -14,7 +14,7 @@ from uuid import UUID
 
 import aiohttp
 import pytest
-from support import apis, kubeconfigs, manifests, queue, stories
+from support import accounts, apis, kubeconfigs, manifests, queue, stories
 from tarsy.config import check
 from tarsy.controller import investigations
 from tarsy.kube import client, objects
@@ -22,6 +22,7 @@ from tarsy.store import chat, episodes, work
 from tarsy.store import database as databases
 from tarsy_dev.controlplane import ControlPlane
 
+WEBHOOK = "the token"
 NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
@@ -51,7 +52,7 @@ class API:
         return await self.send("DELETE", f"{identity}?purge=true")
 
 
-Serve = Callable[[client.Cluster, databases.Database], Awaitable[API]]
+Serve = Callable[..., Awaitable[API]]
 
 
 @pytest.fixture
@@ -59,9 +60,10 @@ async def serve(editor: str) -> AsyncIterator[Serve]:
     """Serves the API on a cluster and a database, to somebody who may do everything."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def serving(cluster: client.Cluster, database: databases.Database) -> API:
-            parts = apis.parts(cluster=cluster, database=database, token="the token")
-            return API(await stack.enter_async_context(apis.served(parts, headers=apis.bearer(editor))))
+        async def serving(cluster: client.Cluster, database: databases.Database, *, token: str | None = WEBHOOK) -> API:
+            parts = apis.parts(cluster=cluster, database=database, token=token)
+            headers = {**apis.bearer(editor), "Content-Type": "application/json"}
+            return API(await stack.enter_async_context(apis.served(parts, headers=headers)))
 
         yield serving
 
@@ -133,7 +135,7 @@ def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Data
 
 
 def done(action: str, name: str = "web-crash") -> tuple[str, str, str, str]:
-    return action, "api-client", "127.0.0.1", name
+    return action, accounts.EDITORS_NAME, "127.0.0.1", name
 
 
 async def test_a_cancel_is_answered_by_what_it_finds(
@@ -249,14 +251,19 @@ async def test_who_may_not_or_whose_world_is_away_changes_nothing(
     identity = await world.admitted()
     api = await serve(cluster, database)
     for method, path in (("POST", f"{identity}/cancel"), ("DELETE", f"{identity}?purge=true")):
-        assert (await api.send(method, path, headers={"Authorization": "Bearer another"}))[0] == 401
-        assert (await api.send(method, path, headers={"Authorization": ""}))[0] == 401
+        for headers, status in (
+            (apis.bearer("another"), 401),
+            (apis.bearer(WEBHOOK), 403),
+            ({"Authorization": ""}, 401),
+        ):
+            assert (await api.send(method, path, headers=headers))[0] == status
     assert (await queue.summary(database, identity)).phase == "Queued"
     await work.cancel(database, identity, why="user")
     nowhere = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     down = databases.Database(NOBODY)
     try:
-        status, detail = await (await serve(nowhere, database)).purge(identity)
+        assert (await (await serve(nowhere, database)).purge(identity))[0] == 503
+        status, detail = await (await serve(nowhere, database, token=None)).purge(identity)
         assert (status, detail[:31], detail[-11:]) == (503, "the API server cannot be reache", "; ask again")
         without = await serve(cluster, down)
         assert [(await without.cancel(identity))[0], (await without.purge(identity))[0]] == [503, 503]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import io
 import itertools
 import json
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +25,42 @@ import pytest
 from support import apis, manifests, queue, stories
 from tarsy import process
 from tarsy.api import app
+from tarsy.config import platform
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy_dev.controlplane import ControlPlane
 
-TOKEN = "the token"
+LIMITS = platform.API(requests_per_second=100_000, burst=1_000_000)
+"""So much that nobody is told to come later: what is right in form has to be looked at."""
+DESTROYED = 20
+"""Investigations that are there to be cancelled, and others to be purged."""
 ALERT_TYPE = "KubePodCrashLooping"
-SETTINGS = f"""
+SETTINGS = """
 warnings = false
 
 [dictionaries.ids]
-values = {{ids}}
+values = {ids}
+
+[dictionaries.cancelled]
+values = {cancelled}
+
+[dictionaries.purged]
+values = {purged}
+
+[dictionaries.executions]
+values = ["one"]
+
+[dictionaries.numbers]
+values = [1, 2]
 
 [dictionaries.types]
-values = ["{ALERT_TYPE}"]
+values = {types}
 
 [parameters]
-"path.identity" = {{{{ dictionary = "ids", probability = 0.8 }}}}
-"body.alert_type" = {{{{ dictionary = "types", probability = 0.5 }}}}
+"path.identity" = {{ dictionary = "ids", probability = 0.8 }}
+"path.n" = {{ dictionary = "numbers", probability = 0.5 }}
+"query.execution" = {{ dictionary = "executions", probability = 0.5 }}
+"body.alert_type" = {{ dictionary = "types", probability = 0.5 }}
 
 [checks]
 # What is right in form may still be of an unknown alert type, of an investigation that runs, or of none.
@@ -50,25 +70,58 @@ positive_data_acceptance.enabled = false
 # Of a notification's alerts, one that cannot be read is told as ignored, and costs the others nothing.
 include-operation-id = "notifyOfAlerts"
 checks.negative_data_rejection.enabled = false
+
+[[operations]]
+include-operation-id = "cancelInvestigation"
+parameters = {{ "path.identity" = {{ dictionary = "cancelled", probability = 0.8 }} }}
+
+[[operations]]
+include-operation-id = "purgeInvestigation"
+parameters = {{ "path.identity" = {{ dictionary = "purged", probability = 0.8 }} }}
 """
 
 
-@pytest.fixture
-async def ids(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> list[str]:
-    """Ids of investigations: one that has ended and has its object, one whose object is gone, one that waits."""
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Ids of investigations."""
 
-    async def admitted(name: str, uid: str) -> str:
+    ids: list[str]
+    """One that has ended and has its object, one whose object is gone, one that runs, one that waits."""
+    cancelled: list[str]
+    """They run or wait, and may be cancelled; one has ended."""
+    purged: list[str]
+    """They have ended, and may be purged; one runs."""
+
+
+@pytest.fixture
+async def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> World:
+    """A chain, and investigations in all states."""
+
+    async def admitted(name: str, uid: str | None = None) -> str:
         subject = queue.subject(name)
-        metadata = subject.metadata.model_copy(update={"namespace": cluster.namespace, "uid": uid})
+        metadata = subject.metadata.model_copy(update={"namespace": cluster.namespace, "uid": uid or str(uuid.uuid4())})
         return str(await queue.admit(database, subject.model_copy(update={"metadata": metadata})))
 
+    async def finished(name: str, uid: str | None = None) -> str:
+        identity = await admitted(name, uid)
+        await _investigate(database, whole=True)
+        return identity
+
     await kubectl(plane, cluster, manifests.chain(ALERT_TYPE))
-    ended = await admitted("ended", await kubectl(plane, cluster, manifests.investigation("ended")))
-    await _investigate(database)
-    gone = await admitted("gone", str(uuid.uuid4()))
-    await _investigate(database)
+    ended = await finished("ended", await kubectl(plane, cluster, manifests.investigation("ended")))
+    gone = await finished("gone")
+    purged = [await finished(f"purged-{number}") for number in range(DESTROYED)]
+    runs = await admitted("runs")
+    await _investigate(database, whole=False)
     waits = await admitted("waits", await kubectl(plane, cluster, manifests.investigation("waits")))
-    return [ended, gone, waits]
+    cancelled = [await admitted(f"cancelled-{number}") for number in range(DESTROYED)]
+    return World(ids=[ended, gone, runs, waits], cancelled=[*cancelled, gone], purged=[*purged, runs])
+
+
+@pytest.fixture
+def identity(world: World) -> str:
+    """The id of one that has ended."""
+    return world.ids[0]
 
 
 async def kubectl(plane: ControlPlane, cluster: client.Cluster, manifest: object) -> str:
@@ -79,11 +132,11 @@ async def kubectl(plane: ControlPlane, cluster: client.Cluster, manifest: object
     return str(json.loads(made)["metadata"]["uid"])
 
 
-async def _investigate(database: databases.Database) -> None:
-    """Work on the next one that waits, with all that a transcript has."""
+async def _investigate(database: databases.Database, *, whole: bool) -> None:
+    """Work on the next one that waits, with all that a transcript has, to its end or not quite."""
     writing = await queue.opened(database, await queue.claimed(database))
     asked = stories.asks("k8s.pods_log", "k8s.pods_get", text="I look.", thinking="What do its logs say?")
-    for entry in (
+    log = (
         stories.stage_started(),
         stories.started(),
         asked,
@@ -93,56 +146,74 @@ async def _investigate(database: databases.Database) -> None:
         stories.ended(),
         stories.stage_ended(),
         stories.run_ended(final_analysis="web-0 has no database"),
-    ):
-        await writing.commit(entry)
+    )
+    await writing.commit(*(log if whole else log[:5]))
 
 
 @pytest.fixture
 async def url(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[str]:
-    """The API, with a token."""
-    parts = apis.parts(cluster=cluster, database=database, token=TOKEN, mask=process.ALERT_MASKER.text)
-    async with apis.served(parts) as session:
-        yield str(session._base_url)
+    """The API, of which tokens are asked."""
+    parts = apis.parts(
+        cluster=cluster,
+        database=database,
+        token="the webhook's",
+        mask=process.ALERT_MASKER.text,
+        settings=LIMITS,
+    )
+    async with apis.listening(parts) as found:
+        yield found
 
 
-async def tried(url: str, folder: Path, ids: list[str], *options: str) -> None:
-    """Have schemathesis ask the API, the same each time; what it finds fails the test."""
-    settings = folder / "schemathesis.toml"
-    settings.write_text(SETTINGS.format(ids=json.dumps(ids)), encoding="utf-8")
+Tried = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def tried(url: str, world: World, editor: str, tmp_path: Path) -> Tried:
+    """Has schemathesis ask the API as somebody who may do everything, the same each time; what it finds is an error."""
+    settings = tmp_path / "schemathesis.toml"
+    lists = {name: json.dumps(ids) for name, ids in dataclasses.asdict(world).items()}
+    settings.write_text(SETTINGS.format(types=json.dumps([ALERT_TYPE]), **lists), encoding="utf-8")
     command = ["-m", "schemathesis.cli", "--config-file", str(settings), "run", f"{url}/openapi.json"]
     always = ["--generation-deterministic", "--suppress-health-check=all", "--no-color"]
-    token = f"Authorization: Bearer {TOKEN}"
+    token = ["--header", f"Authorization: Bearer {editor}"]
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    asking = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
-        *always,
-        *options,
-        "--header",
-        token,
-        cwd=folder,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        told, _ = await asking.communicate()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            asking.kill()
-    assert asking.returncode == 0, told.decode(errors="replace")
+
+    async def ask(*options: str) -> None:
+        asking = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *(*command, *always, *token, *options),
+            cwd=tmp_path,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            told, _ = await asking.communicate()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                asking.kill()
+        print(told.decode(errors="replace"))
+        assert asking.returncode == 0
+
+    return ask
 
 
-async def test_the_api_is_what_it_says(url: str, ids: list[str], tmp_path: Path) -> None:
-    await tried(url, tmp_path, ids, "--max-examples=5", "--phases=examples,coverage,fuzzing")
+async def done(database: databases.Database) -> set[str]:
+    """What people did to investigations."""
+    return {action for (action,) in await queue.rows(database, "SELECT DISTINCT action FROM audit")}
+
+
+async def test_the_api_is_what_it_says(tried: Tried, database: databases.Database) -> None:
+    await tried("--max-examples=5", "--phases=examples,coverage,fuzzing")
+    assert await done(database) == {"create", "chat", "chat/cancel", "cancel", "purge"}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-async def test_the_api_is_what_it_says_however_long_one_asks(url: str, ids: list[str], tmp_path: Path) -> None:
+async def test_the_api_is_what_it_says_however_long_one_asks(tried: Tried) -> None:
     """TARSY_EXAMPLES=1000 has each operation asked a thousand times."""
     examples = os.environ.get("TARSY_EXAMPLES", "60")
-    await tried(url, tmp_path, ids, f"--max-examples={examples}")
+    await tried(f"--max-examples={examples}")
 
 
 @pytest.fixture
@@ -152,7 +223,12 @@ async def session(url: str) -> AsyncIterator[aiohttp.ClientSession]:
         yield opened
 
 
-ALLOWED = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+@pytest.fixture
+def allowed(editor: str) -> dict[str, str]:
+    """The headers of somebody who may do everything."""
+    return {**apis.bearer(editor), "Content-Type": "application/json"}
+
+
 DESCRIPTION = app.describe()
 
 
@@ -188,9 +264,11 @@ async def asked(
         return problem
 
 
-async def test_nothing_is_taken_that_is_not_described(session: aiohttp.ClientSession, ids: list[str]) -> None:
-    for method, path, operation in operations(ids[0]):
-        problem = await asked(session, method, f"{path}?nonsense=1&x%00=", headers=ALLOWED)
+async def test_nothing_is_taken_that_is_not_described(
+    session: aiohttp.ClientSession, identity: str, allowed: dict[str, str]
+) -> None:
+    for method, path, operation in operations(identity):
+        problem = await asked(session, method, f"{path}?nonsense=1&x%00=", headers=allowed)
         assert (problem["status"], [fault["place"] for fault in problem["errors"]]) == (
             422,
             ["query.nonsense", "query.x\x00"],
@@ -200,57 +278,61 @@ async def test_nothing_is_taken_that_is_not_described(session: aiohttp.ClientSes
             assert parameter["name"] in there_is
             if "array" not in json.dumps(parameter["schema"]):
                 given = f"{path}?{parameter['name']}=1&{parameter['name']}=2"
-                problem = await asked(session, method, given, headers=ALLOWED)
+                problem = await asked(session, method, given, headers=allowed)
                 assert (problem["status"], problem["errors"][0]["place"]) == (422, f"query.{parameter['name']}")
         if "requestBody" not in operation:
-            problem = await asked(session, method, path, b'{"reason": "x"}', headers=ALLOWED)
+            problem = await asked(session, method, path, b'{"reason": "x"}', headers=allowed)
             assert (problem["status"], problem["errors"][0]["place"]) == (422, "body")
 
 
 async def test_a_body_names_the_fields_that_are_unknown_and_those_there_are(
-    session: aiohttp.ClientSession, ids: list[str]
+    session: aiohttp.ClientSession, identity: str, allowed: dict[str, str]
 ) -> None:
     for path, body, place, fields in (
         ("/api/v1/alerts", b'{"alert_type": "X", "data": "d", "servrity": "high"}', "servrity", "runbook, severity"),
-        (f"/api/v1/investigations/{ids[0]}/chat", b'{"question": "Why?", "runn": 0}', "runn", "question"),
+        (f"/api/v1/investigations/{identity}/chat", b'{"question": "Why?", "runn": 0}', "runn", "question"),
     ):
-        problem = await asked(session, "POST", path, body, headers=ALLOWED)
+        problem = await asked(session, "POST", path, body, headers=allowed)
         (fault,) = problem["errors"]
         assert (problem["status"], fault["place"]) == (422, place)
         assert fault["message"].endswith(fields)
         many = json.dumps({f"x{number}" * 100: number for number in range(1000)}).encode()
-        problem = await asked(session, "POST", path, io.BytesIO(many), headers=ALLOWED)
+        problem = await asked(session, "POST", path, io.BytesIO(many), headers=allowed)
         assert (problem["status"], len(problem["errors"])) == (422, 10)
         assert problem["detail"].endswith("more")
         assert len(json.dumps(problem)) < 10_000
 
 
-async def test_whoever_may_not_call_is_told_nothing_else(session: aiohttp.ClientSession, ids: list[str]) -> None:
+async def test_whoever_may_not_call_is_told_nothing_else(
+    session: aiohttp.ClientSession, identity: str, editor: str
+) -> None:
     """Whatever else is wrong with the request."""
     credentials: tuple[dict[str, str], ...] = (
         {},
         {"Authorization": "Bearer another"},
-        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": f"Basic {editor}"},
         {"Idempotency-Key": "x" * 999},
     )
-    for method, path, operation in operations(ids[0]):
+    for method, path, operation in operations(identity):
         if not operation["security"]:
             continue
         wrong = "&".join(f"{parameter['name']}={'x' * 10_000}" for parameter in queries(operation))
         for given, headers in itertools.product(
-            (path, f"{path}?nonsense=1&{wrong}", path.replace(ids[0], "x")), credentials
+            (path, f"{path}?nonsense=1&{wrong}", path.replace(identity, "x")), credentials
         ):
             problem = await asked(session, method, given, b"no json", headers=headers)
             assert (problem["status"], "errors" in problem) == (401, False), (method, given, headers)
 
 
-async def test_a_path_says_by_which_methods_it_is_served(session: aiohttp.ClientSession, ids: list[str]) -> None:
+async def test_a_path_says_by_which_methods_it_is_served(
+    session: aiohttp.ClientSession, identity: str, allowed: dict[str, str]
+) -> None:
     served: dict[str, set[str]] = {}
-    for method, path, _ in operations(ids[0]):
+    for method, path, _ in operations(identity):
         served.setdefault(path, set()).add(method)
     for path, methods in served.items():
         for method in {"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"} - methods:
-            async with session.request(method, path, headers=ALLOWED) as response:
+            async with session.request(method, path, headers=allowed) as response:
                 assert response.status == 405
                 assert set(response.headers["Allow"].split(", ")) == methods
 
@@ -259,7 +341,7 @@ def get(target: bytes, *headers: bytes) -> bytes:
     return b"\r\n".join((b"GET " + target + b" HTTP/1.1", b"Host: tarsy", *headers, b"Connection: close", b"", b""))
 
 
-BEARER = f"Authorization: Bearer {TOKEN}".encode()
+BEARER = b"Authorization: Bearer EDITOR"
 ONE = b"/api/v1/investigations/"
 
 
@@ -292,11 +374,11 @@ HOSTILE = [
 """Requests, with ID for an investigation's path, and the statuses that they are answered with."""
 
 
-async def test_a_hostile_request_is_answered_with_a_short_problem(url: str, ids: list[str]) -> None:
+async def test_a_hostile_request_is_answered_with_a_short_problem(url: str, identity: str, editor: str) -> None:
     port = int(url.rpartition(":")[2])
     for request, status in HOSTILE:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(request.replace(b"ID", ONE + ids[0].encode(), 1))
+        writer.write(request.replace(b"ID", ONE + identity.encode(), 1).replace(b"EDITOR", editor.encode()))
         async with asyncio.timeout(10):
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()

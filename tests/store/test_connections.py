@@ -9,12 +9,13 @@ import logging
 import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 from fastapi import FastAPI, Request
-from support import kubeconfigs
-from tarsy.api import app, bodies, health, problems, protocol
+from support import apis, kubeconfigs
+from tarsy.api import bodies, problems, protocol
 from tarsy.kube import client
 from tarsy.store import database as databases
 
@@ -40,27 +41,19 @@ async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database("postgresql://postgres@127.0.0.1:1/postgres")
-    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    bound = app.bind("127.0.0.1", 0)
-    port = bound.getsockname()[1]
-    bound.listen(100)  # whoever connects before the server accepts waits
-    serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
     writers: list[asyncio.StreamWriter] = []
+    async with apis.listening(apis.parts(cluster=cluster, database=database), application=application) as url:
 
-    async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writers.append(writer)
-        return reader, writer
+        async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writers.append(writer)
+            return reader, writer
 
-    yield open_one
-    for writer in writers:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
-    bound.close()
+        yield open_one
+        for writer in writers:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
     await database.close()
     await cluster.close()
 

@@ -16,8 +16,8 @@ from tarsy_dev.controlplane import ControlPlane
 EVERYTHING = ("create", "delete", "get", "list", "update")
 EDITOR: Mapping[str, Sequence[str]] = {"alertinvestigations": EVERYTHING, "agentchains": ["list"]}
 """What the API asks for at most."""
-EDITOR_NAME, EDITOR_NAMESPACE = "tarsy-test-editor", "default"
-"""The account that may do all that people do, in all namespaces."""
+EDITORS_NAME = "system:serviceaccount:default:tarsy-test-editor"
+"""What `editor` is called in audits."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -73,7 +73,7 @@ def editor(plane: ControlPlane) -> str:
 @functools.cache
 def _editor(plane: ControlPlane) -> str:
     """Made once for each control plane."""
-    name, namespace = EDITOR_NAME, EDITOR_NAMESPACE
+    namespace, name = EDITORS_NAME.split(":")[2:]
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     made = {"apiVersion": "v1", "kind": "List", "items": [account, *_role(name, "ClusterRole", subject, may=EDITOR)]}
