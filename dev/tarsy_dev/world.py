@@ -27,10 +27,27 @@ API = "http://127.0.0.1:8080"  # the default of tarsy operator --listen
 SCRIPTED_MODEL_KEY = "SCRIPTED_MODEL_KEY"  # the variable that its key is in
 
 # What the tools may see: everything but Secrets, which the role `view` leaves out, and the nodes, which it forgets.
-_READER = """
+# And whose token people read with: who has a client certificate, as the administrator, has none to give the API.
+_ACCOUNTS = """
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: kubernetes-mcp-server}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: tarsy-reader}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: tarsy-reader}
+rules:
+- {apiGroups: [tarsy.dev], resources: [alertinvestigations, agentchains], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: tarsy-reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tarsy-reader}
+subjects: [{kind: ServiceAccount, name: tarsy-reader, namespace: tarsy}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -93,6 +110,7 @@ def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
         crds = sorted((tools.ROOT / "crds").glob("*.yaml"))
         plane = stack.enter_context(controlplane.ControlPlane(folder=folder / "plane", crds=crds))
         plane.create_namespace(NAMESPACE)
+        plane.kubectl("create", "-f", "-", namespace=NAMESPACE, input=_ACCOUNTS)
         config = folder / "tarsy.yaml"
         config.write_text(
             yaml.safe_dump(_platform(model=f"http://127.0.0.1:{port}", reader=_reader(plane)), sort_keys=False)
@@ -107,6 +125,7 @@ def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
             "DATABASE_URL": url,
             "TARSY_CONFIG": str(config),
             "TARSY_WEBHOOK_TOKEN": secrets.token_urlsafe(24),
+            "TARSY_TOKEN": _token(plane, "tarsy-reader"),
             "TARSY_API": API,
             SCRIPTED_MODEL_KEY: "any",
             "PATH": str(_link_programs(folder / "bin")),
@@ -131,11 +150,13 @@ def _migrate(url: str) -> None:
 
 
 def _reader(plane: controlplane.ControlPlane) -> Path:
-    """Write the kubeconfig of the MCP server, which may read what `_READER` grants and change nothing."""
-    plane.kubectl("create", "-f", "-", namespace=NAMESPACE, input=_READER)
+    """Write the kubeconfig of the MCP server, which may read what `_ACCOUNTS` grants and change nothing."""
     name = "kubernetes-mcp-server"
-    token = plane.kubectl("create", "token", name, "--duration=8760h", namespace=NAMESPACE).strip()
-    return plane.kubeconfig(namespace=NAMESPACE, user=name, token=token)
+    return plane.kubeconfig(namespace=NAMESPACE, user=name, token=_token(plane, name))
+
+
+def _token(plane: controlplane.ControlPlane, account: str) -> str:
+    return plane.kubectl("create", "token", account, "--duration=8760h", namespace=NAMESPACE).strip()
 
 
 def _platform(*, model: str, reader: Path) -> dict[str, Any]:

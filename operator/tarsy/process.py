@@ -13,24 +13,28 @@ import gc
 import logging
 import os
 import signal
+import socket
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from tarsy.api import app, health
-from tarsy.config import check, load, platform, settings
+from tarsy.config import check, load, platform, settings, shown
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, watch
 from tarsy.llm import registry
 from tarsy.masking import masker
 from tarsy.store import database as databases
-from tarsy.store import notify
+from tarsy.store import keeper, notify
 from tarsy.store import throttle as throttles
-from tarsy.transcript import ports
+from tarsy.telemetry import standing
+from tarsy.transcript import ports, record
 from tarsy.worker import claimer, lease, run
 
 if TYPE_CHECKING:
@@ -64,7 +68,7 @@ async def operator(process: settings.Settings) -> None:
     A StartError says why it cannot start.
     """
     with _start_errors():
-        loaded = load.platform_file(process.platform_file)
+        loaded = load.as_written(process.platform_file)
     running = asyncio.create_task(_run(process, loaded))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,7 +102,8 @@ def _stop(running: asyncio.Task[None]) -> None:
     running.cancel()
 
 
-async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
+async def _run(process: settings.Settings, read: load.Loaded) -> None:
+    loaded = read.platform
     async with AsyncExitStack() as stack:
         database = databases.Database(process.database_url)
         stack.push_async_callback(database.close)
@@ -108,7 +113,17 @@ async def _run(process: settings.Settings, loaded: platform.Platform) -> None:
                 continue
             log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
         index = functools.partial(check.ChainIndex, platform=loaded, unusable_providers=unusable)
-        parts = _Parts(process=process, platform=loaded, index=index, unusable=unusable, database=database, stack=stack)
+        owner = uuid.uuid4()
+        parts = _Parts(
+            process=process,
+            platform=loaded,
+            index=index,
+            unusable=unusable,
+            database=database,
+            stack=stack,
+            owner=owner,
+            kept=_keeper(process, loaded, database=database, owner=owner, written=shown.of(read.written)),
+        )
         with _start_errors():
             await database.check_schema()
             if process.serves("worker"):
@@ -134,13 +149,14 @@ class _Parts:
     """The providers that cannot be used, and why."""
     database: databases.Database
     stack: AsyncExitStack
+    owner: uuid.UUID
+    """This process, to the leases; random, because a pod's name may be used again."""
+    kept: keeper.Keeper
     ground: list[Part] = field(default_factory=list)
     roles: list[Part] = field(default_factory=list)
     hints: dict[str, Callable[[str], object]] = field(default_factory=dict)
     watcher: watch.Watcher | None = None
     reconciler: investigations.Reconciler | None = None
-    owner: uuid.UUID = field(default_factory=uuid.uuid4)
-    """This process, to the leases; random, because a pod's name may be used again."""
 
     def worker(self) -> None:
         """Claim and run investigations, once models and tools are there."""
@@ -161,6 +177,8 @@ class _Parts:
             models, tools = await asyncio.to_thread(_equipment, self.platform, http, throttle)
             self.stack.push_async_callback(models.close)
             _keep_for_good()
+            self.kept.hear(tools.facts)
+            self.kept.hear(lambda: models.facts(self.unusable))
             equipped.set_result((models, tools))
             await tools.run()
 
@@ -198,6 +216,7 @@ class _Parts:
         self.watcher = watcher = watch.Watcher(
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=conditions.seen
         )
+        self.kept.hear(watcher.facts)
         projection = projector.Projector(cluster=cluster, database=self.database)
         due = duties.Duties(
             cluster=cluster,
@@ -223,6 +242,7 @@ class _Parts:
                 index=self.index,
                 mask=ALERT_MASKER.text,
                 readiness=readiness,
+                keeper=self.kept,
                 token=self.process.webhook_token,
                 admitted=self.reconciler.made if self.reconciler else None,
             )
@@ -246,7 +266,40 @@ class _Parts:
         if not self.process.serves("worker"):
             _keep_for_good()
         listener = notify.Listener(self.process.database_url, self.hints)
-        await supervise(ground=[listener.run, *self.ground], roles=self.roles)
+        await supervise(ground=[listener.run, self.kept.run, *self.ground], roles=self.roles)
+
+
+def _keeper(
+    process: settings.Settings,
+    loaded: platform.Platform,
+    *,
+    database: databases.Database,
+    owner: uuid.UUID,
+    written: shown.Shown,
+) -> keeper.Keeper:
+    """What tells others of this process, and of its configuration."""
+    detail = {
+        "roles": list(process.roles),
+        "version": metadata.version("tarsy"),
+        "build": record.build(),
+        "slots": loaded.queue.slots if process.serves("worker") else 0,
+    }
+    kept = keeper.Keeper(
+        database,
+        process=owner,
+        host=socket.gethostname(),
+        detail=detail,
+        mask=lambda text: ALERT_MASKER.text(written.without(text)),
+    )
+    configuration = standing.Fact(
+        kind="configuration",
+        name="platform",
+        state=written.digest,
+        since=datetime.now(UTC),
+        detail={"written": written.written},
+    )
+    kept.hear(lambda: [configuration])
+    return kept
 
 
 def _equipment(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import test_utils, web
-from support import kubeconfigs
+from aiohttp import web
+from support import answers
 from tarsy.api import chains as lists
 from tarsy.config import check, platform
 from tarsy.controller import duties, investigations
@@ -22,34 +21,8 @@ from tarsy.resources import chain, investigation
 from tarsy.store import database as databases
 from tarsy.store import history
 
-Answer = Callable[[web.Request], tuple[int, dict[str, Any] | str]]
 PAGE = "<html>Sign in to the network.</html>"
-
-
-@contextlib.asynccontextmanager
-async def answering(answer: Answer, *, folder: Path) -> AsyncIterator[client.Cluster]:
-    """A client of an API server that gives `answer`: a status and a body."""
-
-    async def handle(request: web.Request) -> web.Response:
-        status, body = answer(request)
-        return (
-            web.Response(text=body, status=status) if isinstance(body, str) else web.json_response(body, status=status)
-        )
-
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", handle)
-    async with test_utils.TestServer(application) as server:
-        cluster = await client.connect(kubeconfigs.write(folder / "kubeconfig", server=str(server.make_url(""))))
-        try:
-            yield cluster
-        finally:
-            await cluster.close()
-
-
-def refusal(code: int, message: str) -> tuple[int, dict[str, Any]]:
-    return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
-
-
+NAMESPACE = "/api/v1/namespaces/tarsy"
 EXPIRED = "The provided continue parameter is too old to display a consistent list result."
 
 
@@ -64,21 +37,21 @@ class Pages:
         second = request.query.get("continue") == "second"
         self.begun += not second
         if second and self.begun <= self._expired:
-            return refusal(410, EXPIRED)
+            return answers.refusal(410, EXPIRED)
         item = {"metadata": {"name": "two" if second else "one", "uid": "2" if second else "1"}}
         return 200, {"metadata": {} if second else {"continue": "second"}, "items": [item]}
 
 
 async def test_a_list_whose_pages_have_expired_is_begun_anew(tmp_path: Path) -> None:
     pages = Pages(expired=2)
-    async with answering(pages, folder=tmp_path) as cluster:
+    async with answers.answering(pages, folder=tmp_path) as cluster:
         found = await objects.list_metadata(cluster, namespace="tarsy")
     assert ([metadata.name for metadata in found], pages.begun) == (["one", "two"], 3)
 
 
 async def test_a_list_whose_pages_always_expire_is_given_up(tmp_path: Path) -> None:
     pages = Pages(expired=100)
-    async with answering(pages, folder=tmp_path) as cluster:
+    async with answers.answering(pages, folder=tmp_path) as cluster:
         with pytest.raises(objects.RefusedError, match=f"410: {EXPIRED}"):
             await objects.list_metadata(cluster, namespace="tarsy")
     assert pages.begun == 3
@@ -92,7 +65,7 @@ async def test_a_duty_that_is_refused_is_logged_and_the_duties_go_on(
     kube_system = {"metadata": {"name": "kube-system", "uid": "1"}}
     async with (
         asyncio.timeout(20),
-        answering(
+        answers.answering(
             lambda asked: (200, kube_system) if "investig" not in asked.path else pages(asked), folder=tmp_path
         ) as cluster,
     ):
@@ -116,13 +89,13 @@ async def test_a_duty_that_is_refused_is_logged_and_the_duties_go_on(
 
 @pytest.mark.parametrize("code", [401, 403, 429, 500, 503])
 async def test_an_api_server_that_does_not_serve_is_told_in_its_own_words(tmp_path: Path, code: int) -> None:
-    async with answering(lambda _: refusal(code, "etcdserver: no leader"), folder=tmp_path) as cluster:
+    async with answers.answering(lambda _: answers.refusal(code, "etcdserver: no leader"), folder=tmp_path) as cluster:
         with pytest.raises(client.ClusterDownError, match=f"answers {code}: etcdserver: no leader"):
             await objects.list_chains(cluster, namespace="tarsy")
 
 
 async def test_an_answer_that_is_no_json_may_be_another_one_later(tmp_path: Path) -> None:
-    async with answering(lambda _: (200, PAGE), folder=tmp_path) as cluster:
+    async with answers.answering(lambda _: (200, PAGE), folder=tmp_path) as cluster:
         with pytest.raises(client.ClusterDownError, match=r"the answer to GET /apis/tarsy.dev/v1alpha1/.* is no JSON"):
             await objects.list_chains(cluster, namespace="tarsy")
 
@@ -135,8 +108,8 @@ async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed
 
     def answer(request: web.Request) -> tuple[int, dict[str, Any]]:
         nonlocal asked
-        if investigation.PLURAL not in request.path and chain.PLURAL not in request.path:
-            return 200, {"metadata": {"uid": "n1"}}
+        if request.path == NAMESPACE:
+            return 200, {"metadata": {"uid": "1"}}
         asked += 1
         stage = {"name": "a", "agent": "KubernetesAgent"}
         metadata = {"name": "one", "namespace": "tarsy", "uid": "1", "resourceVersion": version, "generation": 1}
@@ -147,10 +120,10 @@ async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed
         indexed += 1
         return check.ChainIndex(found, platform=platform.Platform(), unusable_providers={})
 
-    async with answering(answer, folder=tmp_path) as cluster:
+    async with answers.answering(answer, folder=tmp_path) as cluster:
         chains = lists.Chains(cluster, index=index)
         first = await asyncio.gather(*(chains.serving(()) for _ in range(20)))
-        assert (asked, indexed, len(set(map(id, first)))) == (1, 1, 1)
+        assert (asked, indexed, len({id(served.index) for served in first})) == (1, 1, 1)
         assert (await chains.serving(())).index is first[0].index, "who asks later gets a list of his own"
         assert (asked, indexed) == (2, 1)
         version = "2"
@@ -178,12 +151,12 @@ async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
     }
 
     def answer(request: web.Request) -> tuple[int, dict[str, Any]]:
-        if f"/{investigation.PLURAL}/" in request.path:
-            return 200, found
-        return 200, {"metadata": {"uid": "n1"}, "items": []}
+        if request.path == NAMESPACE:
+            return 200, {"metadata": {"uid": "1"}}
+        return 200, found if f"/{investigation.PLURAL}/" in request.path else {"metadata": {}, "items": []}
 
     index = functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={})
-    async with answering(answer, folder=tmp_path) as cluster, asyncio.timeout(20):
+    async with answers.answering(answer, folder=tmp_path) as cluster, asyncio.timeout(20):
         reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
         running = asyncio.create_task(reconciler.run())
         reconciler.add(investigations.Key(namespace="tarsy", name="web-crash", uid=str(identity)))

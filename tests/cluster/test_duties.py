@@ -98,7 +98,7 @@ async def test_a_question_about_an_object_that_went_unnoticed_is_ended(
     for _ in uids:
         await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
     for uid in uids:
-        assert await chat.ask(database, UUID(uid), "Why?", max_queued=10) == 1
+        assert await chat.ask(database, UUID(uid), "Why?", max_queued=10, by=queue.CALLER) == 1
     world.delete("gone")
     await world.duties.resync()
     ended = "SELECT CAST(investigation AS text), reason FROM runs WHERE number = 1 AND ended_at IS NOT NULL"

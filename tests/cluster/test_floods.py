@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import exc
 from support import apis, manifests, pace, queue
 from tarsy import process
-from tarsy.api import app, health, intake
+from tarsy.api import intake
 from tarsy.kube import client, objects
 from tarsy.resources import naming
 from tarsy.store import database as databases
@@ -69,19 +69,13 @@ async def api(
     plane: ControlPlane, cluster: client.Cluster, database: databases.Database, request: pytest.FixtureRequest
 ) -> AsyncIterator[API]:
     plane.kubectl("apply", "-f", "-", input=json.dumps(manifests.chain("taken")), namespace=cluster.namespace)
-    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    bound = app.bind("127.0.0.1", 0)
-    bound.listen(100)  # whoever connects before the server accepts waits
     parts = apis.parts(
-        cluster=cluster, database=database, readiness=readiness, mask=lambda text: process.ALERT_MASKER.text(text)
+        cluster=cluster,
+        database=database,
+        mask=lambda text: process.ALERT_MASKER.text(text),  # as it is by then: a test may have put another one there
     )
-    application = app.build(parts)
-    serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
-    yield API(bound.getsockname()[1])
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
-    bound.close()
+    async with apis.listening(parts) as url:
+        yield API(int(url.rpartition(":")[2]))
 
 
 @pytest.fixture

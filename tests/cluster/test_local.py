@@ -63,6 +63,10 @@ def test_a_local_world_is_ready_for_an_operator_when_up_returns(local: Local) ->
     assert kinds == ["agentchains.tarsy.dev", "alertinvestigations.tarsy.dev"]
     assert local.shell("kubectl get agentchains,pods --output name") == ""
     assert local.shell("tarsy --help")
+    reader = '--kubeconfig=/dev/null --token="$TARSY_TOKEN" --insecure-skip-tls-verify --namespace=tarsy --server='
+    reader += '"$(kubectl config view --output=jsonpath={..server})"'
+    may = f"kubectl {reader} auth can-i"
+    assert local.shell(f"{may} get alertinvestigations && {may} list agentchains") == "yes\nyes\n"
     config = platform.Platform.model_validate(yaml.safe_load(local.shell('cat "$TARSY_CONFIG"')))
     assert config.defaults.llm_provider in config.llm_providers
 

@@ -41,7 +41,7 @@ def shown(text: str) -> int:
 async def read(process: Process, found: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The transcript, and what the timeline tells of compaction."""
     path = f"/api/v1/investigations/{found['metadata']['uid']}"
-    _, transcript = await process.request("GET", path)
+    _, transcript = await process.request("GET", f"{path}/export")
     told: list[dict[str, Any]] = []
     page = {"last": 0, "more": True}
     while page["more"]:

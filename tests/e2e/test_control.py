@@ -96,7 +96,7 @@ async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_tra
     await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=30s")
     kept = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
     assert [one["metadata"]["name"] for one in kept] == ["kept"]
-    _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
+    _, read = await process.request("GET", f"/api/v1/investigations/{uid}/export")
     assert read["summary"]["ending"] == "Completed", "to expire is no cancel"
     assert read["messages"][-1]["text"] == "root cause"
 

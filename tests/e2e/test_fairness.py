@@ -16,7 +16,7 @@ import aiohttp
 import asyncpg
 import pytest
 from kubernetes.aio import client as kubernetes
-from support import manifests, operators, pace
+from support import manifests, pace
 from tarsy.resources import investigation
 from tarsy_dev import model
 
@@ -150,7 +150,7 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
     limits = {"provider_calls": SLOTS, "iteration": ITERATION, "server_calls": 2 * SLOTS}
     process = await operator.start(lease=LEASE, queue={"slots": INVESTIGATIONS}, limits=limits)
     await process.logged("action=mcp_connected")
-    headers = {"Authorization": f"Bearer {operators.TOKEN}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {process.editor}", "Content-Type": "application/json"}
     database = await asyncpg.connect(operator.database_url)
     async with aiohttp.ClientSession(process.url, headers=headers) as api:
         seen = Seen(api=api, database=database, cluster=cluster)

@@ -33,7 +33,7 @@ async def transcript(process: Process, found: dict[str, Any]) -> tuple[list[dict
     """The events and the model calls of an investigation."""
     uid = found["metadata"]["uid"]
     _, page = await process.request("GET", f"/api/v1/investigations/{uid}/timeline?limit=500")
-    _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
+    _, read = await process.request("GET", f"/api/v1/investigations/{uid}/export")
     return page["events"], read["llm_interactions"]
 
 

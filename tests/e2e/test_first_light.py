@@ -234,7 +234,7 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
 async def check_investigation(process: Process, found: dict[str, Any], *, recorder: Recorder) -> None:
     """Compare the transcript and the status of one investigation with what its model saw and said."""
     metadata, status = found["metadata"], found["status"]
-    code, transcript = await process.request("GET", f"/api/v1/investigations/{metadata['uid']}")
+    code, transcript = await process.request("GET", f"/api/v1/investigations/{metadata['uid']}/export")
     assert code == 200
     counted: Counter[str] = Counter()
     for stage in ("collect", "analysis"):
@@ -358,7 +358,7 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
     assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 2)
     assert requests(llm) == ONCE
     assert calls(toolbox) == dict.fromkeys(calls(toolbox), 1) | {held: sent}
-    _, transcript = await successor.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}")
+    _, transcript = await successor.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}/export")
     doubted = [row["tool_name"] for row in transcript["messages"] if row["in_doubt"]]
     assert doubted == (["tools.restart"] if tool == "restart" else [])
 

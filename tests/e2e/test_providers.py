@@ -55,7 +55,7 @@ async def test_each_protocols_models_investigate_alike(operator: Operator, llm: 
         assert status["usage"]["cost"] == COST, name
         requests = llm.of(investigation=f"{operator.namespace}/{name}", kind="agent")
         assert [(request.protocol, request.model) for request in requests] == [(protocol, own["model"])] * 2
-        _, read = await process.request("GET", f"/api/v1/investigations/{found[name]['metadata']['uid']}")
+        _, read = await process.request("GET", f"/api/v1/investigations/{found[name]['metadata']['uid']}/export")
         assert [call["name"] for call in read["messages"][2]["tool_calls"]] == ["tools.lookup"] * 2
         results = [message for message in read["messages"] if message["role"] == "tool"]
         assert [message["failed"] for message in results] == [False, False]

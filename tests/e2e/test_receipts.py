@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
-from support import manifests
+from support import audits, manifests
 from tarsy.resources import naming
 from tarsy_dev import model
 
@@ -108,6 +108,7 @@ async def test_the_watch_repairs_what_an_api_process_left_behind_and_it_stands_f
     assert await notify(process) == ("repeated", name)
     assert await notify(process, started="2026-11-21T21:00:00Z") == ("repeated", name)
     assert len(llm.requests) == 1
+    assert await audits.told(operator.database_url) == [audits.row("create", name)]
 
 
 async def test_an_object_put_in_the_place_of_what_an_api_process_left_behind_swallows_no_alert(

@@ -275,6 +275,7 @@ async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Opera
     assert await post({"alert_type": "nothing", "data": "x"}) == (
         400,
         {
+            "type": "about:blank",
             "status": 400,
             "title": "Bad Request",
             "detail": "No chain found for alert type 'nothing'. Available alert types: kubernetes",

@@ -1,7 +1,9 @@
-"""Cancel and sweep, and which process leads; on a real Postgres."""
+"""Cancel and sweep, their rows in the audit, and which process leads; on a real Postgres."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import uuid
 from datetime import timedelta
 from uuid import UUID
@@ -9,7 +11,7 @@ from uuid import UUID
 import pytest
 from support import queue, stories
 from tarsy.store import database as databases
-from tarsy.store import leader, work
+from tarsy.store import leader, purge, work
 from tarsy.transcript import entries, ports, record
 
 OTHER = UUID(int=2)
@@ -142,6 +144,112 @@ async def test_a_given_back_one_that_waits_again_ends_with_all_that_is_open_in_i
     await work.release(database, claim)
     assert await work.cancel(database, identity, why="user")
     await assert_ended_in_the_log(database, identity, before=writing.record)
+
+
+async def audited(database: databases.Database, action: str = "cancel") -> list[UUID]:
+    """The investigations of which the audit tells that, in order; the word of nobody else counts."""
+    select = "SELECT investigation FROM audit WHERE (action, who, address) = (:action, :who, :address) ORDER BY 1"
+    by = queue.CALLER
+    return [one for (one,) in await queue.rows(database, select, action=action, who=by.who, address=by.address)]
+
+
+async def test_one_whose_worker_has_died_ends_in_the_cancel_that_finds_its_lease_passed(
+    database: databases.Database,
+) -> None:
+    identity = await queue.admit(database)
+    late = await queue.opened(database, await queue.claimed(database))
+    await late.commit(*OPEN)
+    await queue.let_leases_pass(database)
+    assert await work.cancel(database, identity, why="user", by=queue.CALLER) == "Cancelled"
+    await assert_ended_in_the_log(database, identity, before=late.record)
+    with pytest.raises(ports.LeaseLostError):
+        await late.commit(stories.ended("three"))
+    assert await work.cancel(database, identity, why="user", by=queue.CALLER) is None
+    assert await audited(database) == [identity]
+
+
+async def test_a_second_cancel_changes_nothing_but_ends_what_has_lost_its_worker_since(
+    database: databases.Database,
+) -> None:
+    by_spec, identity = await queue.admit(database), await queue.admit(database)
+    for one in (by_spec, identity):
+        assert (await queue.claimed(database)).investigation == one
+    assert await work.cancel(database, by_spec, why="user") == "Cancelling"
+    assert await work.cancel(database, identity, why="user", by=queue.CALLER) == "Cancelling"
+    revision = (await queue.summary(database, identity)).revision
+    for one in (identity, by_spec):
+        assert await work.cancel(database, one, why="user", by=queue.CALLER) == "Cancelling"
+        assert await work.cancel(database, one, why="deleted") == "Cancelling"
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.cancel, found.revision) == ("Cancelling", "user", revision)
+    await queue.let_leases_pass(database)
+    for one in (identity, by_spec):
+        assert await work.cancel(database, one, why="user", by=queue.CALLER) == "Cancelled"
+        assert [logged.entry for logged in await queue.log(database, one)] == [cancelled("user")]
+    assert await audited(database) == [identity], "the other was cancelled by its spec"
+
+
+async def test_what_stands_still_ends_at_once_whatever_it_waits_for(database: databases.Database) -> None:
+    held = await queue.admit(database, queue.subject(suspend=True))
+    unreadable = await queue.admit(database)
+    await work.release(database, await queue.claimed(database), unreadable="a row too many", build=queue.BUILD)
+    killed = await queue.admit(database)
+    await queue.claimed(database)
+    await queue.execute(database, "UPDATE work SET suspend = true WHERE investigation = :id", id=killed)
+    await queue.let_leases_pass(database)
+    for identity in (held, unreadable, killed):
+        assert await work.cancel(database, identity, why="user", by=queue.CALLER) == "Cancelled"
+        assert (await queue.summary(database, identity)).phase == "Cancelled"
+    assert await audited(database) == sorted((held, unreadable, killed))
+
+
+async def test_of_fifty_cancels_at_once_one_ends_it(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    cancels = (work.cancel(database, identity, why="user", by=queue.CALLER) for _ in range(50))
+    assert sorted(map(str, await asyncio.gather(*cancels))) == ["Cancelled", *["None"] * 49]
+    assert [logged.entry for logged in await queue.log(database, identity)] == [cancelled("user")]
+    assert await audited(database) == [identity]
+
+
+async def test_a_cancel_holds_whatever_comes_at_the_same_time(database: databases.Database) -> None:
+    """A claim or the commit of the end, the cancel of the spec, a purge, a sweep: each time in another order."""
+    claims = [await claimed_one(database) for _ in range(15)]
+    ends = {claim.investigation: (await queue.opened(database, claim)).commit(stories.run_ended()) for claim in claims}
+    asked = [*ends, *[await queue.admit(database) for _ in range(15)]]
+    said = dict[UUID, work.Cancelled | None]()
+
+    async def cancel(identity: UUID) -> None:
+        said[identity] = await work.cancel(database, identity, why="user", by=queue.CALLER)
+
+    async def claim() -> None:
+        with contextlib.suppress(work.BusyError):
+            await queue.claim(database)
+
+    for number, identity in enumerate(asked):
+        at_once = [
+            cancel(identity),
+            ends.get(identity) or claim(),
+            work.cancel(database, identity, why="user"),
+            purge.purge(database, identity, by=queue.CALLER),
+            work.sweep(database),
+        ]
+        turn = number % len(at_once)
+        await asyncio.gather(*at_once[turn:], *at_once[:turn])
+    await queue.let_leases_pass(database)
+    await work.sweep(database)
+    assert await queue.rows(database, "SELECT DISTINCT state FROM work") == [("ended",)]
+    purged = await audited(database, "purge")
+    ended = "SELECT investigation FROM entries WHERE kind = 'RunEnded' ORDER BY 1"
+    assert [one for (one,) in await queue.rows(database, ended)] == sorted(set(asked) - set(purged)), "each once"
+    cancels = await audited(database)
+    assert len(cancels) == len(set(cancels))
+    assert {said[identity] for identity in cancels} <= {"Cancelled", "Cancelling"}
+
+
+async def claimed_one(database: databases.Database) -> work.Claim:
+    """A new investigation that runs."""
+    await queue.admit(database)
+    return await queue.claimed(database)
 
 
 async def test_an_unknown_or_ended_one_cannot_be_cancelled(database: databases.Database) -> None:

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 from support import loglines, queue, stories
 from tarsy.controller import projector
-from tarsy.store import chat, history, retention, work
+from tarsy.store import chat, history, resync, retention, work
 from tarsy.store import database as databases
 from tarsy.transcript import admission, entries, memory, messages, ports, record, timeline
 from tarsy.worker import lease, run
@@ -43,11 +43,11 @@ async def shown(database: databases.Database, identity: UUID) -> None:
 
 
 async def ask(database: databases.Database, identity: UUID, question: str = "Why?") -> int | chat.Refusal:
-    return await chat.ask(database, identity, question, max_queued=MANY)
+    return await chat.ask(database, identity, question, max_queued=MANY, by=queue.CALLER)
 
 
 async def cancel(database: databases.Database, identity: UUID) -> int:
-    found = await chat.cancel(database, identity)
+    found = await chat.cancel(database, identity, by=queue.CALLER)
     assert isinstance(found, chat.Cancelled)
     assert found.investigation == "tarsy/web-crash"
     return found.run
@@ -170,7 +170,7 @@ async def test_what_cannot_be_asked_about_is_told_apart(database: databases.Data
     claim = await queue.claimed(database)
     assert await ask(database, identity) == "running"
     await (await queue.opened(database, claim)).commit(stories.run_ended())
-    assert await chat.ask(database, identity, "Why?", max_queued=0) == "full"
+    assert await chat.ask(database, identity, "Why?", max_queued=0, by=queue.CALLER) == "full"
     assert await ask(database, identity) == 1
     assert await ask(database, identity) == "asked"
     await queue.claimed(database)
@@ -236,9 +236,9 @@ async def test_an_answered_question_changes_nothing_of_the_first_run(database: d
         assert await work.stale(database, limit=1) == []
         assert isinstance(await ask(database, identity), int)
     assert await row_of_first(database) == first
-    transcript = await history.transcript(database, identity)
-    assert transcript is not None
-    assert [(one.number, one.question, one.ending, one.final_analysis) for one in transcript.runs] == [
+    head = await history.head(database, identity)
+    assert head is not None
+    assert [(one.number, one.question, one.ending, one.final_analysis) for one in head.runs] == [
         (0, "", "Completed", "root cause"),
         (1, "Why?", "Completed", "Because."),
         (2, "Why?", "Cancelled", ""),
@@ -278,8 +278,8 @@ async def test_an_edit_of_the_object_neither_stops_nor_holds_a_question(database
 @pytest.mark.parametrize("running", [False, True], ids=["queued", "running"])
 async def test_the_deletion_of_the_object_ends_an_open_question(database: databases.Database, *, running: bool) -> None:
     identity = await asked(database)
-    assert [one.id for one in await work.asked_about(database, namespace="tarsy")] == [identity]
-    assert await work.open_in(database, namespace="tarsy") == []
+    assert [one.id for one in await resync.asked_about(database, namespace="tarsy")] == [identity]
+    assert await resync.open_in(database, namespace="tarsy") == []
     first = await row_of_first(database)
     claim = await queue.claimed(database) if running else None
     await work.gone(database, identity)
@@ -291,17 +291,17 @@ async def test_the_deletion_of_the_object_ends_an_open_question(database: databa
     message = "cancelled because its object was deleted"
     assert (await runs(database))[1] == (1, "chat", "Cancelled", "ObjectDeleted", message)
     assert await row_of_first(database) == first
-    assert await work.asked_about(database, namespace="tarsy") == []
+    assert await resync.asked_about(database, namespace="tarsy") == []
 
 
 async def test_a_question_is_cancelled_by_request_alone(database: databases.Database) -> None:
-    assert await chat.cancel(database, OTHER) == "unknown"
+    assert await chat.cancel(database, OTHER, by=queue.CALLER) == "unknown"
     identity = await queue.admit(database)
-    assert await chat.cancel(database, identity) == "none", "the investigation itself is cancelled by its spec"
+    assert await chat.cancel(database, identity, by=queue.CALLER) == "none", "that is no question"
     claim = await queue.claimed(database)
-    assert await chat.cancel(database, identity) == "none"
+    assert await chat.cancel(database, identity, by=queue.CALLER) == "none"
     await (await queue.opened(database, claim)).commit(stories.run_ended())
-    assert await chat.cancel(database, identity) == "none"
+    assert await chat.cancel(database, identity, by=queue.CALLER) == "none"
     assert await ask(database, identity) == 1
     assert await cancel(database, identity) == 1
     assert (await runs(database))[1] == (1, "chat", "Cancelled", "CancelledByUser", "cancelled by request")
@@ -322,7 +322,7 @@ async def test_a_cancelled_question_whose_worker_is_gone_ends_with_all_that_is_o
     await late.commit(
         entries.ExecutionStarted(run=1, stage="", execution="chat", kind="chat", index=0, name="C", agent=None)
     )
-    await chat.cancel(database, identity)
+    await chat.cancel(database, identity, by=queue.CALLER)
     assert await work.sweep(database) == 0
     await queue.let_leases_pass(database)
     assert await work.sweep(database) == 1
@@ -368,7 +368,7 @@ async def test_the_timeline_tells_takeovers_of_a_question_and_not_its_first_clai
 
     await Worker(database, Model()).run()
     assert await ask(database, identity) == 2
-    assert await chat.cancel(database, identity)
+    assert await chat.cancel(database, identity, by=queue.CALLER)
     assert await ask(database, identity) == 3
     assert await resumed() == []
     await queue.claimed(database)

@@ -16,8 +16,8 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
+from support import exports
 from tarsy.agent import loop
-from tarsy.api import investigations as api
 from tarsy.config import platform, resolve
 from tarsy.llm import model, provider
 from tarsy.resources import chain
@@ -472,7 +472,7 @@ async def test_a_model_call_says_how_many_messages_it_was_sent(database: databas
     journal = await journals.open()
     for entry in STORIES["a conclusion that was asked for in vain at first"]:
         await journal.commit(entry)
-    found = await api.read(database, UUID(UID))
+    found = await exports.whole(database, UUID(UID))
     assert [(call.failure, call.context_messages) for call in found.llm_interactions] == [
         ("timeout", 2),
         (None, 2),
@@ -490,7 +490,7 @@ async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(datab
     journal = await journals.open()
     for entry in STORIES["providers that were left for others"]:
         await journal.commit(entry)
-    found = await api.read(database, UUID(UID))
+    found = await exports.whole(database, UUID(UID))
     asked = [(one.turn, one.provider, one.failure, one.failure_code) for one in found.llm_interactions]
     assert asked == [
         (0, "google-default", "rejected", ""),

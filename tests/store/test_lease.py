@@ -15,7 +15,7 @@ from support import queue
 from tarsy.store import database as databases
 from tarsy.store import work
 from tarsy.transcript import ports
-from tarsy.worker import lease
+from tarsy.worker import lease as leases
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
 
@@ -31,8 +31,10 @@ async def database(database: databases.Database) -> databases.Database:
 
 
 @contextlib.asynccontextmanager
-async def keeping(url: str) -> AsyncIterator[lease.LeaseManager]:
-    lease_manager = lease.LeaseManager(url, lease=LEASE, heartbeat=HEARTBEAT)
+async def keeping(
+    url: str, *, lease: timedelta = LEASE, heartbeat: timedelta = HEARTBEAT
+) -> AsyncIterator[leases.LeaseManager]:
+    lease_manager = leases.LeaseManager(url, lease=lease, heartbeat=heartbeat)
     task = asyncio.create_task(lease_manager.run())
     try:
         yield lease_manager
@@ -42,7 +44,7 @@ async def keeping(url: str) -> AsyncIterator[lease.LeaseManager]:
             await task
 
 
-async def claimed(database: databases.Database, lease_manager: lease.LeaseManager) -> lease.Lease:
+async def claimed(database: databases.Database, lease_manager: leases.LeaseManager) -> leases.Lease:
     sent = time.monotonic()
     claim = await try_to_claim(database)
     assert claim is not None
@@ -65,7 +67,7 @@ async def take_over(database: databases.Database) -> None:
     await queue.execute(database, "UPDATE work SET token = gen_random_uuid()")
 
 
-async def doubting(held: lease.Lease) -> asyncio.Task[None]:
+async def doubting(held: leases.Lease) -> asyncio.Task[None]:
     """Wait until the lease is in doubt; a `ensure_lease` that waits for certainty."""
     while True:
         asking = asyncio.create_task(held.ensure_lease())
@@ -110,7 +112,7 @@ async def test_a_lease_that_another_claim_took_is_lost(database: databases.Datab
 
 
 @contextlib.asynccontextmanager
-async def behind_proxy(url: str) -> AsyncIterator[tuple[lease.LeaseManager, proxy.Proxy]]:
+async def behind_proxy(url: str) -> AsyncIterator[tuple[leases.LeaseManager, proxy.Proxy]]:
     """A lease_manager whose way to the database can be cut."""
     parts = sqlalchemy.make_url(url)
     async with proxy.serve("127.0.0.1", parts.port or 0) as between:
@@ -172,6 +174,29 @@ async def test_a_run_whose_own_process_claims_its_investigation_again_is_told_th
             await asking
         lease_manager.drop(first)
         await second.ensure_lease()
+
+
+async def test_a_cancel_that_is_told_before_its_claim_is_held_stops_it_all_the_same(
+    database: databases.Database,
+) -> None:
+    long = timedelta(minutes=10)  # no heartbeat comes by itself
+    async with asyncio.timeout(20), keeping(database.url, lease=long, heartbeat=long / 5) as lease_manager:
+        for told_at_once in (False, True):
+            if told_at_once:
+                await queue.admit(database)
+            sent = time.monotonic()
+            claim = await try_to_claim(database)
+            assert claim is not None
+            stopped = asyncio.Event()
+            await work.cancel(database, claim.investigation, why="user")
+            if told_at_once:
+                assert not lease_manager.hint(str(claim.investigation)), "it is not held yet"
+            held = lease_manager.hold(claim, sent=sent)
+            held.on_stop(stopped.set)
+            if not told_at_once:
+                assert lease_manager.hint(str(claim.investigation))
+            await stopped.wait()
+            assert held.stopped == "user"
 
 
 async def test_a_main_loop_that_is_blocked_keeps_its_leases(

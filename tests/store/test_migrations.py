@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 import sqlalchemy
-from alembic import autogenerate
+from alembic import autogenerate, command, config
 from alembic.runtime import migration
 from tarsy.store import database as databases
 from tarsy.store import tables
@@ -102,14 +102,51 @@ async def test_constraints_and_indexes_in_the_code_are_those_in_the_database(
     assert sorted(in_code) == sorted(in_database)
 
 
+COUNTED = {
+    "ExecutionStarted": ('{"messages": [{}, {}], "agent": {}}', (2, 0, 0)),
+    "Answered": ('{"messages": [{}], "call": {}}', (1, 1, 0)),
+    "Unanswered": ('{"messages": [], "call": {}}', (0, 1, 0)),
+    "FellBack": ('{"call": {}}', (0, 1, 0)),
+    "ContextCompacted": ('{"call": null}', (0, 0, 0)),
+    "ToolsAnswered": ('{"runs": [{}, {}, {}]}', (3, 0, 3)),
+    "RunStarted": ('{"messages": [{}]}', (0, 0, 0)),
+}
+"""For a kind of entries a body, and how many messages, model calls and tool calls are in it."""
+BY_HAND = ("[]", "null", "5", '{"messages": 5, "call": []}', r'{"messages": ["\ud83d \u0000"]}')
+
+
+async def test_a_log_of_before_is_counted_whatever_it_holds(empty: databases.Database) -> None:
+    rows = [*((kind, body, counts) for kind, (body, counts) in COUNTED.items())]
+    rows += [(kind, body, (0, 0, 0)) for kind in COUNTED for body in BY_HAND]
+    inserted = """
+      INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body)
+      VALUES (gen_random_uuid(), :seq, 1, :kind, 1, 0, '', '', CAST(:body AS json))
+    """
+    async with empty.begin() as connection:
+        await connection.run_sync(upgrade_to, "providers")
+        for seq, (kind, body, _) in enumerate(rows, 1):
+            await connection.execute(sqlalchemy.text(inserted), {"seq": seq, "kind": kind, "body": body})
+    await empty.migrate()
+    async with empty.begin() as connection:
+        counts = "SELECT messages, model_calls, tool_calls FROM entries ORDER BY seq"
+        found = [tuple(row) for row in await connection.execute(sqlalchemy.text(counts))]
+    assert found == [counted for _, _, counted in rows]
+
+
+def upgrade_to(connection: sqlalchemy.Connection, revision: str) -> None:
+    migrations = config.Config(attributes={"connection": connection})
+    migrations.set_main_option("script_location", str(Path(databases.__file__).parent / "migrations"))
+    command.upgrade(migrations, revision)
+
+
 @pytest.mark.slow
 async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> None:
-    command = [str(Path(sys.executable).with_name("tarsy")), "migrate"]
+    tarsy = [str(Path(sys.executable).with_name("tarsy")), "migrate"]
     holder = await asyncpg.connect(database_url)
     await holder.execute("SELECT pg_advisory_lock($1)", databases._MIGRATION_LOCK)
     processes = [
         await asyncio.create_subprocess_exec(
-            *command,
+            *tarsy,
             env={**os.environ, "DATABASE_URL": database_url},
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -10,12 +10,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 from support import apis, kubeconfigs
-from tarsy.api import app, health
+from tarsy.api import app
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy_dev import postgres as launcher
 
-TOKEN = {"Authorization": "Bearer the token"}
+WEBHOOK = {"Authorization": "Bearer the token"}
+JSON = {"Content-Type": "application/json"}
+HOW = "give the token as `Authorization: Bearer <token>`"
 
 
 @pytest.fixture
@@ -35,16 +37,8 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
     """A client of the API on a database that lacks all tables: whatever reads them meets a defect."""
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database(bare_url)
-    bound = app.bind("127.0.0.1", 0)
-    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    application = app.build(apis.parts(cluster=cluster, database=database, readiness=readiness, token=token))
-    serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
+    async with apis.served(apis.parts(cluster=cluster, database=database, token=token)) as session:
         yield session
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
-    bound.close()
     await database.close()
     await cluster.close()
 
@@ -54,26 +48,13 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
     [
         ("GET", "/nowhere", {}, 404, "GET /nowhere: Not Found", {}),
         ("DELETE", "/healthz", {}, 405, "DELETE /healthz: Method Not Allowed", {"Allow": "GET"}),
-        (
-            "POST",
-            "/api/v1/alerts",
-            {"Authorization": "Bearer another"},
-            401,
-            "give the token as `Authorization: Bearer <token>`",
-            {"WWW-Authenticate": "Bearer"},
-        ),
-        ("GET", "/openapi.json", {}, 401, "give the token as `Authorization: Bearer <token>`", {}),
-        ("GET", "/api/v1/investigations/x", TOKEN, 404, "there is no investigation with id x", {}),
-        (
-            "GET",
-            f"/api/v1/investigations/{uuid.UUID(int=1)}",
-            TOKEN,
-            500,
-            "a defect of TARSy; its log has the traceback",
-            {},
-        ),
+        ("POST", "/api/v1/alerts", {}, 401, HOW, {"WWW-Authenticate": "Bearer"}),
+        ("GET", "/openapi.json", {}, 401, HOW, {}),
+        ("GET", "/openapi.json", WEBHOOK, 403, "this token is for webhooks and posted alerts alone", {}),
+        ("GET", "/openapi.json", {"Authorization": "Bearer x"}, 503, "whose the token is cannot be found out now", {}),
+        ("POST", "/api/v1/alerts", WEBHOOK | JSON, 500, "a defect of TARSy; its log has the traceback", {}),
     ],
-    ids=["no path", "no method", "wrong token", "description", "bad path", "defect"],
+    ids=["no path", "no method", "no token", "description", "webhook's token", "no API server", "defect"],
 )
 async def test_an_error_is_a_problem(
     api: aiohttp.ClientSession,
@@ -84,7 +65,8 @@ async def test_an_error_is_a_problem(
     detail: str,
     answered: dict[str, str],
 ) -> None:
-    async with asyncio.timeout(10), api.request(method, path, headers=headers) as response:
+    body = b'{"alert_type": "kubernetes", "data": "x"}' if method == "POST" else None
+    async with asyncio.timeout(10), api.request(method, path, data=body, headers=headers) as response:
         assert (response.status, response.content_type) == (status, "application/problem+json")
         problem = await response.json(content_type=None)
         assert problem["status"] == status
@@ -92,19 +74,28 @@ async def test_an_error_is_a_problem(
         assert {name: response.headers[name] for name in answered} == answered
 
 
+@pytest.mark.parametrize("token", [None])
 async def test_a_defect_is_logged_with_its_traceback(
     api: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with api.get(f"/api/v1/investigations/{uuid.UUID(int=1)}", headers=TOKEN) as response:
+    async with api.get(f"/api/v1/investigations/{uuid.UUID(int=1)}") as response:
         assert response.status == 500
     assert 'relation "investigations" does not exist' in caplog.text
 
 
-async def test_who_has_the_token_is_told_what_the_api_offers(api: aiohttp.ClientSession) -> None:
-    async with api.get("/openapi.json", headers=TOKEN) as response:
+@pytest.mark.parametrize("token", [None])
+async def test_what_is_no_id_is_not_there(api: aiohttp.ClientSession) -> None:
+    async with api.get("/api/v1/investigations/x") as response:
+        assert (response.status, (await response.json())["detail"]) == (404, "there is no investigation with id x")
+
+
+@pytest.mark.parametrize("token", [None])
+async def test_a_description_says_what_the_api_offers(api: aiohttp.ClientSession) -> None:
+    async with api.get("/openapi.json") as response:
         described = await response.json()
     assert {"/api/v1/alerts", "/api/v1/webhooks/alertmanager"} <= described["paths"].keys()
     assert "/openapi.json" not in described["paths"]
+    assert described == app.describe()
 
 
 @pytest.mark.parametrize("token", [None])

@@ -81,6 +81,25 @@ async def test_an_object_of_people_stands_for_no_alert(
     assert (found.duplicates, found.alert_status, found.state) == (0, None, "queued")
 
 
+def by(author: str, *, name: str = "web-crash", fingerprint: str = FINGERPRINT) -> investigation.AlertInvestigation:
+    return queue.subject(name, fingerprint=fingerprint, startsAt=START, source={"type": "alertmanager"}, author=author)
+
+
+async def test_the_audit_tells_who_had_intake_make_an_object_whoever_admits_it(database: databases.Database) -> None:
+    """`queue.received` issues receipts for CALLER's address."""
+    found = await queue.received(database, by("by the watch"))
+    await queue.admit(database, found)
+    made = await queue.received(database, by("by intake", name="made", fingerprint="another"))
+    for address in ("198.51.100.1", "198.51.100.2"):
+        await admissions.admit(database, queue.admission(made), made=True, address=address)
+    await queue.admit(database, copied(found))
+    await queue.admit(database, queue.subject("of-people", author="somebody"))
+    assert await queue.rows(database, "SELECT action, name, who, address FROM audit ORDER BY who") == [
+        ("create", "made", "by intake", "198.51.100.1"),
+        ("create", "web-crash", "by the watch", queue.CALLER.address),
+    ]
+
+
 async def test_the_first_object_with_the_receipt_stands_for_its_alert_and_a_copy_of_it_does_not(
     database: databases.Database,
 ) -> None:

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from uuid import UUID
 
 import pytest
-from support import queue, stories
+from support import exports, queue, stories
 from tarsy.api import investigations as api
+from tarsy.api import traces
 from tarsy.config import platform
 from tarsy.resources import investigation
 from tarsy.store import database as databases
-from tarsy.store import history, journal, work
+from tarsy.store import history, journal, resync, work
 from tarsy.transcript import entries, memory, ports, record
 from tarsy.worker import claimer, lease, run
 
@@ -152,22 +153,34 @@ async def test_it_is_not_opened_and_what_stands_in_the_way_is_said(
         await queue.opened(database, await queue.claimed(database))
 
 
+async def check_calls(database: databases.Database, identity: UUID) -> None:
+    """Every call in the trace can be looked at, or is told why not."""
+    for line in (await traces.read(database, identity, after=0, limit=500)).calls:
+        if line.type == "tool":
+            assert (await traces.called(database, identity, number=line.n)).seq == line.seq
+            continue
+        shown = await traces.asked(database, identity, number=line.n)
+        assert shown.seq == line.seq
+        assert bool(shown.request) != bool(shown.problem)
+        assert shown.model_dump_json()
+
+
 @BY_HAND
 async def test_it_is_shown_for_what_it_is_all_the_same(database: databases.Database, spoil: str, told: str) -> None:
     identity = await told_once_and_given_back(database)
     await spoil_log(database, spoil)
     assert (await queue.summary(database, identity)).phase == "Queued"
-    found = await history.transcript(database, identity)
-    assert found is not None
+    log = await history.log(database, identity)
     page = await history.log_page(database, identity, after=0, limit=500)
     assert page is not None
-    assert [logged.entry for logged in page.log] == [logged.entry for logged in found.log]
-    shown = await api.read(database, identity)
+    assert [logged.entry for logged in page.log] == [logged.entry for logged in log]
+    assert (await api.read(database, identity)).model_dump_json()
+    shown = await exports.whole(database, identity)
     assert [one.seq for one in shown.unreadable] == [
-        logged.seq for logged in found.log if isinstance(logged.entry, entries.Unreadable)
+        logged.seq for logged in log if isinstance(logged.entry, entries.Unreadable)
     ]
-    assert shown.model_dump_json()
-    for after in range(len(found.log)):
+    await check_calls(database, identity)
+    for after in range(len(log)):
         events = await api.read_timeline(database, identity, after=after, limit=2)
         assert events.model_dump_json()
     whole = await api.read_timeline(database, identity, after=0, limit=500)
@@ -224,7 +237,7 @@ async def test_its_clock_stands_still_meanwhile(database: databases.Database) ->
 
 async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(database: databases.Database) -> None:
     identity = await parked(database)
-    (named,) = [one for one in await work.open_in(database, namespace="tarsy") if one.id == identity]
+    (named,) = [one for one in await resync.open_in(database, namespace="tarsy") if one.id == identity]
     await queue.execute(
         database,
         "UPDATE runs SET started_at = started_at - interval '100 s', suspended_at = suspended_at - interval '90 s'",
@@ -253,7 +266,7 @@ async def test_it_can_be_cancelled_and_deleted(database: databases.Database, spo
         ending="Cancelled", reason=found.reason, message=found.message
     )
     await work.gone(database, identity)
-    assert await work.open_in(database, namespace="tarsy") == []
+    assert await resync.open_in(database, namespace="tarsy") == []
     assert await queue.claim(database, build=NEWER) is None
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support import queue, stories
-from tarsy.api import investigations as api
+from support import exports, queue, stories
+from tarsy.api import transcripts as api
 from tarsy.store import database as databases
 from tarsy.store import work
 from tarsy.transcript import entries, messages
@@ -18,6 +18,7 @@ from tarsy.transcript import entries, messages
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
 SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered")
 """What views show beside the start of an execution."""
+SHARED = set(api.ModelCall.model_fields) - {"n"}
 STATE = messages.ProviderState(
     provider="google-default", data=[{"text": "\u0000 and \ud83d and \\u0000", "deep": [[[{}]]]}]
 )
@@ -111,7 +112,7 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regc
 
 async def test_messages_are_what_the_decoder_reads(database: databases.Database) -> None:
     identity = await told(database)
-    decoded = (await api.read(database, identity)).messages
+    decoded = (await exports.whole(database, identity)).messages
     found = await view(database, "messages", identity)
     by_place = {(row["execution"], row["position"]): row for row in found}
     assert len(by_place) == len(found) == len(decoded)
@@ -122,10 +123,10 @@ async def test_messages_are_what_the_decoder_reads(database: databases.Database)
 
 async def test_llm_interactions_are_what_the_decoder_reads(database: databases.Database) -> None:
     identity = await told(database)
-    decoded = (await api.read(database, identity)).llm_interactions
+    decoded = (await exports.whole(database, identity)).llm_interactions
     found = await view(database, "llm_interactions", identity)
-    assert [{name: row[name] for name in api.ModelCall.model_fields} for row in found] == [
-        call.model_dump() for call in decoded
+    assert [{name: row[name] for name in SHARED} for row in found] == [
+        call.model_dump(include=SHARED) for call in decoded
     ]
     assert {row["failure"] for row in found} == {None, "timeout", "rejected", "fatal"}
     assert {row["failure_code"] for row in found} == {None, "", "503", "context_overflow"}
@@ -147,7 +148,7 @@ async def test_the_numbers_of_executions_and_runs_are_the_sums_of_their_calls(da
     found = {row[0]: row[3:5] for row in rows}
     own = "google-default"
     assert found == {"a": (0.0, own), "b": (0.0131, own), "c": (None, ""), "d": (0.5, "third")}
-    shown = await api.read(database, identity)
+    shown = await exports.whole(database, identity)
     assert {one.id: one.provider for one in shown.executions} == {name: last for name, (_, last) in found.items()}
     assert shown.summary.llm_calls == len(shown.llm_interactions)
     assert shown.summary.total_tokens == sum(call.total_tokens for call in shown.llm_interactions)
@@ -158,11 +159,11 @@ async def test_calls_without_a_price_add_nothing_to_a_cost_and_alone_have_none(d
     identity = await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(stories.stage_started(), stories.started(), stories.unanswered())
-    shown = await api.read(database, identity)
+    shown = await exports.whole(database, identity)
     assert (shown.summary.cost, shown.runs[0].cost) == (None, None)
     await writing.commit(replace(stories.answers(turn=1), call=TRIED))
     await writing.commit(replace(stories.answers(turn=2), call=TRIED), stories.unanswered(turn=3))
-    shown = await api.read(database, identity)
+    shown = await exports.whole(database, identity)
     assert (shown.summary.cost, shown.runs[0].cost) == (0.0262, 0.0262)
 
 
@@ -187,14 +188,18 @@ async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
         await queue.execute(
             database,
             """
-              INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body, opaque)
-              VALUES (:id, :seq, 1, :kind, :version, 0, 'analysis', 'one', CAST(:body AS json), CAST(:opaque AS json))
+              INSERT INTO entries
+                (investigation, seq, claim, kind, version, run, stage, execution, body, opaque, messages)
+              VALUES
+                (:id, :seq, 1, :kind, :version, 0, 'analysis', 'one', CAST(:body AS json), CAST(:opaque AS json), :said)
             """,
             id=identity,
             seq=seq,
+            said=sum(len(json.loads(row["body"]).get(name, ())) for name in ("messages", "runs")),
             **{name: row[name] for name in ("kind", "version", "body", "opaque")},
         )
-    decoded = await api.read(database, identity)
+    await queue.execute(database, "UPDATE work SET log_seq = :last", last=len(log))
+    decoded = await exports.whole(database, identity)
     assert not decoded.unreadable
     said = await view(database, "messages", identity)
     by_place = sorted(said, key=lambda row: row["position"])
@@ -202,7 +207,7 @@ async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
         message.model_dump() for message in decoded.messages
     ]
     called = await view(database, "llm_interactions", identity)
-    shown = set(api.ModelCall.model_fields) - {"attempts"}
+    shown = set(api.ModelCall.model_fields) - {"attempts", "n"}
     assert [{name: row[name] for name in shown} for row in called] == [
         call.model_dump(include=shown) for call in decoded.llm_interactions
     ]
@@ -240,7 +245,7 @@ async def test_what_a_call_was_sent_are_the_messages_before_its_number(database:
 
 async def test_mcp_interactions_are_what_the_decoder_reads(database: databases.Database) -> None:
     identity = await told(database)
-    shown = await api.read(database, identity)
+    shown = await exports.whole(database, identity)
     results = {(one.execution, one.tool_call_id): one for one in shown.messages if one.role == "tool"}
     found = await view(database, "mcp_interactions", identity)
     own = ("run", "stage", "execution", "call_id", "arguments", "seconds", "created_at")

@@ -16,7 +16,7 @@ from tarsy.config import providers
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
-from tarsy.store import journal, tables, throttle, work
+from tarsy.store import journal, resync, tables, throttle, work
 from tarsy.transcript import admission, entries, ports
 from tarsy_dev import children, proxy
 from tarsy_dev import postgres as launcher
@@ -30,8 +30,8 @@ async def test_what_has_ended_in_the_generation_that_was_seen_is_settled(databas
     for uid in uids[:2]:
         await work.cancel(database, uuid.UUID(uid), why="user")
     generations = dict(zip([*uids, str(uuid.uuid4())], [1, 2, 1, 1], strict=True))
-    assert await work.settled(database, generations) == {uids[0]}
-    assert await work.settled(database, {}) == set()
+    assert await resync.settled(database, generations) == {uids[0]}
+    assert await resync.settled(database, {}) == set()
 
 
 async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admitted_with(
@@ -70,7 +70,7 @@ async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: 
     assert found.ended_at is not None
     assert found.chain_name is None
     assert await queue.claim(database) is None
-    assert await work.open_in(database, namespace="tarsy") == []
+    assert await resync.open_in(database, namespace="tarsy") == []
     (logged,) = await queue.log(database, subject.metadata.uid)
     assert logged.entry == entries.RunEnded(ending="Failed", reason=refusal.reason, message=refusal.message)
     assert await queue.rows(database, "SELECT log_seq FROM work") == [(1,)]
@@ -293,7 +293,7 @@ async def test_a_later_run_of_the_log_does_not_count_as_open(database: databases
     await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
     first = await queue.summary(database, identity)
     await begin_later_run(database)
-    assert await work.open_in(database, namespace="tarsy") == []
+    assert await resync.open_in(database, namespace="tarsy") == []
     found = await queue.summary(database, identity)
     assert (found.phase, found.ended_at, found.ending) == ("Completed", first.ended_at, "Completed")
     claim = await queue.claimed(database)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
-from collections.abc import Callable
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
 
+import aiohttp
+import pytest
+from fastapi import FastAPI
 from support import queue
 from tarsy.api import app, health
-from tarsy.config import check
+from tarsy.config import check, platform
 from tarsy.kube import client
 from tarsy.store import database as databases
+from tarsy.store import keeper
 
 
 def parts(
@@ -20,11 +28,13 @@ def parts(
     token: str | None = None,
     max_queued: int = 10_000,
     mask: Callable[[str], str] = str,
+    settings: platform.API | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    kept: keeper.Keeper | None = None,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
-    found = queue.PLATFORM.model_copy(
-        update={"queue": queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})}
-    )
+    limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
+    found = queue.PLATFORM.model_copy(update={"queue": limited, "api": settings or platform.API()})
     return app.Parts(
         cluster=cluster,
         database=database,
@@ -32,5 +42,47 @@ def parts(
         index=functools.partial(check.ChainIndex, platform=found, unusable_providers={}),
         mask=mask,
         readiness=readiness or health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None),
+        keeper=kept or keeping(database),
         token=token,
+        clock=clock,
     )
+
+
+@contextlib.asynccontextmanager
+async def listening(given: app.Parts, *, application: FastAPI | None = None) -> AsyncIterator[str]:
+    """Serve the API of these parts, or an `application` of the test's; its URL."""
+    bound = app.bind("127.0.0.1", 0)
+    bound.listen(100)  # whoever connects before the server accepts waits
+    serving = asyncio.create_task(app.serve(application or app.build(given), bound, readiness=given.readiness))
+    try:
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    finally:
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        bound.close()
+
+
+@contextlib.asynccontextmanager
+async def served(
+    given: app.Parts, *, application: FastAPI | None = None, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """The same; a client of it, which sends these headers."""
+    async with (
+        listening(given, application=application) as url,
+        aiohttp.ClientSession(url, headers=headers) as session,
+    ):
+        yield session
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The headers of who has that token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+def keeping(
+    database: databases.Database, *, host: str = "here", slots: int = 0, mask: Callable[[str], str] = str
+) -> keeper.Keeper:
+    """What tells of a process, which has so many slots for investigations; it tells when it is run, or has a `look`."""
+    detail = {"roles": ["api"], "version": "1", "build": "b", "slots": slots}
+    return keeper.Keeper(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)

@@ -23,14 +23,18 @@ from tarsy_dev.controlplane import ControlPlane
 T = TypeVar("T")
 
 TOKEN = "the webhook's token"
+_FOR_TOKEN = ("/api/v1/webhooks/", "/api/v1/alerts")
+"""Where that token is good; for all else a person's is asked for."""
 _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 
 class Process:
     """One operator process."""
 
-    def __init__(self, child: children.Child) -> None:
+    def __init__(self, child: children.Child, *, editor: str) -> None:
+        """`editor` is a token that is good for all that people do."""
         self._child = child
+        self.editor = editor
         self.url = ""
 
     @property
@@ -75,10 +79,11 @@ class Process:
         path: str,
         *,
         body: bytes | None = None,
-        token: str = TOKEN,
+        token: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
-        """Call the API; status and JSON."""
+        """Call the API, as the webhook or as somebody who may do everything where no token is given; status, JSON."""
+        token = token if token is not None else TOKEN if path.startswith(_FOR_TOKEN) else self.editor
         given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
@@ -107,15 +112,28 @@ class Operator:
     """Operator processes of one configuration, one after the other or side by side, and kubectl beside them."""
 
     def __init__(
-        self, *, plane: ControlPlane, namespace: str, env: dict[str, str], platform: dict[str, Any], folder: Path
+        self,
+        *,
+        plane: ControlPlane,
+        namespace: str,
+        editor: str,
+        env: dict[str, str],
+        platform: dict[str, Any],
+        folder: Path,
     ):
         self.namespace = namespace
         self.database_url = env["DATABASE_URL"]
         self._plane = plane
+        self.editor = editor
         self._env = env
         self._platform = platform
         self._folder = folder
         self._children: list[children.Child] = []
+
+    def configure(self, **sections: Mapping[str, Any]) -> None:
+        """Have these laid over the platform file's sections, for processes that start from now on."""
+        for section, added in sections.items():
+            self._platform[section] = {**self._platform.get(section, {}), **added}
 
     async def start(
         self,
@@ -152,7 +170,7 @@ class Operator:
             env={**os.environ, **self._env, **(env or {})},
         )
         self._children.append(child)
-        process = Process(child)
+        process = Process(child, editor=self.editor)
         if role in ("all", "api"):
             await process.serve()
         return process
@@ -214,6 +232,7 @@ async def toolbox() -> AsyncIterator[mcp_server.Server]:
 async def operator(
     plane: ControlPlane,
     namespace: str,
+    editor: str,
     migrated_url: str,
     tmp_path: Path,
     llm: model.Server,
@@ -224,6 +243,7 @@ async def operator(
     operator = Operator(
         plane=plane,
         namespace=namespace,
+        editor=editor,
         env={
             "DATABASE_URL": migrated_url,
             "KUBECONFIG": str(plane.kubeconfig(namespace=namespace)),

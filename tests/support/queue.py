@@ -17,14 +17,16 @@ from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
 from tarsy.resources import naming
 from tarsy.store import admission as admissions
+from tarsy.store import audit, history, journal, receipts, work
 from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
-from tarsy.store import history, journal, receipts, work
 from tarsy.transcript import admission as admitted
 from tarsy.transcript import entries, record
 
 LEASE = timedelta(seconds=60)
 OWNER = UUID(int=1)
+CALLER = audit.Caller(who="somebody", address="192.0.2.1")
+"""Who asks for something by the API."""
 BUILD = record.build()
 """What this program can read."""
 PLATFORM = platform.Platform(
@@ -87,6 +89,7 @@ async def received(
         name=given.metadata.name,
         digest=investigations.digest(spec.model_copy(update={"source": source})),
         window=window,
+        address=CALLER.address,
     )
     metadata = given.metadata.model_copy(update={"name": receipt.name})
     received = source.model_copy(update={"receipt": receipt.word})
@@ -130,9 +133,7 @@ async def summary(database: databases.Database, identity: UUID | str) -> history
 
 async def log(database: databases.Database, identity: UUID | str) -> Sequence[entries.Logged]:
     """The log of an investigation that was admitted."""
-    found = await history.transcript(database, UUID(str(identity)))
-    assert found is not None
-    return found.log
+    return await history.log(database, UUID(str(identity)))
 
 
 async def rows(database: databases.Database, statement: str, **values: Any) -> list[tuple[Any, ...]]:

@@ -119,3 +119,28 @@ def test_what_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
     assert found.chain.reason == reason
     assert found.chain.message.startswith(message)
     assert found.alert_data == "the *** is out"
+
+
+@pytest.mark.parametrize(
+    ("author", "kept"),
+    [
+        (None, ""),
+        ("jane", "jane"),
+        ("the secret is out", "the *** is out"),
+        ("secret@example.com", "secret@example.com"),
+        ("postgres://secret@db", "postgres://***@db"),
+        ("a\x00", "a\ufffd"),
+        ("\U0001f525" * 253, "\U0001f525" * 253),
+    ],
+)
+def test_an_author_is_masked_unless_it_is_a_mail_address(
+    index: check.ChainIndex, author: str | None, kept: str
+) -> None:
+    assert admission.of(asked(author=author), index, mask=mask).author == kept
+
+
+def test_an_author_whom_the_mask_makes_longer_still_fits_into_a_status(index: check.ChainIndex) -> None:
+    found = admission.of(
+        asked(author="secret" * 42), index, mask=lambda text: text.replace("secret", "[MASKED:secret]")
+    )
+    assert len(found.author) == investigation.AUTHOR_MAX

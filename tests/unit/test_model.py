@@ -675,3 +675,30 @@ LONG = "a" * 600
 async def test_what_native_tools_brought_counts_as_a_part_of_the_answer(event: provider.StreamEvent) -> None:
     found = await failure(Provider((*[event] * 40, provider.Text("so"), provider.Finish(None))), answer=1024)
     assert (found.failure.kind, "longer than 1024 characters" in found.failure.text) == ("rejected", True)
+
+
+async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> None:
+    refused = provider.FatalError("no such key", code="401")
+    source = Provider(WHOLE, WHOLE, (refused,), (provider.RejectedError("cut", code="safety"),), (HANG,), WHOLE)
+    asked = model.LimitedModel("google", source, limits=platform.Limits())
+    assert asked.standing.state == "usable"
+    await asked.ask(REQUEST, SCOPE)
+    since = asked.standing.since
+    await asked.ask(REQUEST, SCOPE)
+    assert (asked.standing.state, asked.standing.since, asked.failure) == ("answering", since, None)
+    for kind, code in (("fatal", "401"), ("rejected", "safety")):
+        with pytest.raises(ports.ModelError):
+            await asked.ask(REQUEST, SCOPE)
+        assert asked.failure
+        assert (asked.standing.state, asked.failure.kind, asked.failure.code) == ("failing", kind, code)
+    failing = asked.standing.since
+    assert failing > since
+    cancelled = asyncio.create_task(asked.ask(REQUEST, SCOPE))
+    source.opened.clear()
+    await source.opened.wait()
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert (asked.standing.state, asked.standing.since) == ("failing", failing)
+    await asked.ask(REQUEST, SCOPE)
+    assert (asked.standing.state, asked.failure) == ("answering", None)

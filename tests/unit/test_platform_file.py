@@ -60,7 +60,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "agent: {}",
-            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest",
+            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, api",  # noqa: E501
         ),
         (
             "llm_providers: {g: {type: google, model: m, api_key_env: AIza-a-key-itself}}",
@@ -96,7 +96,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "mcp_servers.k.transport: expected one of 'stdio', 'http'",
         ),
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
-        ("[1]", "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest"),
+        ("[1]", "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, api"),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
             f"defaults.llm_provider: unknown provider. Available: {', '.join(sorted(['a', 'b', *PROVIDERS]))}",
@@ -309,6 +309,7 @@ def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, p
         "queue: {lease: KEY}",
         "limits: {tool_output: KEY}",
         "ingest: {cooldown: KEY}",
+        "api: {trusted_proxies: [KEY]}",
         "a: *KEY",
         "a: !KEY x",
         "a: !KEY!x x",
@@ -328,3 +329,26 @@ def test_a_key_in_the_wrong_place_is_not_shown(file: Path, text: str) -> None:
     with pytest.raises(load.ConfigError) as error:
         load.platform_file(file)
     assert "AIza" not in str(error.value)
+
+
+def test_the_api_trusts_the_proxies_that_are_named(file: Path) -> None:
+    assert load.platform_file(None).api.trusted_proxies == []
+    file.write_text("api: {trusted_proxies: [10.0.0.5, 10.1.0.0/16, 'fd00::/8'], requests_per_second: 5, burst: 10}")
+    found = load.platform_file(file).api
+    assert [str(network) for network in found.trusted_proxies] == ["10.0.0.5/32", "10.1.0.0/16", "fd00::/8"]
+    assert (found.requests_per_second, found.burst) == (5, 10)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("10.0.0.5/8", "not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, all bits behind it 0"),
+        ("proxy.example", "not an address or a network"),
+        ("10", "not an address or a network"),
+        ("0.0.0.0/0", "all addresses there are"),
+        ("'::/0'", "all addresses there are"),
+    ],
+)
+def test_a_proxy_that_is_no_address_or_everybody_is_refused(file: Path, value: str, problem: str) -> None:
+    file.write_text(f"api: {{trusted_proxies: [127.0.0.1, {value}]}}")
+    assert refused(file)[0].startswith(f"api.trusted_proxies.1: {problem}")

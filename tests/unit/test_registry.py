@@ -359,3 +359,34 @@ async def test_what_an_sdk_says_of_its_settings_is_told_without_what_was_given(m
         models = registry.build(of("xai", model="m"), environment={"XAI_API_KEY": "k"}, http=http)
         with pytest.raises(ports.ModelError, match=r"proxy: Value error, not both\.$"):
             await models["mine"].ask(REQUEST, SCOPE)
+
+
+async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_elses() -> None:
+    own_address = "https://llm.example/v1?key=canary"
+    paid: dict[str, Any] = {"price": {"input": 1, "output": 2}, "requests_per_minute": 9}
+    settings = platforms.Platform.model_validate(
+        {
+            "llm_providers": {
+                "own": {"type": "openai", "model": "m", "base_url": own_address, **paid},
+                "lost": {"type": "google", "model": "g"},
+            }
+        }
+    )
+    models = registry.Models({name: provider.Unusable("m", "no key") for name in ("own", "lost")}, settings=settings)
+    codes = {
+        "429": "429",
+        "rate_limit_error": "rate_limit_error",
+        "see https://x.example/?key=canary": "",
+        "x" * 65: "",
+    }
+    for code, told in codes.items():
+        models["own"].standing.be("failing")
+        models["own"].failure = messages.Failure(kind="fatal", text="canary", code=code)
+        own, lost = models.facts({"lost": "environment variable GOOGLE_API_KEY is not set"})
+        assert (own.name, own.state, own.detail["failure"]) == ("own", "failing", {"kind": "fatal", "code": told})
+    assert own.detail["base_url"] == "https://llm.example/v1?[MASKED]"
+    assert (own.detail["price"], own.detail["limits"]["requests_per_minute"]) == ({"input": 1.0, "output": 2.0}, 9)
+    assert (lost.state, lost.detail["problem"]) == ("unusable", "environment variable GOOGLE_API_KEY is not set")
+    assert "canary" not in f"{own} {lost}"
+    models["lost"].standing.be("answering")  # the key came later
+    assert [fact.state for fact in models.facts({"lost": "no key"})] == ["failing", "answering"]

@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from tarsy import failpoints
-from tarsy.agent import context, steps, strategies, templates
-from tarsy.config import resolve
+from tarsy.agent import requests, steps, templates
 from tarsy.transcript import entries, messages, ports, record
 
 log = logging.getLogger(__name__)
@@ -69,14 +68,14 @@ class Loop:
                     await self._commit()
 
     def _next_step(self, log: messages.Log) -> steps.Step:
-        return steps.next_step(log, self._rules)
+        return requests.next_step(self.execution, log)
 
     async def _commit(self, *said: entries.Answered | entries.Unanswered | entries.ToolsAnswered) -> None:
         """Commit what was said, and the ends that it brings."""
         log = [*self.execution.log, *(message for entry in said for message in record.said(entry))]
         match self._next_step(log):
             case steps.Done():
-                ungrounded = self._rules.must_look and not record.results(log)
+                ungrounded = requests.rules(self.execution).must_look and not record.results(log)
                 ended = entries.ExecutionEnded(execution=self._id, outcome="Completed", ungrounded=ungrounded)
             case steps.GiveUp(error):
                 told = "; before that, ".join((error, *reversed(self.execution.given_up)))
@@ -87,37 +86,26 @@ class Loop:
         await self.journal.commit(*said, ended, *self.following(replace(self.execution, log=log, ended=ended)))
 
     async def _ask(self, ask: steps.Ask) -> None:
-        said = messages.conversation(self.execution.log)
-        added = self._added(ask, said)
-        dialect = self._strategy.dialect
-        source = self.execution.source
-        tools = () if ask.final else dialect.offered(self.execution.started.tools)
-        await self._fit((*said, *added), tools)
-        request = ports.Request(
-            messages=dialect.sent(context.of(self.execution, (*said, *added), tools).shown()),
-            tools=tools,
-            native_tools=() if ask.final else source.native.offered,
-        )
+        added = requests.added(self.execution, ask)
+        await self._fit(ask, added)
+        request = requests.of(self.execution, ask, added)
         failpoints.hit("model.ask.before")
         try:
-            answer = await self.model(source.provider).ask(request, self._scope)
+            answer = await self.model(self.execution.source.provider).ask(request, self._scope)
         except ports.ModelError as error:
             overflow = error.failure.code == messages.CONTEXT_OVERFLOW
-            if not overflow or not await self._fit((*said, *added), tools, refused=error):  # else it is asked again
+            if not overflow or not await self._fit(ask, added, refused=error):  # else it is asked again
                 await self._unanswered(error.failure, added, error.call)
         else:
             await self._answered(answer, added, final=ask.final)
 
     async def _fit(
-        self,
-        conversation: Sequence[messages.Message],
-        tools: Sequence[messages.ToolSpec],
-        *,
-        refused: ports.ModelError | None = None,
+        self, ask: steps.Ask, added: Sequence[messages.Message], *, refused: ports.ModelError | None = None
     ) -> bool:
         """Have results give way where the request would be too large, or was; whether any did."""
         limit = self.context_tokens(self.execution.source.provider)
-        due = context.of(self.execution, conversation, tools).compaction(limit, refused=refused is not None)
+        carried = requests.context_of(self.execution, ask, added)
+        due = carried.compaction(limit, refused=refused is not None)
         if due is None:
             return False
         compacted = entries.ContextCompacted(
@@ -134,22 +122,8 @@ class Loop:
         await self.journal.commit(compacted)
         return True
 
-    def _added(self, ask: steps.Ask, said: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
-        """What the model is told beside what was said. After a call that brought nothing it stands there already."""
-        if ask.prompt is None or not self._strategy.tools:  # without tools there is nothing but to conclude
-            return ()
-        match ask.prompt:
-            case "conclude":
-                text = templates.text(self._conclude)
-            case "look":
-                text = templates.text("look")
-            case "format":
-                text = templates.filled("format-react", problem=ask.problem)
-        added = messages.Message(role="user", text=text)
-        return () if said[-1] == added else (added,)
-
     async def _answered(self, answer: ports.Answer, added: tuple[messages.Message, ...], *, final: bool) -> None:
-        message = self._strategy.dialect.read(answer.message, final=final)
+        message = requests.strategy(self.execution).dialect.read(answer.message, final=final)
         if isinstance(message, messages.Failure):
             await self._unanswered(message, added, answer.call)
             return
@@ -236,31 +210,6 @@ class Loop:
     @property
     def _turn(self) -> int:
         return len(messages.answers(self.execution.log))
-
-    @property
-    def _settings(self) -> resolve.ResolvedAgent:
-        agent = self.execution.started.agent
-        assert agent  # noqa: S101 - one that has none has ended with its start
-        return agent
-
-    @property
-    def _strategy(self) -> strategies.Strategy:
-        return strategies.STRATEGIES[self._settings.strategy]
-
-    @property
-    def _conclude(self) -> str:
-        """The template that asks for a conclusion."""
-        return "conclude-chat" if self.execution.started.kind == "chat" else self._strategy.conclude
-
-    @property
-    def _rules(self) -> steps.Rules:
-        started = self.execution.started
-        return steps.Rules(
-            limit=self._settings.max_iterations if self._strategy.tools else 0,
-            problem=self._strategy.dialect.problem,
-            must_look=started.kind == "agent" and self._strategy.tools and bool(started.tools),
-            since=self.execution.since,
-        )
 
     @property
     def _scope(self) -> ports.Scope:

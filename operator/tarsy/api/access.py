@@ -1,10 +1,22 @@
 """Who may do what: each route asks here first, and is told who calls and what it is about.
 
+Rights are those that people have on the objects themselves, in the objects' namespace, asked of the API server
+(SubjectAccessReview): who may get an investigation reads its transcript, who may list them lists, create submits,
+update cancels and asks, delete purges; who may list the operator's chains sees how TARSy is set up. A transcript
+belongs to the namespace that its object was in, and to none that is made later under its name.
+
+Nobody learns which ids there are: who may not get an investigation is told the same as if it were not there.
+
 Fails closed: what cannot be found out now is a 503, never a yes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
@@ -13,20 +25,36 @@ from uuid import UUID
 from fastapi import Path, Query, Request
 
 from tarsy import errors
-from tarsy.api import auth, problems
-from tarsy.kube import client, objects
+from tarsy.api import asking, auth, callers, kept, problems
+from tarsy.config import platform
+from tarsy.kube import client, objects, reviews
+from tarsy.resources import chain, investigation
 from tarsy.store import database as databases
 from tarsy.store import history
 
-ANONYMOUS = "api-client"
-"""The author of what came from somebody without a name: who has the webhook's token, or calls `--insecure-dev`."""
+ALLOWED_SECONDS = 30.0
+REFUSED_SECONDS = 10.0
+"""For so long it holds what the API server says of a right."""
 
 Identity = Annotated[
-    str, Path(description="The investigation's id: its object's uid.", json_schema_extra={"format": "uuid"})
+    str,
+    Path(
+        description="The investigation's id: its object's uid.",
+        examples=["6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"],
+        json_schema_extra={"format": "uuid", "maxLength": 36},  # said, and not checked: another one is not found
+    ),
 ]
 Namespace = Annotated[
-    str | None, Query(max_length=63, description="The namespace; by default the one that the operator lives in.")
+    str | None,
+    Query(
+        description="The namespace; by default the one that the operator lives in.",
+        examples=["shop"],
+        json_schema_extra={"maxLength": 63},  # said, and looked at when it is known who calls
+    ),
 ]
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""Source: Kubernetes documentation, "Object Names and IDs", RFC 1123 label names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,68 +90,158 @@ class Scope:
 class Access:
     """The rights of callers; its methods are what routes depend on."""
 
-    def __init__(self, *, cluster: client.Cluster, database: databases.Database, token: str | None) -> None:
-        """`token` is the webhook's; None serves the programs of this machine, whatever they ask (`--insecure-dev`)."""
+    def __init__(
+        self,
+        *,
+        cluster: client.Cluster,
+        database: databases.Database,
+        token: str | None,
+        settings: platform.API,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`token` is the webhook's; None serves the programs of this machine, whatever they ask (`--insecure-dev`).
+
+        `clock` tells seconds that only rise: what is kept and counted goes by it.
+        """
         self._cluster = cluster
         self._database = database
-        self._token = token
+        self._local_only = token is None
+        self._asking = asking.Asking(clock=clock)
+        self._callers = callers.Callers(
+            cluster=cluster, token=token, settings=settings, asking=self._asking, clock=clock
+        )
+        self._rights = kept.Kept[bool](within=reviews.SECONDS, clock=clock)
 
     async def greets(self, request: Request) -> None:
         """What is asked of every request, before anything is known of it."""
-        if self._token is None:
+        if self._local_only:
             await auth.same_machine(request)
 
     async def notifies(self, request: Request) -> Caller:
-        """Who may send notifications of Alertmanager."""
-        return await self._caller(request)
+        """Who may send notifications of Alertmanager, which sends again what is answered 503, and nothing else."""
+        return await self._creates(await self._callers.sender(request, busy=HTTPStatus.SERVICE_UNAVAILABLE))
 
     async def submits(self, request: Request) -> Caller:
         """Who may post an alert."""
-        return await self._caller(request)
+        return await self._creates(await self._callers.sender(request))
 
     async def lists(self, request: Request, namespace: Namespace = None) -> Scope:
         """Who may list the investigations of a namespace."""
-        caller = await self._caller(request)
+        sender = await self._person(request)
         name = namespace or self._cluster.namespace
-        return Scope(namespace=name, uid=await self._uid(name) or "", caller=caller)
+        if not _NAMESPACE.fullmatch(name):
+            raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
+        action = _of_investigations("list", name)
+        may, uid = await asyncio.gather(self._may(sender, action), self._uid(name))
+        if not may:
+            raise _forbidden(sender, action)
+        if uid is None:
+            raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {name}")
+        return Scope(namespace=name, uid=uid, caller=_caller(sender))
 
     async def reads(self, request: Request, identity: Identity) -> Known:
         """Who may read an investigation and its transcript."""
-        return await self._known(request, identity)
+        return await self._known(request, identity, "get")
 
     async def changes(self, request: Request, identity: Identity) -> Known:
         """Who may cancel an investigation, and ask about it."""
-        return await self._known(request, identity)
+        return await self._known(request, identity, "update")
 
     async def purges(self, request: Request, identity: Identity) -> Known:
         """Who may have an investigation and its transcript deleted."""
-        return await self._known(request, identity)
+        return await self._known(request, identity, "delete")
 
     async def oversees(self, request: Request) -> Caller:
         """Who may see how TARSy is set up, and what it does for everybody."""
-        return await self._caller(request)
+        sender = await self._person(request)
+        await self._ensure(sender, reviews.Action(verb="list", plural=chain.PLURAL, namespace=self._cluster.namespace))
+        return _caller(sender)
 
-    async def _caller(self, request: Request) -> Caller:
-        if self._token is not None:
-            await auth.bearer(self._token)(request)
-        return Caller(author=ANONYMOUS, address=request.client.host if request.client else "")
+    async def _person(self, request: Request) -> callers.Sender:
+        """The sender, who has more than the webhook's token."""
+        sender = await self._callers.sender(request)
+        if sender.who == "webhook":
+            message = "this token is for webhooks and posted alerts alone: `kubectl create token` makes others"
+            raise problems.Problem(HTTPStatus.FORBIDDEN, message)
+        return sender
 
-    async def _known(self, request: Request, identity: str) -> Known:
-        caller = await self._caller(request)
-        try:
-            asked = UUID(identity)
-        except ValueError:
-            raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}") from None
-        try:
-            found = await history.whereabouts(self._database, asked)
-        except errors.TemporaryError as error:
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+    async def _creates(self, sender: callers.Sender) -> Caller:
+        if sender.who != "webhook":
+            await self._ensure(sender, _of_investigations("create", self._cluster.namespace))
+        return _caller(sender)
+
+    async def _known(self, request: Request, identity: str, verb: reviews.Verb) -> Known:
+        sender = await self._person(request)
+        found = await self._whereabouts(identity)
         if found is None:
-            raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}")
-        return Known(id=asked, namespace=found.namespace, name=found.name, caller=caller)
+            raise await self._absent(sender, identity)
+        action = _of_investigations(verb, found.namespace, found.name)
+        may, there = await asyncio.gather(self._may(sender, action), self._is_there(sender, found))
+        if not there or not may:
+            get = _of_investigations("get", found.namespace, found.name)
+            if there and verb != "get" and await self._may(sender, get):
+                raise _forbidden(sender, action)
+            raise await self._absent(sender, identity)
+        return Known(id=UUID(identity), namespace=found.namespace, name=found.name, caller=_caller(sender))
+
+    async def _whereabouts(self, identity: str) -> history.Whereabouts | None:
+        try:
+            return await history.whereabouts(self._database, UUID(identity))
+        except ValueError:
+            return None
+        except errors.TemporaryError as error:
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again") from error
+
+    async def _is_there(self, sender: callers.Sender, found: history.Whereabouts) -> bool:
+        """Whether the namespace is the one that the investigation was in; of earlier ones no uid was kept."""
+        if sender.who == "anybody":
+            return True
+        uid = await self._uid(found.namespace)
+        return uid is not None and found.namespace_uid in (uid, None)
+
+    async def _absent(self, sender: callers.Sender, identity: str) -> problems.Problem:
+        """The answer to who asks for what is not there, or not for them."""
+        action = _of_investigations("get", self._cluster.namespace)
+        if not await self._may(sender, action):
+            return _forbidden(sender, action)
+        return problems.Problem(
+            HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity[: problems.ECHOED_MAX]}"
+        )
 
     async def _uid(self, namespace: str) -> str | None:
-        try:
+        async with self._asking.whether(f"what namespace {namespace} is"):
             return await objects.namespace_uid(self._cluster, namespace)
-        except errors.TemporaryError as error:
-            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+
+    async def _ensure(self, sender: callers.Sender, action: reviews.Action) -> None:
+        if not await self._may(sender, action):
+            raise _forbidden(sender, action)
+
+    async def _may(self, sender: callers.Sender, action: reviews.Action) -> bool:
+        user = sender.who
+        if not isinstance(user, reviews.User):
+            return user == "anybody"
+
+        async def review() -> kept.Answer[bool]:
+            may = await reviews.may(self._cluster, user, action)
+            return kept.Answer(found=may or None, seconds=ALLOWED_SECONDS if may else REFUSED_SECONDS)
+
+        key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
+        async with self._asking.whether(f"whether User {callers.shown(user.name)} may {_told(action)}"):
+            return bool(await self._rights.get(key, review))
+
+
+def _of_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> reviews.Action:
+    return reviews.Action(verb=verb, plural=investigation.PLURAL, namespace=namespace, name=name)
+
+
+def _told(action: reviews.Action) -> str:
+    return f"{action.verb} {action.plural} in namespace {action.namespace}"
+
+
+def _forbidden(sender: callers.Sender, action: reviews.Action) -> problems.Problem:
+    name = callers.shown(sender.who.name) if isinstance(sender.who, reviews.User) else sender.author
+    return problems.Problem(HTTPStatus.FORBIDDEN, f"User {name} may not {_told(action)}")
+
+
+def _caller(sender: callers.Sender) -> Caller:
+    return Caller(author=sender.author, address=sender.address)

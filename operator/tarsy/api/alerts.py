@@ -3,25 +3,45 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Header, Request
 
-from tarsy.api import access, described, intake
-from tarsy.ingest import plain
+from tarsy.api import access, described, intake, strict
+from tarsy.ingest import alertmanager, plain
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        max_length=255,
+        examples=["pager-4711"],
+        description="Of your own choice: the same key and alert again make no second investigation.",
+    ),
+]
 
 
 def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
     """`POST /api/v1/alerts` and the webhooks."""
-    router = APIRouter(prefix="/api/v1", tags=["alerts"])
+    router = strict.router(prefix="/api/v1", tag="alerts")
 
-    @router.post("/webhooks/alertmanager")
+    @router.post(
+        "/webhooks/alertmanager",
+        operation_id="notifyOfAlerts",
+        openapi_extra=described.body(alertmanager.schema()),
+    )
     async def notify(request: Request, caller: access.Caller = Depends(may.notifies)) -> intake.Receipt:
         """Take a notification of Alertmanager's webhook receiver, format 4."""
         return await taking.notification(request, caller)
 
-    @router.post("/alerts", status_code=HTTPStatus.ACCEPTED, openapi_extra=described.body(plain.schema()))
-    async def post(request: Request, caller: access.Caller = Depends(may.submits)) -> intake.Queued:
+    @router.post(
+        "/alerts",
+        operation_id="postAlert",
+        status_code=HTTPStatus.ACCEPTED,
+        openapi_extra=described.body(plain.schema()),
+    )
+    async def post(request: Request, key: Key = None, caller: access.Caller = Depends(may.submits)) -> intake.Queued:
         """Take one alert; an Idempotency-Key makes a repeat harmless."""
-        return await taking.alert(request, caller)
+        return await taking.alert(request, caller, key=key)
 
     return router

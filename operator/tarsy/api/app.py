@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
 
-from tarsy.api import access, alerts, chains, chat, health, intake, investigations, lists, problems, protocol
+from tarsy.api import (
+    access,
+    actions,
+    alerts,
+    chains,
+    chat,
+    described,
+    export,
+    health,
+    intake,
+    investigations,
+    lists,
+    messages,
+    problems,
+    protocol,
+    strict,
+    system,
+    traces,
+)
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
 from tarsy.resources import base
 from tarsy.store import database as databases
+from tarsy.store import keeper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +53,43 @@ class Parts:
     mask: Callable[[str], str]
     """For alerts and questions."""
     readiness: health.Readiness
+    keeper: keeper.Keeper
     token: str | None
     """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""
     admitted: Callable[[base.ObjectMeta], None] | None = None
     """See `intake.Intake.admitted`."""
+    clock: Callable[[], float] = time.monotonic
+    """What is kept of callers, and their rates, go by it."""
 
 
-def build(parts: Parts) -> FastAPI:
+class Application(FastAPI):
+    """The application, with a description that says of all routes what they do not say themselves."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The description, made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = described.of(self)
+        return self.openapi_schema
+
+
+def build(parts: Parts) -> Application:
     """The application."""
-    may = access.Access(cluster=parts.cluster, database=parts.database, token=parts.token)
-    app = FastAPI(
-        title="TARSy",
-        version="v1",
+    may = access.Access(
+        cluster=parts.cluster,
+        database=parts.database,
+        token=parts.token,
+        settings=parts.platform.api,
+        clock=parts.clock,
+    )
+    app = Application(
         dependencies=[Depends(may.greets)],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
     )
+    app.router.route_class = strict.Route
     problems.tell(app)
-    app.include_router(health.routes(parts.readiness))
+    app.include_router(health.routes(parts.readiness, health.Health(parts.database, parts.keeper)))
     for area in _areas(parts, may):
         app.include_router(area)
 
@@ -59,6 +99,29 @@ def build(parts: Parts) -> FastAPI:
         return JSONResponse(app.openapi())
 
     return app
+
+
+def bare() -> Application:
+    """The application of an empty platform without a cluster: its routes can be looked at, and none can be called."""
+    nothing = cast("Any", None)
+    settings = platforms.Platform()
+    return build(
+        Parts(
+            cluster=nothing,
+            database=nothing,
+            platform=settings,
+            index=functools.partial(check.ChainIndex, platform=settings, unusable_providers={}),
+            mask=str,
+            readiness=nothing,
+            keeper=nothing,
+            token="",
+        )
+    )
+
+
+def describe() -> dict[str, Any]:
+    """What `GET /openapi.json` answers: it follows from the routes alone, whatever they are made of."""
+    return bare().openapi()
 
 
 def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
@@ -81,7 +144,14 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield alerts.routes(taking, may)
     yield lists.routes(parts.database, may)
     yield investigations.routes(parts.database, may)
+    yield messages.routes(parts.database, may)
+    yield traces.routes(parts.database, may)
+    yield export.routes(parts.database, may)
     yield chat.routes(asking, may)
+    yield actions.routes(actions.Actions(cluster=parts.cluster, database=parts.database), may)
+    yield system.routes(
+        system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index), may
+    )
 
 
 class Server(uvicorn.Server):

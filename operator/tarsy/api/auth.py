@@ -1,37 +1,57 @@
-"""Who may call: whoever holds the webhook token, or with `--insecure-dev` the programs of this machine.
+"""What a request has to be like: it carries a token, or with `--insecure-dev` comes from a program of this machine.
 
 A browser on this machine is no such program: what it sends for a page of the web is refused.
 """
 
 from __future__ import annotations
 
+import base64
 import ipaddress
+import json
+import math
 import re
-import secrets
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from fastapi import Request
 
 from tarsy.api import problems
 
-Check = Callable[[Request], Awaitable[None]]
-"""A dependency that raises a Problem where a request is not to be served."""
+SCHEME = "Bearer"
+HOW = f"give the token as `Authorization: {SCHEME} <token>`"
 
 
-def bearer(token: str) -> Check:
-    """Let pass who gives `token`, compared in constant time.
+def bearer(request: Request) -> bytes | None:
+    """The token of a request; None where there is none, or more than one, or something else.
 
     Source: RFC 6750, "Bearer Token Usage".
     """
+    headers = request.headers.getlist("Authorization")
+    scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+    if scheme.lower() != SCHEME.lower():
+        return None
+    return given.strip(" \t").encode("latin-1") or None  # the server reads headers as Latin-1
 
-    async def check(request: Request) -> None:
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), token.encode()):
-            message = "give the token as `Authorization: Bearer <token>`"
-            raise problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers={"WWW-Authenticate": "Bearer"})
 
-    return check
+def ends(token: str) -> float | None:
+    """When a token says that it ends, in seconds of Unix time; None where it says nothing that can be read.
+
+    Whether it is anybody's is not looked at. Source: RFC 7519, "JSON Web Token".
+    """
+    try:
+        _, claims, _ = token.split(".")
+        found = json.loads(base64.urlsafe_b64decode(f"{claims}=="))["exp"]
+        return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
+        return None
+
+
+def unknown(*, given: bool) -> problems.Problem:
+    """The answer to somebody whom nobody knows; `given`: by a token."""
+    if not given:
+        return problems.Problem(HTTPStatus.UNAUTHORIZED, HOW, headers={"WWW-Authenticate": SCHEME})
+    message = "the token is nobody's here, or has expired: `kubectl create token` makes one of a ServiceAccount"
+    headers = {"WWW-Authenticate": f'{SCHEME} error="invalid_token"'}
+    return problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers=headers)
 
 
 async def same_machine(request: Request) -> None:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import access, bodies, described, problems
+from tarsy.api import access, actions, bodies, described, problems, strict
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects
 from tarsy.store import chat, journal, work
@@ -27,15 +27,26 @@ log = logging.getLogger(__name__)
 
 def routes(asking: Chat, may: access.Access) -> APIRouter:
     """`POST .../chat` and `POST .../chat/cancel`."""
-    router = APIRouter(prefix="/api/v1/investigations/{identity}/chat", tags=["investigations"])
+    router = strict.router(prefix="/api/v1/investigations/{identity}/chat", tag="investigations")
     accepted = HTTPStatus.ACCEPTED
 
-    @router.post("", status_code=accepted, openapi_extra=described.body(question.schema()))
+    @router.post(
+        "",
+        operation_id="askQuestion",
+        status_code=accepted,
+        openapi_extra=described.body(question.schema()),
+        responses=described.tells(HTTPStatus.CONFLICT, HTTPStatus.GONE),
+    )
     async def ask(request: Request, known: access.Known = Depends(may.changes)) -> Asked:
         """Ask about an investigation that has ended; the answer is to be read there."""
         return await asking.ask(request, known)
 
-    @router.post("/cancel", status_code=accepted)
+    @router.post(
+        "/cancel",
+        operation_id="cancelQuestion",
+        status_code=accepted,
+        responses=described.tells(HTTPStatus.CONFLICT),
+    )
     async def cancel(known: access.Known = Depends(may.changes)) -> Asked:
         """Have the question that is open stopped."""
         return await asking.cancel(known)
@@ -73,7 +84,7 @@ class Chat:
                 message = f"chain {about.chain_name!r} takes no questions (spec.chat.enabled: false)"
                 raise problems.Problem(HTTPStatus.FORBIDDEN, message)
             await self._require_object(identity, about)
-            run = await chat.ask(self.database, identity, masked, max_queued=self.max_queued)
+            run = await chat.ask(self.database, identity, masked, max_queued=self.max_queued, by=actions.audited(known))
         if isinstance(run, str):
             raise self._refused(run, identity)
         asked = Asked(investigation=f"{about.namespace}/{about.name}", run=run)
@@ -84,7 +95,7 @@ class Chat:
     async def cancel(self, known: access.Known) -> Asked:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
         async with _keeping():
-            found = await chat.cancel(self.database, known.id)
+            found = await chat.cancel(self.database, known.id, by=actions.audited(known))
         match found:
             case "unknown":
                 raise self._refused("unknown", known.id)
@@ -101,7 +112,7 @@ class Chat:
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
-            raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, payload.places(error)) from error
+            raise problems.of_body(error, question.Question) from error
 
     async def _about(self, identity: UUID) -> chat.Subject:
         about = await chat.subject(self.database, identity)

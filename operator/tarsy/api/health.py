@@ -10,7 +10,9 @@ shows in the API server's answer.
 MCP servers and models are not asked for: what lacks one says so in its transcript, and other investigations run.
 Whether to restart the process is another question, and `/healthz` asks for nothing: a restart mends no database.
 
-The answer is for everybody, so it names what is missing; why is in the log.
+`Health` says of all processes how everything stands that they know of, MCP servers and providers too.
+
+The answers are for everybody, so they name what is missing, and states; why is in the log.
 """
 
 from __future__ import annotations
@@ -19,21 +21,25 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from http import HTTPStatus
+from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
-from tarsy.api import problems
+from tarsy import errors
+from tarsy.api import concerns, problems, strict
 from tarsy.config import settings
 from tarsy.kube import client, objects, watch
+from tarsy.store import catalogue, keeper
 from tarsy.store import database as databases
+from tarsy.telemetry import standing
 
 FRESH_SECONDS = 1.0
 MISSING_FRESH_SECONDS = 0.2
 """For so long an answer is given again: whoever asks without a token must not keep the database busy."""
-WATCH_CUT_SECONDS = 10.0
-"""A watch that ends by plan is open again after a tenth of a second, and one whose server restarts after a few."""
 NEEDED_BY: dict[str, tuple[settings.Role, ...]] = {
     "the database": ("api", "controller", "worker"),
     "the API server": ("api", "controller"),
@@ -41,6 +47,18 @@ NEEDED_BY: dict[str, tuple[settings.Role, ...]] = {
 }
 
 log = logging.getLogger(__name__)
+
+
+class Serving(BaseModel):
+    """The process serves."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(BaseModel):
+    """The process can do the work of its roles."""
+
+    status: Literal["ready"] = "ready"
 
 
 class Readiness:
@@ -110,24 +128,130 @@ class Readiness:
         return None
 
     def _ask_watch(self) -> str | None:
-        if self._watcher is None or (cut := self._watcher.cut_for()) < WATCH_CUT_SECONDS:
+        if self._watcher is None or not self._watcher.is_cut():
             return None
+        cut = self._watcher.cut_for()
         return "the watch is not open yet" if math.isinf(cut) else f"the watch has not been open for {cut:.0f} s"
 
 
-def routes(readiness: Readiness) -> APIRouter:
-    """`/healthz` and `/readyz`, for everybody."""
-    router = APIRouter(tags=["health"])
+class State(BaseModel):
+    """How something stands, and since when."""
 
-    @router.get("/healthz")
-    async def healthz() -> dict[str, str]:
+    state: str
+    since: datetime
+
+
+class WorkersState(State):
+    """The workers that are there."""
+
+    live: int
+    slots: int
+    """Investigations that they can run at once, all together."""
+
+
+class Report(BaseModel):
+    """How everything stands; of what several processes tell the worst counts."""
+
+    status: Literal["ok", "degraded", "down"]
+    database: State
+    watch: State | None
+    """Of the cluster; null where no controller is there."""
+    workers: WorkersState
+    mcp_servers: dict[str, State]
+    providers: dict[str, State]
+    """Those that the platform file has or that anything refers to."""
+
+
+_GOOD = {"answering", "connected", "open", "present", "usable"}
+
+
+class Health:
+    """How everything stands that the processes know of, by what they have said; one answer is given for a second."""
+
+    def __init__(self, database: databases.Database, kept: keeper.Keeper) -> None:
+        self._database = database
+        self._kept = kept
+        self._workers = standing.Standing("absent")
+        self._one_at_a_time = asyncio.Lock()
+        self._latest: Report | None = None
+        self._looked = 0.0
+
+    async def report(self) -> Report:
+        """How everything stands. Where the database is away, only what this process knows by itself."""
+        async with self._one_at_a_time:
+            if self._latest is None or time.monotonic() - self._looked >= FRESH_SECONDS:
+                self._latest = await self._look()
+                self._looked = time.monotonic()
+            return self._latest
+
+    async def _look(self) -> Report:
+        try:
+            async with asyncio.timeout(databases.PING_SECONDS):
+                said: Sequence[concerns.Said] = await catalogue.read(
+                    self._database, "process", "watch", "server", "provider"
+                )
+        except (errors.TemporaryError, TimeoutError):
+            self._kept.database.be("away")
+            said = self._kept.facts()
+        else:
+            self._kept.database.be("answering")
+        return self._told(said)
+
+    def _told(self, said: Sequence[concerns.Said]) -> Report:
+        slots = [one.detail["slots"] for one in said if one.kind == "process" and one.detail["slots"]]
+        self._workers.be("present" if slots else "absent")
+        watches = [one for one in said if one.kind == "watch"]
+        report = Report(
+            status="ok",
+            database=_state(self._kept.database),
+            watch=_state(concerns.worst(watches)) if watches else None,
+            workers=WorkersState(**_state(self._workers).model_dump(), live=len(slots), slots=sum(slots)),
+            mcp_servers=_by_name(one for one in said if one.kind == "server"),
+            providers=_by_name(one for one in said if one.kind == "provider" and one.detail["named"]),
+        )
+        parts = (report.watch, report.workers, *report.mcp_servers.values(), *report.providers.values())
+        if self._kept.database.state == "away":
+            report.status = "down"
+        elif any(part is None or part.state not in _GOOD for part in parts):
+            report.status = "degraded"
+        return report
+
+
+def _by_name(said: Iterable[concerns.Said]) -> dict[str, State]:
+    places: dict[str, list[concerns.Said]] = {}
+    for one in said:
+        places.setdefault(one.name, []).append(one)
+    return {name: _state(concerns.worst(known)) for name, known in sorted(places.items())}
+
+
+def _state(found: concerns.Stands) -> State:
+    return State(state=found.state, since=found.since)
+
+
+def routes(readiness: Readiness, health: Health) -> APIRouter:
+    """`/healthz`, `/readyz` and `/health`, for everybody."""
+    router = strict.router(tag="health")
+
+    @router.get("/healthz", operation_id="checkLiveness")
+    async def healthz() -> Serving:
         """Say that the process serves."""
-        return {"status": "ok"}
+        return Serving()
 
-    @router.get("/readyz")
-    async def readyz() -> dict[str, str]:
+    @router.get("/readyz", operation_id="checkReadiness")
+    async def readyz() -> Ready:
         """Say that the process can do the work of its roles; 503 names what is missing."""
         await readiness.check()
-        return {"status": "ready"}
+        return Ready()
+
+    @router.get("/health", operation_id="reportHealth", responses={HTTPStatus.SERVICE_UNAVAILABLE: {"model": Report}})
+    async def report(response: Response) -> Report:
+        """Tell how everything stands, in all processes: states, and never reasons or addresses, so it needs no token.
+
+        503: the database is away, and only what this process knows by itself is told.
+        """
+        found = await health.report()
+        if found.status == "down":
+            response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+        return found
 
     return router

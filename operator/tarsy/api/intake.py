@@ -118,7 +118,7 @@ class Intake:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{taken}, because {taking.why}; send it again")
         return taking.receipt()
 
-    async def alert(self, request: Request, caller: access.Caller) -> Queued:
+    async def alert(self, request: Request, caller: access.Caller, *, key: str | None) -> Queued:
         """Serve `POST /api/v1/alerts`."""
         too_large = f"alert data exceeds maximum size of {manifest.DATA_MAX} bytes"
         body = await bodies.read(request, limit=ALERT_MAX, message=too_large)
@@ -130,7 +130,7 @@ class Intake:
                 size=len(body),
                 namespace=self.cluster.namespace,
                 author=caller.author,
-                idempotency_key=request.headers.get("Idempotency-Key"),
+                idempotency_key=key,
                 mask=self.mask,
             )
             async with _keeping():
@@ -145,7 +145,7 @@ class Intake:
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
-            raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, payload.places(error)) from error
+            raise problems.of_body(error, plain.Alert) from error
         except manifest.TooLargeError as error:
             raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
         except (check.UnservedError, objects.RefusedError) as error:
@@ -172,6 +172,7 @@ class Intake:
             name=draft.name,
             digest=draft.digest,
             window=self.settings.dedup_window,
+            address=caller.address,
         )
         for _ in range(NAMES_TRIED):
             name = receipt.name

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict
 
 from tarsy import errors
-from tarsy.api import access, problems
+from tarsy.api import access, problems, strict
 from tarsy.resources import investigation
 from tarsy.store import database as databases
 from tarsy.store import listing
@@ -142,6 +142,7 @@ Cursor = Annotated[
         max_length=CURSOR_MAX,
         pattern=_NO_NUL,
         description="`next` of the page before; all else but `limit` is to be as it was asked there.",
+        examples=["eyJhIjoiMjAyNi0xMS0yMVQwMzoxNzo0MC41MTJaIn0"],
     ),
 ]
 
@@ -149,7 +150,7 @@ Cursor = Annotated[
 class Item(BaseModel):
     """An investigation in a list."""
 
-    model_config = ConfigDict(from_attributes=True, frozen=True)
+    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
 
     id: UUID
     namespace: str
@@ -192,9 +193,9 @@ class Page(BaseModel):
 
 def routes(database: databases.Database, may: access.Access) -> APIRouter:
     """`GET /api/v1/investigations`."""
-    router = APIRouter(prefix="/api/v1", tags=["investigations"])
+    router = strict.router(prefix="/api/v1", tag="investigations")
 
-    @router.get("/investigations")
+    @router.get("/investigations", operation_id="listInvestigations")
     async def investigations(
         scope: access.Scope = Depends(may.lists),
         phase: Phases = None,

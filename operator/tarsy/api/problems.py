@@ -5,25 +5,93 @@ Source: RFC 9457.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+import pydantic
+from fastapi import FastAPI, Request, routing
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
 from starlette import exceptions
 
+from tarsy.ingest import payload
+
 MEDIA_TYPE = "application/problem+json"
+TYPE = "about:blank"
+"""Of all our problems: they are told apart by their status, and `title` is the status's own phrase."""
+FAULTS_TOLD = 10
+_PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
+"""By RFC 9110, section 15.5; Python's own are older, or not, by its version."""
+ECHOED_MAX = 200
+"""Characters of what came with a request that are told back."""
+
+
+class Fault(BaseModel):
+    """One thing that is wrong with a request."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    place: str
+    """Where: `query.limit`, `path.identity`, `header.Idempotency-Key`, or a place in the body, such as `data`."""
+    message: str
+    """What is wrong there, and what would be right."""
+
+
+class Details(BaseModel):
+    """A request that was not served, and why (RFC 9457)."""
+
+    model_config = ConfigDict(title="Problem", use_attribute_docstrings=True)
+
+    type: str = TYPE
+    """Always `about:blank`: the status tells problems apart."""
+    title: str
+    """The phrase of the status."""
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    """What went wrong this time, for the one who asked."""
+    errors: Annotated[list[Fault] | None, Field(max_length=FAULTS_TOLD)] = None
+    """With 422, where the request has several places: the first of those that are wrong."""
 
 
 class Problem(Exception):  # noqa: N818 - RFC 9457's own word
     """A request that cannot be served: `status` and `headers` by RFC 9110, `detail` for the one who asked."""
 
-    def __init__(self, status: HTTPStatus, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: HTTPStatus,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        faults: Sequence[Fault] = (),
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.headers = headers
+        self.faults = faults
+
+
+def invalid(faults: Iterable[Fault], *, count: int | None = None) -> Problem:
+    """The problem of a request that is wrong in these places; the first few are told, each cut to what one can read.
+
+    `count` is how many there are, where `faults` are only the first of them.
+    """
+    found = list(faults)
+    told = [
+        Fault(place=one.place[:ECHOED_MAX], message=one.message[: payload.MESSAGE_MAX]) for one in found[:FAULTS_TOLD]
+    ]
+    more = (len(found) if count is None else count) - len(told)
+    detail = "; ".join([*(f"{one.place}: {one.message}" for one in told), *([f"and {more} more"] if more else [])])
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, faults=told)
+
+
+def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
+    """The problem of a body that is no `model`."""
+    first = itertools.islice(payload.faults(error, model=model), FAULTS_TOLD)
+    return invalid((Fault(place=place, message=message) for place, message in first), count=error.error_count())
 
 
 def tell(app: FastAPI) -> None:
@@ -42,8 +110,18 @@ async def _respond(_request: Request, problem: Exception) -> JSONResponse:
 async def _unserved(request: Request, error: Exception) -> JSONResponse:
     """The response to a path or a method that nobody serves."""
     assert isinstance(error, exceptions.HTTPException)  # noqa: S101 - registered for it alone
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return _response(Problem(HTTPStatus(error.status_code), message, headers=error.headers))
+    message = f"{request.method[:ECHOED_MAX]} {request.url.path[:ECHOED_MAX]}: {error.detail}"
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return _response(Problem(HTTPStatus(error.status_code), message, headers=headers))
+
+
+def _methods(request: Request) -> set[str]:
+    """All that its path is served by; the framework tells those of the first route that has the path."""
+    path = request.url.path
+    matching = [one for one in routing.iter_route_contexts(request.app.routes) if one.path_regex.match(path)]
+    return {method for one in matching for method in one.methods or ()}
 
 
 async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
@@ -54,14 +132,25 @@ async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     """The response to a path or query that is not what it should be."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it alone
-    places = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-    return _response(Problem(HTTPStatus.UNPROCESSABLE_ENTITY, places))
+    faults = [Fault(place=".".join(map(str, one["loc"])), message=one["msg"]) for one in error.errors()]
+    return _response(invalid(faults))
 
 
 def _response(problem: Problem) -> JSONResponse:
     return JSONResponse(
-        {"status": problem.status, "title": problem.status.phrase, "detail": problem.detail},
+        body(problem.status, problem.detail, faults=problem.faults),
         status_code=problem.status,
         headers=problem.headers,
         media_type=MEDIA_TYPE,
     )
+
+
+def phrase(status: HTTPStatus) -> str:
+    """What a status is called."""
+    return _PHRASES.get(status, status.phrase)
+
+
+def body(status: HTTPStatus, detail: str, *, faults: Sequence[Fault] = ()) -> dict[str, Any]:
+    """What is answered, as JSON."""
+    details = Details(title=phrase(status), status=status, detail=detail, errors=list(faults) or None)
+    return details.model_dump(mode="json", exclude_none=True)

@@ -7,10 +7,14 @@ and then, costs a place for ten seconds at most.
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
+from http import HTTPStatus
 
 import h11
 from uvicorn.protocols.http import h11_impl
+
+from tarsy.api import problems
 
 REQUEST_SECONDS = 10.0
 """A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
@@ -19,11 +23,8 @@ FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
 
 _SAID = (
-    "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\nconnection: close\r\n"
-    "\r\n{body}"
+    "HTTP/1.1 {status:d} {title}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
 )
-_LATE = '{{"status": 408, "title": "Request Timeout", "detail": "the request has to arrive within {seconds:g} s"}}'
-_FULL = '{{"status": 503, "title": "Service Unavailable", "detail": "{connections} connections are open already"}}'
 
 
 class Protocol(h11_impl.H11Protocol):
@@ -36,7 +37,7 @@ class Protocol(h11_impl.H11Protocol):
         full = len(self.connections) >= CONNECTIONS_MAX
         super().connection_made(transport)
         if full:
-            self._end("503 Service Unavailable", _FULL.format(connections=CONNECTIONS_MAX))
+            self._end(HTTPStatus.SERVICE_UNAVAILABLE, f"{CONNECTIONS_MAX} connections are open already")
         else:
             self._wait()
 
@@ -60,6 +61,10 @@ class Protocol(h11_impl.H11Protocol):
         self._relax()
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's word for it says no more
+        """Refuse what is no HTTP."""
+        self._end(HTTPStatus.BAD_REQUEST, "this is no HTTP request: a line of it cannot be read")
+
     def _wait(self) -> None:
         """Have the deadline run from now, unless it does."""
         if self._deadline is None:
@@ -73,15 +78,18 @@ class Protocol(h11_impl.H11Protocol):
 
     def _late(self) -> None:
         self._deadline = None
-        answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
-        self._end("" if answering else "408 Request Timeout", _LATE.format(seconds=REQUEST_SECONDS))
+        self._end(HTTPStatus.REQUEST_TIMEOUT, f"the request has to arrive within {REQUEST_SECONDS:g} s")
 
-    def _end(self, status: str, body: str) -> None:
+    def _end(self, status: HTTPStatus, detail: str) -> None:
         """Close the connection; it is told why, unless it is in the middle of an answer."""
         if self.transport.is_closing():
             return
-        if status:
-            self.transport.write(_SAID.format(status=status, length=len(body), body=body).encode())
+        answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if not answering:
+            body = json.dumps(problems.body(status, detail))
+            title, kind = problems.phrase(status), problems.MEDIA_TYPE
+            said = _SAID.format(status=status, title=title, kind=kind, length=len(body), body=body)
+            self.transport.write(said.encode())
         self.transport.close()
 
 

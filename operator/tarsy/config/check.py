@@ -73,6 +73,12 @@ class ChainIndex:
                 acceptance=acceptance, references=references, warning=warning
             )
 
+    @property
+    def claims(self) -> Mapping[str, chains.AgentChain]:
+        """Each alert type that a chain names, with the chain that takes it, or that would if it were accepted."""
+        named = {name: chain for chain in reversed(self._chains) for name in chain.spec.alert_types}
+        return named | self._takers
+
     def taking(self, alert_type: str) -> chains.AgentChain:
         """The one accepted chain that takes `alert_type`, if it is ready; an UnservedError says why there is none."""
         if alert_type in self._takers:

@@ -6,7 +6,8 @@ Never with the value that is wrong: it may be a key that was written into the wr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,26 @@ class ConfigError(Exception):
     """The configuration cannot be used; the message says where and why, one problem a line."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A platform file that was read."""
+
+    platform: platform.Platform
+    written: Mapping[str, Any] = field(repr=False)
+    """What stands in the file, before anything is put beside it. Secrets may be among it (see `shown`)."""
+
+
 def platform_file(path: Path | None) -> platform.Platform:
     """Load and check the platform file at `path`, laid over what is built in; None is what is built in alone.
 
     Of agents, servers and providers the same name replaces the built-in one whole. A ConfigError lists everything that
     is wrong.
     """
+    return as_written(path).platform
+
+
+def as_written(path: Path | None) -> Loaded:
+    """What `platform_file` loads, and what stands in the file."""
     where = str(path or "the built-in platform")
     data = _read(path) if path else {}
     if not isinstance(data, dict):
@@ -49,7 +64,7 @@ def platform_file(path: Path | None) -> platform.Platform:
         raise ConfigError("\n".join(f"{where}: {place}: {message}" for place, message in found)) from error
     if problems := list(_dangling(loaded)):
         raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
-    return loaded
+    return Loaded(platform=loaded, written=data)
 
 
 class _Loader(yaml.SafeLoader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import urllib.parse
 from datetime import timedelta
@@ -59,6 +60,22 @@ URL = Annotated[str, AfterValidator(_url)]
 """An http or https URL, kept as it is written."""
 
 Word = Annotated[str, Field(min_length=1)]
+
+
+def _network(value: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        found = ipaddress.ip_network(value) if isinstance(value, str) else None
+    except ValueError:  # which would show what is written there
+        found = None
+    if found is None:
+        raise ValueError("not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, all bits behind it 0")
+    if found.prefixlen == 0:
+        raise ValueError("all addresses there are: write those that are meant")
+    return found
+
+
+Network = Annotated[ipaddress.IPv4Network | ipaddress.IPv6Network, BeforeValidator(_network)]
+"""Addresses that begin alike, or a single one."""
 
 
 def _variable(value: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tarsy.config import providers
-from tarsy.config.parts import URL, Duration, Part, Time, Word, within
+from tarsy.config.parts import URL, Duration, Network, Part, Time, Word, within
 from tarsy.masking import masker
 from tarsy.resources import base, chain
 
@@ -152,6 +152,17 @@ class Ingest(Part):
     """How long an alert episode is remembered, past the deletion of its investigation."""
 
 
+class API(Part):
+    """Whom the API serves, and how much of it anybody gets."""
+
+    trusted_proxies: Annotated[list[Network], Field(max_length=1000)] = []
+    """Who calls from there says by X-Forwarded-User, -Email, -Groups and -For whom it calls for, and is believed."""
+    requests_per_second: Annotated[int, Field(ge=1)] = 200
+    """Of one caller, a process; what is more is to come later."""
+    burst: Annotated[int, Field(ge=1)] = 2000
+    """Requests that one caller may have had before, if it was silent for long enough."""
+
+
 ServerName = Annotated[str, Field(pattern="^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$")]
 """A server's name, without `__` in it or `_` at its end: the wire names its tools `server__tool`, and `a.b__c` must not
 be `a__b.c`."""
@@ -167,3 +178,4 @@ class Platform(Part):
     limits: Limits = Limits()
     queue: Queue = Queue()
     ingest: Ingest = Ingest()
+    api: API = API()

@@ -1,4 +1,6 @@
-"""What one replica does for all: the sweep, the resync of store and cluster, and the end of what has had its time.
+"""What one replica does for all: the resync of store and cluster, and the end of what has had its time.
+
+The sweep is done by each: what was cancelled ends soon after its worker has died, even if that process was the leader.
 
 A watch that was away has missed deletes, and nobody reports them again. The resync lists the metadata of what has not
 ended, has everything new reconciled, and has what is missing looked at by a live read: an absence from a list proves
@@ -15,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from uuid import UUID
 
@@ -25,10 +28,13 @@ from tarsy.kube import client, objects, watch
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import leader, receipts, retention, work
+from tarsy.store import resync as resyncs
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
-"""Sweep and expiry are done in each pass, the resync in every third: every 15 s."""
+"""Expiry is done in each pass, the resync in every third: every 15 s."""
+SWEEP_SECONDS = 2.0
+"""What has lost its worker is to end within 5 s of the lease, on a busy machine as well."""
 EXPIRED_AT_ONCE = 100
 GIVE_UP_SECONDS = 2.0
 ALARMING_SHARE = 0.2
@@ -63,18 +69,28 @@ class Duties:
 
     async def run(self) -> None:
         """Do what is due until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep())
+            group.create_task(self._lead())
+
+    async def _sweep(self) -> None:
+        while True:
+            with _waiting():
+                if stranded := await work.sweep(self._database):
+                    log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _lead(self) -> None:
         passes = 0
         try:
             while True:
-                try:
+                with _waiting():
                     if await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
-                        await self._sweep()
+                        await self._clean()
                         await self._expire()
                         if passes % RESYNC_PASSES == 0:
                             await self.resync()
                         passes += 1
-                except (errors.TemporaryError, objects.RefusedError) as error:
-                    log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
                 await asyncio.sleep(EVERY_SECONDS)
         finally:
             await self._give_up()
@@ -88,11 +104,9 @@ class Duties:
             why = str(error) or type(error).__name__
             log.warning("the duties are not given up, their lease will pass: %s", why, extra={"action": "duties_kept"})
 
-    async def _sweep(self) -> None:
+    async def _clean(self) -> None:
         await admissions.drop_unused_large(self._database)
         await receipts.drop_expired(self._database, window=self._dedup_window)
-        if stranded := await work.sweep(self._database):
-            log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
 
     async def _expire(self) -> None:
         """Delete the objects that have had their time; what the store knows of them stays."""
@@ -124,17 +138,17 @@ class Duties:
                 extra={"action": "resync_alarm", "absent": len(absent), "known": known},
             )
             return
-        for one in (*absent, *await work.asked_about(self._database, namespace=namespace)):
+        for one in (*absent, *await resyncs.asked_about(self._database, namespace=namespace)):
             self._reconciler.add(investigations.Key(namespace=namespace, name=one.name, uid=str(one.id)))
 
-    async def _compare(self, *, everything: bool) -> tuple[int, list[work.Open]]:
+    async def _compare(self, *, everything: bool) -> tuple[int, list[resyncs.Open]]:
         """Have reconciled what is new; how many are open in the store, and which of them are not listed."""
         namespace = self._cluster.namespace
         # The store first: what is admitted between the two reads is then new in the list, not absent from it.
-        known = await work.open_in(self._database, namespace=namespace)
+        known = await resyncs.open_in(self._database, namespace=namespace)
         listed = await objects.list_metadata(self._cluster, namespace=namespace, unfinished=not everything)
         generations = {metadata.uid: metadata.generation for metadata in listed}
-        settled = await work.settled(self._database, generations) if everything else set()
+        settled = await resyncs.settled(self._database, generations) if everything else set()
         for metadata in listed:
             if metadata.uid not in settled:
                 self._reconciler.seen(
@@ -145,5 +159,14 @@ class Duties:
         return len(known), [one for one in known if str(one.id) not in generations]
 
 
-def _alarming(known: int, absent: Sequence[work.Open]) -> bool:
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """What cannot be done now is done later."""
+    try:
+        yield
+    except (errors.TemporaryError, objects.RefusedError) as error:
+        log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
+
+
+def _alarming(known: int, absent: Sequence[resyncs.Open]) -> bool:
     return len(absent) > max(HARMLESS_ABSENCES, ALARMING_SHARE * known)

@@ -5,6 +5,7 @@ Pure, and the same for an object that a webhook made and for one that came by ku
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tarsy.config import check
@@ -33,7 +34,7 @@ def of(
         alert_type=spec.alert_type,
         alert_data=None if spec.alert_data_ref else mask(spec.alert_data or ""),
         alert_data_ref=spec.alert_data_ref.name if spec.alert_data_ref else None,
-        author=messages.storable(mask(spec.author or "")),
+        author=_author(spec.author or "", mask=mask),
         severity=spec.severity and mask(spec.severity),
         runbook_url=spec.runbook_url and mask(spec.runbook_url),
         fingerprint=spec.fingerprint,
@@ -45,6 +46,15 @@ def of(
         ttl_seconds=spec.ttl_seconds_after_finished,
         chain=_chain(spec, chains),
     )
+
+
+_MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
+
+
+def _author(name: str, *, mask: Callable[[str], str]) -> str:
+    """The author as it is kept: masked, for people may write anything there, but for a mail address: it is a name."""
+    shown = name if _MAIL.fullmatch(name) else mask(name)
+    return messages.storable(shown)[: investigation.AUTHOR_MAX]
 
 
 def _chain(spec: investigation.Spec, chains: check.ChainIndex) -> admission.AdmittedChain | admission.Refusal:

@@ -85,6 +85,20 @@ def parse(body: bytes) -> Notification:
     return notification
 
 
+def schema() -> dict[str, Any]:
+    """The payload's JSON schema, for the API's description."""
+    notification = Notification.model_json_schema()
+    alert = Alert.model_json_schema()
+    del alert["properties"]["raw"]
+    alert["required"].remove("raw")
+    for labels in ("labels", "annotations"):
+        alert["properties"][labels]["maxProperties"] = LABELS_MAX
+    notification["properties"]["version"] = {"const": "4", "description": "Of the payload's format."}
+    notification["properties"]["alerts"]["items"] = alert
+    notification["required"] = ["version", *notification["required"]]
+    return notification
+
+
 def _alerts(given: list[Any]) -> list[Alert | Unreadable]:
     alerts: list[Alert | Unreadable] = []
     unreadable = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import json.decoder
 import json.scanner
@@ -14,6 +15,8 @@ from tarsy.transcript import messages
 
 _PROBLEMS_TOLD = 10
 _PLACE_MAX = 200  # characters; a place is named by keys that came from outside
+MESSAGE_MAX = 500
+"""Characters of what is said to be wrong at one place."""
 _AT_ONCE = 256 * 1024  # bytes; the json module's own scanner keeps every thread waiting until it is done
 CONTAINERS_MAX = 150_000
 """Objects and lists that a large body may have: the garbage collector stops every thread to look at them all."""
@@ -96,9 +99,21 @@ def places(error: pydantic.ValidationError, *, within: str = "") -> str:
 
     `within` is the place of what was read.
     """
-    shown = [
-        f"{'.'.join(map(str, (*filter(None, [within]), *problem['loc'])))[:_PLACE_MAX] or 'the body'}: {problem['msg']}"
-        for problem in error.errors(include_input=False)[:_PROBLEMS_TOLD]
-    ]
+    shown = [f"{place}: {message}" for place, message in itertools.islice(faults(error, within=within), _PROBLEMS_TOLD)]
     more = error.error_count() - len(shown)
     return "; ".join([*shown, *([f"and {more} more"] if more else [])])
+
+
+def faults(
+    error: pydantic.ValidationError, *, within: str = "", model: type[pydantic.BaseModel] | None = None
+) -> Iterator[tuple[str, str]]:
+    """The places that are wrong, cut to what one can read, each with what is wrong there.
+
+    `within` is the place of what was read; who gives its `model` is told of an unknown field which ones there are.
+    """
+    for problem in error.errors(include_input=False, include_url=False):
+        place = ".".join(map(str, (*filter(None, [within]), *problem["loc"])))[:_PLACE_MAX] or "the body"
+        message = problem["msg"][:MESSAGE_MAX]
+        if problem["type"] == "extra_forbidden" and model is not None and len(problem["loc"]) == 1:
+            message = f"{message}: there is {', '.join(model.model_fields)}"
+        yield place, message

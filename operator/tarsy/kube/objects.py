@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib import parse
 
-import aiohttp
 import pydantic
 from kubernetes.aio import client as kubernetes
 
-from tarsy.kube import client
+from tarsy.kube import calls, client
 from tarsy.resources import base, chain, investigation, schema
 from tarsy.transcript import messages
 
@@ -30,9 +27,8 @@ _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _PAGE = 500
 _LISTS = 3  # times that a list is begun, where it is so slow that its pages expire
 
-
-class RefusedError(Exception):
-    """The API server refuses what we ask, and would again; the message is its own."""
+RefusedError = calls.RefusedError
+"""What these calls raise where the API server would refuse them again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +44,11 @@ async def get_investigation(
     cluster: client.Cluster, *, namespace: str, name: str
 ) -> investigation.AlertInvestigation | None:
     """The object as it is now; None where there is none."""
-    async with _errors():
+    async with calls.errors():
         try:
-            found = await _request(cluster, "GET", _path(investigation.PLURAL, namespace, name))
+            found = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name))
         except kubernetes.ApiException as error:
-            if error.status == 404 and _said(error):
+            if error.status == 404 and calls.said(error):
                 return None
             raise
     return _investigation(found)
@@ -60,11 +56,11 @@ async def get_investigation(
 
 async def uid_of_investigation(cluster: client.Cluster, *, namespace: str, name: str) -> str | None:
     """The uid of the object of that name as it is now; None where there is none."""
-    async with _errors():
+    async with calls.errors():
         try:
-            found = await _request(cluster, "GET", _path(investigation.PLURAL, namespace, name), accept=METADATA)
+            found = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name), accept=METADATA)
         except kubernetes.ApiException as error:
-            if error.status == 404 and _said(error):
+            if error.status == 404 and calls.said(error):
                 return None
             raise
     return str(found["metadata"]["uid"])
@@ -73,9 +69,9 @@ async def uid_of_investigation(cluster: client.Cluster, *, namespace: str, name:
 async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]) -> Created:
     """Create the object, or find the one that has its name."""
     namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-    async with _errors():
+    async with calls.errors():
         try:
-            made = await _request(
+            made = await calls.request(
                 cluster,
                 "POST",
                 _path(investigation.PLURAL, namespace),
@@ -94,26 +90,29 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
 
 
 async def delete_investigation(
-    cluster: client.Cluster, *, namespace: str, name: str, uid: str, generation: int
+    cluster: client.Cluster, *, namespace: str, name: str, uid: str, generation: int | None = None
 ) -> Literal["gone", "changed"]:
-    """Delete the object of that uid if its spec is still of that generation; "changed" if not."""
-    found = await get_investigation(cluster, namespace=namespace, name=name)
-    if found is None or found.metadata.uid != uid:
-        return "gone"
-    if found.metadata.generation != generation:
-        return "changed"
-    options = {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": uid, "resourceVersion": found.metadata.resource_version},
-    }
-    async with _errors():
+    """Delete the object of that uid; "changed" where a `generation` is given and its spec is of another.
+
+    "gone" where there is none of that uid any more, too.
+    """
+    preconditions = {"uid": uid}
+    if generation is not None:
+        found = await get_investigation(cluster, namespace=namespace, name=name)
+        if found is None or found.metadata.uid != uid:
+            return "gone"
+        if found.metadata.generation != generation:
+            return "changed"
+        preconditions["resourceVersion"] = found.metadata.resource_version
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+    async with calls.errors():
         try:
-            await _request(cluster, "DELETE", _path(investigation.PLURAL, namespace, name), body=options)
+            await calls.request(cluster, "DELETE", _path(investigation.PLURAL, namespace, name), body=options)
         except kubernetes.ApiException as error:
-            if error.status not in (404, 409):
+            if error.status == 409:
+                return "gone" if generation is None else "changed"
+            if error.status != 404 or not calls.said(error):
                 raise
-            return "gone" if error.status == 404 else "changed"
     return "gone"
 
 
@@ -124,8 +123,8 @@ async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool =
     what it has: as they were some milliseconds ago. Source: Kubernetes documentation, "API Concepts", "Semantics for
     get and list".
     """
-    async with _errors():
-        found = await _request(
+    async with calls.errors():
+        found = await calls.request(
             cluster, "GET", _path(chain.PLURAL, namespace), query={"resourceVersion": "0"} if cached else {}
         )
     return [read for item in found["items"] if (read := _chain(item)) is not None]
@@ -146,9 +145,9 @@ async def apply_status(
         {"op": "add", "path": "/status", "value": status.model_dump(mode="json", by_alias=True, exclude_none=True)},
     ]
     plural = chain.PLURAL if isinstance(status, chain.Status) else investigation.PLURAL
-    async with _errors():
+    async with calls.errors():
         try:
-            await _request(
+            await calls.request(
                 cluster,
                 "PATCH",
                 f"{_path(plural, namespace, name)}/status",
@@ -158,7 +157,7 @@ async def apply_status(
             )
         except kubernetes.ApiException as error:
             causes = _causes(error) if error.status == 422 else []
-            if (error.status == 404 and _said(error)) or (error.status == 422 and not causes):
+            if (error.status == 404 and calls.said(error)) or (error.status == 422 and not causes):
                 return "gone"
             if any(schema.SEQUENCE_FALLS in str(cause.get("message")) for cause in causes):
                 return "older"
@@ -197,9 +196,11 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
         "lastTimestamp": at,
         "count": 1,
     }
-    async with _errors():
+    async with calls.errors():
         try:
-            await _request(cluster, "POST", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}/events", body=body)
+            await calls.request(
+                cluster, "POST", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}/events", body=body
+            )
         except kubernetes.ApiException as error:
             if error.status != 409:
                 raise
@@ -222,7 +223,7 @@ async def list_metadata(cluster: client.Cluster, *, namespace: str, unfinished: 
     Source: Kubernetes documentation, "API Concepts", "Retrieving large results sets in chunks".
     """
     begun = 0
-    async with _errors():
+    async with calls.errors():
         while True:
             begun += 1
             try:
@@ -240,7 +241,7 @@ async def _metadata(cluster: client.Cluster, *, namespace: str, unfinished: bool
             query["fieldSelector"] = investigation.UNFINISHED
         if following:
             query["continue"] = following
-        page = await _request(
+        page = await calls.request(
             cluster, "GET", _path(investigation.PLURAL, namespace), query=query, accept=_METADATA_LIST
         )
         for item in page["items"] or ():
@@ -256,18 +257,18 @@ async def are_served(cluster: client.Cluster, plurals: Collection[str]) -> bool:
 
     Both of its lists have to say so: one that starts learns of groups and of their kinds one after the other.
     """
-    async with _errors():
-        groups = await _request(cluster, "GET", "/apis")
+    async with calls.errors():
+        groups = await calls.request(cluster, "GET", "/apis")
         if base.API_VERSION not in {one["groupVersion"] for group in groups["groups"] for one in group["versions"]}:
             return False
-        found = await _request(cluster, "GET", f"/apis/{base.API_VERSION}")
+        found = await calls.request(cluster, "GET", f"/apis/{base.API_VERSION}")
     return {kind["name"] for kind in found["resources"]}.issuperset(plurals)
 
 
 async def ping(cluster: client.Cluster, *, namespace: str) -> None:
     """Return if the API server shows us, within PING_SECONDS, the investigations of a namespace: one, as metadata."""
-    async with _errors():
-        await _request(
+    async with calls.errors():
+        await calls.request(
             cluster,
             "GET",
             _path(investigation.PLURAL, namespace),
@@ -279,50 +280,21 @@ async def ping(cluster: client.Cluster, *, namespace: str) -> None:
 
 async def cluster_uid(cluster: client.Cluster) -> str:
     """What tells this cluster from any other: the uid of its namespace kube-system."""
-    async with _errors():
-        found = await _request(cluster, "GET", "/api/v1/namespaces/kube-system")
+    async with calls.errors():
+        found = await calls.request(cluster, "GET", "/api/v1/namespaces/kube-system")
     return str(found["metadata"]["uid"])
 
 
 async def namespace_uid(cluster: client.Cluster, namespace: str) -> str | None:
     """The uid of a namespace as it is now, or None: one that was deleted and made again has another."""
-    async with _errors():
+    async with calls.errors():
         try:
-            found = await _request(cluster, "GET", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
+            found = await calls.request(cluster, "GET", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
         except kubernetes.ApiException as error:
-            if error.status == 404 and _said(error):
+            if error.status == 404 and calls.said(error):
                 return None
             raise
     return str(found["metadata"]["uid"])
-
-
-async def _request(
-    cluster: client.Cluster,
-    method: str,
-    path: str,
-    *,
-    query: Mapping[str, str | int] | None = None,
-    body: Any = None,
-    content_type: str = "application/json",
-    accept: str = "application/json",
-    seconds: float = client.REQUEST_SECONDS,
-) -> Any:
-    """The answer to one request, as JSON; an ApiException where the API server refuses it.
-
-    By the client's connections and credentials, below its generated calls: their models are built for each request,
-    and take half a second and 24 MB to import.
-    """
-    headers = {"Accept": accept, "Content-Type": content_type} | cluster.api.default_headers
-    await cluster.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-    url = f"{cluster.configuration.host}{path}" + (f"?{parse.urlencode(query)}" if query else "")
-    answer = await cluster.api.call_api(method, url, headers, body, _request_timeout=seconds)
-    content = await answer.read()
-    if not 200 <= answer.status <= 299:
-        raise kubernetes.ApiException.from_response(http_resp=answer, body=content.decode(errors="replace"), data=None)
-    try:
-        return json.loads(content)
-    except ValueError as error:  # a proxy's page, say
-        raise client.ClusterDownError(f"the answer to {method} {path} is no JSON: {error}") from error
 
 
 def _path(plural: str, namespace: str, name: str = "") -> str:
@@ -356,35 +328,5 @@ def _investigation(found: Any) -> investigation.AlertInvestigation:
 
 def _causes(error: kubernetes.ApiException) -> list[Any]:
     """The single faults of a 422: there are some when the object is at fault, none when a patch's test failed."""
-    causes: list[Any] = (_said(error).get("details") or {}).get("causes") or []
+    causes: list[Any] = (calls.said(error).get("details") or {}).get("causes") or []
     return causes
-
-
-@asynccontextmanager
-async def _errors() -> AsyncIterator[None]:
-    try:
-        yield
-    except kubernetes.ApiException as error:
-        said = _said(error)
-        if error.status == 404 and not said:  # a path that it does not know, not an object
-            message = f"the kinds of {base.API_VERSION} are not installed: kubectl apply -f crds/"
-            raise client.ClusterDownError(message) from error
-        message = f"the API server answers {error.status}: {said.get('message') or error.reason}"
-        if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429):
-            raise client.ClusterDownError(message) from error
-        raise RefusedError(message) from error
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        message = str(error) or type(error).__name__
-        raise client.ClusterDownError(f"the API server cannot be reached: {message}") from error
-
-
-def _said(error: kubernetes.ApiException) -> dict[str, Any]:
-    """The Status that the API server answered with: its own sentence names the verb and the resource.
-
-    {} where it was none: a 404 then is about the path and not the object, whose kind is not served, or not yet.
-    """
-    try:
-        found = json.loads(error.body or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

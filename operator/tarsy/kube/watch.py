@@ -17,10 +17,11 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
@@ -28,8 +29,11 @@ import kopf
 
 from tarsy.kube import client, objects
 from tarsy.resources import base, chain, investigation
+from tarsy.telemetry import standing
 
 RETRY_SECONDS = 1.0
+CUT_SECONDS = 10.0
+"""A watch that ends by plan is open again after a tenth of a second, and one whose server restarts after a few."""
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +113,7 @@ class Watcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._stopping = False
+        self._standing = standing.Standing("opening")
 
     async def run(self) -> None:
         """Watch until cancelled; a WatchError when kopf ends by itself."""
@@ -143,6 +148,19 @@ class Watcher:
     def cut_for(self) -> float:
         """Seconds for which not all kinds have been watched: 0 while they are, infinite before they first were."""
         return self._contact.cut_for()
+
+    def is_cut(self) -> bool:
+        """Whether not all kinds have been watched for so long that this is no pause between two watches."""
+        return self.cut_for() >= CUT_SECONDS
+
+    def facts(self) -> Iterator[standing.Fact]:
+        """How the watch stands: opening, open or cut."""
+        if not self.is_cut():
+            self._standing.be("open")
+        elif self._standing.state == "open":
+            self._standing.be("cut")
+            self._standing.since -= timedelta(seconds=self.cut_for())
+        yield standing.Fact(kind="watch", name=self._namespace, state=self._standing.state, since=self._standing.since)
 
     def _on_main(self, call: Callable[[], None]) -> None:
         # An empty context: the default would carry this thread's context variables into the main loop's tasks.

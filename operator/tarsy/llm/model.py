@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from tarsy.config import platform, providers
 from tarsy.llm import native, provider, repetition
+from tarsy.telemetry import standing
 from tarsy.transcript import entries, messages, ports, size
 
 ATTEMPTS = 8
@@ -177,9 +178,25 @@ class LimitedModel:
         self._price = price
         self._throttle = throttle
         self._slots = asyncio.Semaphore(limits.provider_calls)
+        self.standing = standing.Standing("usable")
+        """Answering or failing, by the last call to it that came to an end; usable before the first."""
+        self.failure: messages.Failure | None = None
+        """Why the last call failed, if it did."""
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        """Ask, and ask again where that may help; a ModelError says why there is no answer.
+        """Ask, and ask again where that may help; a ModelError says why there is no answer."""
+        try:
+            answer = await self._ask(request, scope)
+        except ports.ModelError as error:
+            self.failure = error.failure
+            self.standing.be("failing")
+            raise
+        self.failure = None
+        self.standing.be("answering")
+        return answer
+
+    async def _ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        """What `ask` does.
 
         The iteration's limit counts from the first request on: waiting for a slot, for the throttle or for the lease
         is nobody's silence.

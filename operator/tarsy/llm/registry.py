@@ -6,15 +6,17 @@ import asyncio
 import functools
 import importlib.util
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
 import aiohttp
 import pydantic
 
-from tarsy.config import load, platform, providers
+from tarsy.config import load, platform, providers, shown
 from tarsy.llm import keyfiles, model, provider
+from tarsy.telemetry import standing
 from tarsy.transcript import ports
 
 READ_AHEAD = 4 * 1024 * 1024
@@ -82,6 +84,10 @@ class Models:
         """`throttle`: what providers' limits a minute are kept by."""
         self._sources = sources
         self._limits = settings.limits
+        self._told = {
+            name: {**shown.provider(settings.llm_providers[name]), "named": is_worth_telling(name, settings)}
+            for name in sources
+        }
         self._models: dict[str, model.LimitedModel] = {}
         for name, source in sources.items():
             own = settings.llm_providers[name]
@@ -97,10 +103,28 @@ class Models:
         lost = provider.Unusable("", "the platform file has it no longer")
         return model.LimitedModel(name, lost, limits=self._limits)
 
+    def facts(self, unusable: Mapping[str, str]) -> Iterator[standing.Fact]:
+        """How the providers stand; `unusable` are those that could not be used when the process started, and why."""
+        for name, asked in self._models.items():
+            problem = unusable.get(name, "") if asked.standing.state != "answering" else ""
+            failure = asked.failure and {"kind": asked.failure.kind, "code": _word(asked.failure.code)}
+            yield standing.Fact(
+                kind="provider",
+                name=name,
+                state="unusable" if problem else asked.standing.state,
+                since=asked.standing.since,
+                detail={**self._told[name], "problem": problem, "failure": failure},
+            )
+
     async def close(self) -> None:
         """Close all SDK clients."""
         for source in self._sources.values():
             await source.close()
+
+
+def _word(code: str) -> str:
+    """A failure's code, if it is one: providers may say anything."""
+    return code if re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", code) else ""
 
 
 def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:

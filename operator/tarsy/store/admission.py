@@ -24,7 +24,7 @@ _ADMIT = text("""
     UPDATE receipts SET investigation = :id
     WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
       AND (investigation = :id OR :made OR (investigation IS NULL AND CAST(:digest AS text) = ANY (digests)))
-    RETURNING word
+    RETURNING word, address
   ), stands AS (
     SELECT CAST(:fingerprint AS text) AS fingerprint, CAST(:starts_ms AS bigint) AS starts_ms FROM receipt
   ), taken AS (
@@ -79,7 +79,8 @@ _ADMIT = text("""
     FROM added, decided WHERE reason IS NOT NULL
   ), audited AS (
     INSERT INTO audit (who, address, action, investigation, namespace, name)
-    SELECT :author, :address, 'create', id, :namespace, :name FROM added, receipt
+    SELECT :author, CASE WHEN :made THEN :address ELSE receipt.address END, 'create', id, :namespace, :name
+    FROM added, receipt
   ), identified AS (
     INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
     SELECT id, :namespace, fingerprint, starts_ms
@@ -100,8 +101,8 @@ async def admit(
 
     It stands for its alert where its receipt is the stored one, issued for such a spec, and no other object had that
     before; one that the caller has just `made` with it does in any case. What stands for an alert, or was posted, was
-    created by the API: the audit says so, with the `address` that asked for it. A StoreDownError means that nothing was
-    kept.
+    created by the API: the audit says so, with the `address` that asked the caller for it, or where somebody else has
+    made it, the one that the receipt was issued for. A StoreDownError means that nothing was kept.
     """
     missing = f"alertDataRef '{admission.alert_data_ref}' is not there: it was used by another object, or has expired"
     values = {

@@ -16,8 +16,8 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tarsy.resources import chain as chains
+from tarsy.store import audit, journal, notify, work
 from tarsy.store import database as databases
-from tarsy.store import journal, notify, work
 from tarsy.transcript import entries
 
 Refusal = Literal["unknown", "running", "asked", "gone", "full"]
@@ -40,7 +40,7 @@ class Subject:
 
 _SUBJECT = text("""
   SELECT namespace, name, chain_name, chain_version, CAST(chain AS text) AS chain, gone_at
-  FROM investigations WHERE id = :id
+  FROM investigations WHERE id = :id AND purged_at IS NULL
 """)
 
 
@@ -63,7 +63,7 @@ _ASK = text("""
   WITH held AS (
     SELECT work.investigation, run, state, gone_at IS NOT NULL AS gone
     FROM work JOIN investigations ON id = work.investigation
-    WHERE work.investigation = :investigation
+    WHERE work.investigation = :investigation AND purged_at IS NULL
     FOR NO KEY UPDATE OF work, investigations
   ), queued AS (
     SELECT count(*) AS others FROM work WHERE state = 'queued' AND NOT suspend AND unreadable IS NULL
@@ -81,13 +81,18 @@ _ASK = text("""
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
     SELECT investigation, log_seq, clock_timestamp(), claims + 1, :kind, :version, run, '', '', CAST(:body AS json)
     FROM asked
+  ), audited AS (
+    INSERT INTO audit (who, address, action, investigation, namespace, name)
+    SELECT :who, :address, 'chat', id, namespace, name FROM asked JOIN investigations ON id = asked.investigation
   )
   SELECT held.run, held.state, held.gone, asked.run AS asked FROM held LEFT JOIN asked ON true
 """)
 
 
-async def ask(database: databases.Database, investigation: UUID, question: str, *, max_queued: int) -> int | Refusal:
-    """Queue a question, which is masked; the number of its run, or why it is not asked."""
+async def ask(
+    database: databases.Database, investigation: UUID, question: str, *, max_queued: int, by: audit.Caller
+) -> int | Refusal:
+    """Queue a question, which is masked, and note in the audit who asks; the number of its run, or why it is not."""
     entry = entries.encode(entries.RunStarted(run=0, question=question))  # the number is a column
     rows = await database.run(
         _ASK,
@@ -96,6 +101,8 @@ async def ask(database: databases.Database, investigation: UUID, question: str, 
         kind=entry.kind,
         version=entry.version,
         body=entry.body,
+        who=by.who,
+        address=by.address,
     )
     if not rows:
         return "unknown"
@@ -125,20 +132,21 @@ class Cancelled:
 
 
 _LATEST = text("""
-  SELECT run, state, cancel, namespace || '/' || name AS name FROM work JOIN investigations ON id = investigation
-  WHERE investigation = :id
+  SELECT run, namespace || '/' || name AS name FROM work JOIN investigations ON id = investigation
+  WHERE investigation = :id AND purged_at IS NULL
 """)
 
 
-async def cancel(database: databases.Database, investigation: UUID) -> Cancelled | Literal["unknown", "none"]:
-    """Have the question that is open stopped; or why there is nothing to stop."""
+async def cancel(
+    database: databases.Database, investigation: UUID, *, by: audit.Caller
+) -> Cancelled | Literal["unknown", "none"]:
+    """Have the question that is open stopped, and note in the audit who asks; or why there is nothing to stop."""
     rows = await database.run(_LATEST, id=investigation)
     if not rows:
         return "unknown"
     (row,) = rows
-    if row.run == entries.INVESTIGATION or row.state == "ended":
+    if row.run == entries.INVESTIGATION:
         return "none"
-    cancelled = await work.cancel(database, investigation, why="user", run=row.run)
-    if not cancelled and not row.cancel:  # it has ended since
+    if await work.cancel(database, investigation, why="user", run=row.run, by=by) is None:
         return "none"
     return Cancelled(investigation=row.name, run=row.run)

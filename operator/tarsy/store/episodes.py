@@ -44,9 +44,9 @@ _COUNT = text("""
   ), counted AS (
     UPDATE investigations SET duplicates = duplicates + 1, alert_status = 'firing'
     FROM held WHERE id = held.investigation
-    RETURNING id, name
+    RETURNING id, name, purged_at
   ), shown AS (
-    UPDATE work SET revision = revision + 1, stale = true FROM counted WHERE investigation = id
+    UPDATE work SET revision = revision + 1, stale = true FROM counted WHERE investigation = id AND purged_at IS NULL
   )
   SELECT id, name FROM counted
 """)
@@ -87,9 +87,9 @@ _RESOLVE = text("""
   ), resolved AS (
     UPDATE investigations SET alert_status = 'resolved'
     FROM held WHERE id = held.investigation
-    RETURNING id, name, on_resolved
+    RETURNING id, name, on_resolved, purged_at
   ), shown AS (
-    UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id
+    UPDATE work SET revision = revision + 1, stale = true FROM resolved WHERE investigation = id AND purged_at IS NULL
   )
   SELECT * FROM resolved
 """)

@@ -6,6 +6,7 @@ for.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -226,8 +227,8 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transcript:
-    """Everything that is known of one investigation."""
+class Head:
+    """An investigation without its log."""
 
     summary: Summary
     alert_data: str
@@ -237,42 +238,52 @@ class Transcript:
     chain: dict[str, Any] | None
     """The chain's spec as it was when the investigation was admitted; None where there is none that can be read."""
     runs: Sequence[Run]
-    log: Sequence[entries.Logged]
+    log_seq: int
+    """The last entry of its log then."""
 
 
-async def transcript(database: databases.Database, investigation: UUID) -> Transcript | None:
-    """Everything that is known of the investigation; None where there is none of that id."""
+async def head(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Head | None:
+    """What is known of an investigation beside its log; None where there is none of that id.
+
+    `runs`: how many there are at most, its own and the newest questions.
+    """
     async with database.snapshot() as connection:
         found = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
         if found is None:
             return None
-        alert = (
-            await connection.execute(
-                text("""
-                  SELECT alert_data, severity, runbook_url, CAST(chain AS text) AS chain
-                  FROM investigations WHERE id = :id
-                """),
-                {"id": investigation},
-            )
-        ).one()
-        log = [_logged(row) for row in await connection.execute(_LOG, {"id": investigation})]
-        return Transcript(
-            summary=_summary(dict(found)),
-            runs=_runs((await connection.execute(_RUNS, {"id": investigation})).mappings(), log),
-            alert_data=alert.alert_data,
-            severity=alert.severity,
-            runbook_url=alert.runbook_url,
-            chain=_object(alert.chain),
-            log=log,
-        )
+        facts = (await connection.execute(_FACTS, {"id": investigation})).one()
+        asked = (await connection.execute(_RUNS, {"id": investigation, "runs": runs})).all()
+        numbers = {"id": investigation, "runs": [row.number for row in asked]}
+        questions = (await connection.execute(_QUESTIONS, numbers)).all()
+    return Head(
+        summary=_summary(dict(found)),
+        runs=_runs([row._mapping for row in asked], map(logged, questions)),
+        alert_data=facts.alert_data,
+        severity=facts.severity,
+        runbook_url=facts.runbook_url,
+        chain=_object(facts.chain),
+        log_seq=facts.log_seq,
+    )
 
+
+_FACTS = text("""
+  SELECT alert_data, severity, runbook_url, CAST(chain AS text) AS chain, log_seq
+  FROM investigations JOIN work ON work.investigation = id WHERE id = :id
+""")
 
 _RUNS = text("""
   SELECT number, kind, attempts, started_at, ended_at, ending, coalesce(reason, '') AS reason,
     coalesce(message, '') AS message, coalesce(final_analysis, '') AS final_analysis,
     (SELECT sum(cost) FROM executions
      WHERE executions.investigation = runs.investigation AND executions.run = runs.number) AS cost
-  FROM runs WHERE investigation = :id ORDER BY number
+  FROM runs
+  WHERE investigation = :id AND number IN (
+    (SELECT number FROM runs WHERE investigation = :id AND number = 0)
+    UNION ALL
+    (SELECT number FROM runs WHERE investigation = :id AND number > 0
+     ORDER BY number DESC LIMIT CAST(:runs AS bigint) - 1)
+  )
+  ORDER BY number
 """)
 
 
@@ -290,21 +301,29 @@ def _object(stored: str | None) -> dict[str, Any] | None:
     return messages.storable_json(found) if isinstance(found, dict) and messages.is_plain_json(found) else None
 
 
-_COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
+COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
+"""Of an entry, as `logged` reads them; behind them comes the final analysis of what has one."""
 _LOG = text(f"""
-  SELECT {_COLUMNS},
+  SELECT {COLUMNS},
     (SELECT final_analysis FROM runs
      WHERE entries.kind = 'RunEnded' AND runs.investigation = entries.investigation AND number = entries.run)
   FROM entries WHERE investigation = :id ORDER BY seq
 """)  # noqa: S608 - our own text
 
 
+_QUESTIONS = text(f"""
+  SELECT {COLUMNS}, NULL
+  FROM entries WHERE investigation = :id AND kind = 'RunStarted' AND run = ANY(CAST(:runs AS integer[])) ORDER BY seq
+""")  # noqa: S608 - our own text
+
+
 async def log(database: databases.Database, investigation: UUID) -> list[entries.Logged]:
     """The whole log, decoded, in order."""
-    return [_logged(row) for row in await database.run(_LOG, id=investigation)]
+    return [logged(row) for row in await database.run(_LOG, id=investigation)]
 
 
-def _logged(row: Any) -> entries.Logged:
+def logged(row: Any) -> entries.Logged:
+    """An entry from its row."""
     seq, at, claim, kind, version, run, stage, execution, body, opaque, final_analysis = row
     stored = entries.Stored(kind=kind, version=version, body=body, opaque=opaque, final_analysis=final_analysis or "")
     return entries.Logged(
@@ -336,11 +355,12 @@ class LogPage:
 
 
 _PAGE = text(f"""
-  SELECT {_COLUMNS}, NULL
+  SELECT {COLUMNS}, NULL
   FROM (
     SELECT *, row_number() OVER in_order AS place,
       sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
-    FROM (SELECT * FROM entries WHERE investigation = :id AND seq > :after ORDER BY seq LIMIT :rows) AS following
+    FROM (SELECT * FROM entries WHERE investigation = :id AND seq > :after AND seq <= :upto
+      ORDER BY seq LIMIT :rows) AS following
     WINDOW in_order AS (ORDER BY seq)
   ) AS sized
   WHERE place = 1 OR bytes <= :bytes
@@ -348,7 +368,7 @@ _PAGE = text(f"""
 """)  # noqa: S608 - our own text
 
 _AROUND = text(f"""
-  WITH concerned AS (
+  WITH concerned AS MATERIALIZED (
     SELECT name,
       (SELECT max(seq) FROM entries
        WHERE investigation = :id AND execution = name AND kind = 'Answered' AND seq <= :after) AS back_to,
@@ -356,9 +376,10 @@ _AROUND = text(f"""
        WHERE investigation = :id AND execution = name AND kind IN ('Answered', 'Unanswered') AND seq > :last) AS up_to
     FROM unnest(CAST(:executions AS text[])) AS name
   )
-  SELECT {_COLUMNS}, NULL
+  SELECT {COLUMNS}, NULL
   FROM entries JOIN concerned ON execution = name
-  WHERE investigation = :id AND (seq BETWEEN back_to AND :after OR (seq > :last AND (up_to IS NULL OR seq < up_to)))
+  WHERE investigation = :id AND seq <= :upto
+    AND (seq BETWEEN back_to AND :after OR (seq > :last AND (up_to IS NULL OR seq < up_to)))
   ORDER BY seq
 """)  # noqa: S608 - our own text
 
@@ -366,35 +387,54 @@ _KINDS = text("""
   SELECT id, kind, strategy FROM executions WHERE investigation = :id AND id = ANY(CAST(:executions AS text[]))
 """)
 
+_LAST_ENTRY = text("""
+  SELECT log_seq FROM work JOIN investigations ON id = investigation WHERE investigation = :id AND purged_at IS NULL
+""")
+
 _CLAIM_BEFORE = text("""
   SELECT seq, claim FROM entries WHERE investigation = :id AND seq = :after
 """)
 
 
-async def log_page(database: databases.Database, investigation: UUID, *, after: int, limit: int) -> LogPage | None:
+_LAST = 2**63 - 1
+"""The greatest number that an entry could have."""
+
+
+async def log_page(
+    database: databases.Database,
+    investigation: UUID,
+    *,
+    after: int,
+    limit: int,
+    upto: int | None = None,
+    size: int | None = None,
+) -> LogPage | None:
     """Up to `limit` entries behind number `after`, fewer where they are large; None where there is no such log.
 
-    What is decoded is bounded by the page, not by the log.
+    `upto`: the log as it stood when that was its last entry; `size`: the bytes of a page beyond its first entry. What
+    is decoded, in a thread, is bounded by the page, not by the log.
     """
-    known = {"id": investigation, "after": after}
     async with database.snapshot() as connection:
-        last_entry = await connection.scalar(text("SELECT log_seq FROM work WHERE investigation = :id"), known)
+        last_entry = await connection.scalar(_LAST_ENTRY, {"id": investigation})
         if last_entry is None:
             return None
-        page = [_logged(row) for row in await connection.execute(_PAGE, {**known, "rows": limit, "bytes": PAGE_BYTES})]
-        last = page[-1].seq if page else after
-        concerned = sorted({row.execution for row in page if row.execution})
-        around = (
-            await connection.execute(_AROUND, {**known, "last": last, "executions": concerned}) if concerned else ()
-        )
-        whole = [*page, *map(_logged, around)]
-        return LogPage(
-            log=sorted(whole, key=lambda row: row.seq),
-            last=last,
-            claims={row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, known)},
-            executions={
-                row.id: timeline.Kind(kind=row.kind, strategy=row.strategy)
-                for row in await connection.execute(_KINDS, {**known, "executions": concerned})
-            },
-            more=last < last_entry,
-        )
+        known = {"id": investigation, "after": after, "upto": _LAST if upto is None else upto}
+        own = (await connection.execute(_PAGE, {**known, "rows": limit, "bytes": size or PAGE_BYTES})).all()
+        last = own[-1].seq if own else after
+        concerned = sorted({row.execution for row in own if row.execution})
+        at = {**known, "last": last, "executions": concerned}
+        around = (await connection.execute(_AROUND, at)).all() if concerned else []
+        claims = {row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, known)}
+        kinds = (await connection.execute(_KINDS, at)).all()
+    log = await asyncio.to_thread(_decoded, [*own, *around])
+    return LogPage(
+        log=sorted(log, key=lambda row: row.seq),
+        last=last,
+        claims=claims,
+        executions={row.id: timeline.Kind(kind=row.kind, strategy=row.strategy) for row in kinds},
+        more=last < (last_entry if upto is None else upto),
+    )
+
+
+def _decoded(rows: Iterable[Any]) -> list[entries.Logged]:
+    return [logged(row) for row in rows]

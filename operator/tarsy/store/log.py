@@ -51,11 +51,15 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
             "execution": "text",
             "body": "text",
             "opaque": "text",
+            "messages": "integer",
+            "model_calls": "integer",
+            "tool_calls": "integer",
         },
         """
-    INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body, opaque)
+    INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body, opaque,
+      messages, model_calls, tool_calls)
     SELECT investigation, seq, clock_timestamp(), claims, kind, version, run, stage, execution, CAST(body AS json),
-      CAST(opaque AS json)
+      CAST(opaque AS json), messages, model_calls, tool_calls
     FROM fenced, {rows}""",
     ),
     "new_stages": (
@@ -248,9 +252,25 @@ def _changes(added: Iterable[Prepared], *, log_seq: int, place: Place) -> _Chang
                 "execution": execution,
                 "body": stored.body,
                 "opaque": stored.opaque,
+                **_counts(one.entry),
             },
         )
     return changes
+
+
+def _counts(entry: entries.Entry) -> Row:
+    """How many messages and calls an entry tells of."""
+    match entry:
+        case entries.ToolsAnswered():
+            return {"messages": len(entry.runs), "model_calls": 0, "tool_calls": len(entry.runs)}
+        case entries.ExecutionStarted():
+            return {"messages": len(entry.messages), "model_calls": 0, "tool_calls": 0}
+        case entries.Answered() | entries.Unanswered():
+            return {"messages": len(entry.messages), "model_calls": 1, "tool_calls": 0}
+        case entries.FellBack() | entries.ContextCompacted() if entry.call:
+            return {"messages": 0, "model_calls": 1, "tool_calls": 0}
+        case _:
+            return {"messages": 0, "model_calls": 0, "tool_calls": 0}
 
 
 def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], place: Place) -> tuple[int, str, str]:

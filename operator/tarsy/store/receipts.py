@@ -57,10 +57,12 @@ class Receipt:
 
 
 _ISSUE = text(f"""
-  INSERT INTO receipts AS known (namespace, fingerprint, starts_ms, name, word, digests)
-  VALUES (:namespace, :fingerprint, :starts_ms, :name, :word, ARRAY[CAST(:digest AS text)])
-  ON CONFLICT (namespace, fingerprint, starts_ms) DO UPDATE SET (name, word, investigation, created_at, digests) = (
+  INSERT INTO receipts AS known (namespace, fingerprint, starts_ms, name, word, address, digests)
+  VALUES (:namespace, :fingerprint, :starts_ms, :name, :word, :address, ARRAY[CAST(:digest AS text)])
+  ON CONFLICT (namespace, fingerprint, starts_ms) DO UPDATE
+  SET (name, word, address, investigation, created_at, digests) = (
     SELECT CASE WHEN past THEN excluded.name ELSE known.name END, CASE WHEN past THEN excluded.word ELSE known.word END,
+      CASE WHEN past THEN excluded.address ELSE known.address END,
       CASE WHEN past THEN NULL ELSE known.investigation END, CASE WHEN past THEN now() ELSE known.created_at END,
       CASE WHEN past THEN excluded.digests
         WHEN known.investigation IS NOT NULL OR known.digests @> excluded.digests THEN known.digests
@@ -94,11 +96,12 @@ async def issue(
     name: str,
     digest: str,
     window: timedelta,
+    address: str = "",
 ) -> Receipt:
     """The receipt of an episode: the one that it has, else a new one for an object called `name`.
 
-    `digest` is that of the spec which is to be made with it. One that is older than `window`, or whose object was
-    deleted, is replaced.
+    `digest` is that of the spec which is to be made with it, `address` where the alert comes from. One that is older
+    than `window`, or whose object was deleted, is replaced.
     """
     values = {
         "namespace": namespace,
@@ -108,6 +111,7 @@ async def issue(
         "digest": digest,
         "word": secrets.token_hex(16),
         "window": window,
+        "address": address,
     }
     (row,) = await database.run(_ISSUE, **values)
     return _receipt(row)

@@ -243,9 +243,13 @@ entries = Table(
     _text("execution"),
     Column("body", JSON, nullable=False),
     Column("opaque", JSON(none_as_null=True)),
+    Column("messages", Integer, nullable=False, server_default="0"),
+    Column("model_calls", Integer, nullable=False, server_default="0"),
+    Column("tool_calls", Integer, nullable=False, server_default="0"),
 )
 """The log, append-only (`transcript.entries`). `body` is JSON of storable text; `opaque` may hold escapes that Postgres
-refuses to take apart, so no view looks into it."""
+refuses to take apart, so no view looks into it. How many messages and calls an entry tells of is counted beside it: a
+page of messages or calls is numbered by those before it, whose bodies nobody reads."""
 
 identities = Table(
     "identities",
@@ -269,8 +273,10 @@ receipts = Table(
     Column("investigation", Uuid, ForeignKey("investigations.id", ondelete="CASCADE")),
     _moment("created_at", default=True),
     Column("digests", ARRAY(Text), nullable=False, server_default="{}"),
+    _text("address", default=""),
 )
-"""What intake has made or is about to make: an object of that name with that word and a spec of such a digest.
+"""What intake has made or is about to make: an object of that name with that word and a spec of such a digest, and the
+address that asked for it first: for the audit, where intake dies before it can write that.
 `investigation` is the first one that was admitted with them; any other is a copy."""
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
 Index("receipts_created_at", receipts.c.created_at)

@@ -11,7 +11,7 @@ What stops or stands still without a worker ends here too, under the same lock a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -22,15 +22,18 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy import errors
 from tarsy.resources import investigation as investigations
+from tarsy.store import audit, log, notify
 from tarsy.store import database as databases
-from tarsy.store import log, notify
 from tarsy.transcript import entries
 
 Cancellation = Literal["user", "deleted", "resolved"]
-"""Why an investigation is to be stopped for good: `spec.cancel`, its object is gone, its alert resolved."""
+"""Why a run is to be stopped for good: somebody asks for it, its object is gone, its alert resolved."""
 
 StopRequest = Cancellation | Literal["suspend"]
 """What is requested of a running investigation: that it stops for good, or stands still after its next commit."""
+
+Cancelled = Literal["Cancelled", "Cancelling"]
+"""What a run is that was cancelled: nobody ran it, and it has ended; or its worker has to stop it yet."""
 
 
 class BusyError(errors.TemporaryError):
@@ -167,11 +170,13 @@ _OBSERVE = text("""
   WITH held AS (
     SELECT investigation, run, state FROM work
     WHERE investigation = :investigation
-      AND EXISTS (SELECT 1 FROM investigations WHERE id = :investigation AND generation < :generation)
+      AND EXISTS (
+        SELECT 1 FROM investigations WHERE id = :investigation AND generation < :generation AND purged_at IS NULL
+      )
     FOR NO KEY UPDATE
   ), seen AS (
     UPDATE investigations SET generation = :generation, ttl_seconds = CAST(:ttl AS bigint)
-    FROM held WHERE id = held.investigation AND generation < :generation
+    FROM held WHERE id = held.investigation AND generation < :generation AND purged_at IS NULL
     RETURNING id
   ), stopped AS (
     UPDATE runs SET suspended_at = coalesce(suspended_at, clock_timestamp())
@@ -204,21 +209,37 @@ async def observe(database: databases.Database, found: investigations.AlertInves
 
 
 _CANCEL = text(f"""
-  UPDATE work SET cancel = :why, {_SHOWN}
-  WHERE investigation = :id AND run = coalesce(CAST(:run AS integer), run) AND cancel IS NULL AND state <> 'ended'
-  RETURNING state
+  WITH open AS (
+    SELECT investigation, cancel AS known, state = 'queued' OR lease_until < clock_timestamp() AS is_nobodys
+    FROM work
+    WHERE investigation = :id AND run = coalesce(CAST(:run AS integer), run) AND state <> 'ended'
+    FOR NO KEY UPDATE
+  ), stopped AS (
+    UPDATE work SET cancel = :why, {_SHOWN}
+    FROM open WHERE work.investigation = open.investigation AND known IS NULL
+  )
+  SELECT known, is_nobodys FROM open
 """)  # noqa: S608 - our own text
 
 
 async def cancel(
-    database: databases.Database, investigation: UUID, *, why: Cancellation, run: int = entries.INVESTIGATION
-) -> bool:
-    """Have a run stopped: a queued one ends here, a running one by its worker. False where there is nothing to stop."""
+    database: databases.Database,
+    investigation: UUID,
+    *,
+    why: Cancellation,
+    run: int = entries.INVESTIGATION,
+    by: audit.Caller | None = None,
+) -> Cancelled | None:
+    """Have a run stopped: what waits, or whose lease has passed, ends here, a running one by its worker.
+
+    None where that run is not open. `by` is who asks for it by the API: the first one to cancel it is in the audit. To
+    cancel it again ends it here if its worker has died since, and changes nothing else.
+    """
     async with database.begin() as connection:
-        stopped = await _cancel(connection, investigation, why=why, run=run)
-    if stopped:
+        cancelled = await _cancel(connection, investigation, why=why, run=run, by=by)
+    if cancelled:
         await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
-    return stopped
+    return cancelled
 
 
 _LOCK = text("SELECT 1 FROM work WHERE investigation = :id FOR NO KEY UPDATE")
@@ -232,50 +253,68 @@ async def gone(database: databases.Database, investigation: UUID) -> None:
     """
     async with database.begin() as connection:
         await connection.execute(_LOCK, {"id": investigation})
-        stopped = await _cancel(connection, investigation, why="deleted", run=None)
+        cancelled = await _cancel(connection, investigation, why="deleted", run=None)
         await connection.execute(_GONE, {"id": investigation})
-    if stopped:
+    if cancelled:
         await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
 
 
 async def _cancel(
-    connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, *, why: Cancellation, run: int | None
-) -> bool:
+    connection: sqlalchemy_asyncio.AsyncConnection,
+    investigation: UUID,
+    *,
+    why: Cancellation,
+    run: int | None,
+    by: audit.Caller | None = None,
+) -> Cancelled | None:
     """Cancel that run if it is open; None is any."""
     row = (await connection.execute(_CANCEL, {"id": investigation, "run": run, "why": why})).one_or_none()
-    if row is not None and row.state == "queued":
-        await _end_cancelled(connection, investigation)
-    return row is not None
+    if row is None:
+        return None
+    if by is not None and row.known is None:
+        await audit.write(connection, investigation, "chat/cancel" if run else "cancel", by=by)
+    if row.is_nobodys:
+        await _end_cancelled(connection, investigation, row.known or why)
+        return "Cancelled"
+    return "Cancelling"
+
+
+_IS_STRANDED = "state = 'running' AND lease_until < clock_timestamp() AND (cancel IS NOT NULL OR suspend)"
+_STRANDED = text(f"SELECT investigation FROM work WHERE {_IS_STRANDED}")  # noqa: S608 - our own text
+_HOLD_STRANDED = text(f"""
+  SELECT cancel FROM work WHERE investigation = :id AND {_IS_STRANDED} FOR NO KEY UPDATE SKIP LOCKED
+""")  # noqa: S608 - our own text
+_STAND_STILL = text("""
+  WITH stranded AS (
+    UPDATE work
+    SET state = 'queued', token = NULL, lease_until = NULL, revision = revision + 1, stale = true
+    WHERE investigation = :id
+    RETURNING investigation, run
+  )
+  UPDATE runs SET suspended_at = clock_timestamp()
+  FROM stranded WHERE runs.investigation = stranded.investigation AND number = run
+""")
 
 
 async def sweep(database: databases.Database) -> int:
-    """End or suspend what its worker should have, but is gone: no claim may ever come. Return how many were ended."""
-    async with database.begin() as connection:
-        rows = await connection.execute(
-            text("""
-              SELECT investigation FROM work
-              WHERE state = 'running' AND cancel IS NOT NULL AND lease_until < clock_timestamp()
-              FOR UPDATE SKIP LOCKED
-            """)
-        )
-        stranded = [row.investigation for row in rows]
-        for investigation in stranded:
-            await _end_cancelled(connection, investigation)
-        await connection.execute(
-            text("""
-              WITH stranded AS (
-                UPDATE work
-                SET state = 'queued', token = NULL, lease_until = NULL, revision = revision + 1, stale = true
-                WHERE state = 'running' AND suspend AND cancel IS NULL AND lease_until < clock_timestamp()
-                RETURNING investigation, run
-              )
-              UPDATE runs SET suspended_at = clock_timestamp()
-              FROM stranded WHERE runs.investigation = stranded.investigation AND number = run
-            """)
-        )
-    for investigation in stranded:
-        await notify.send(database, (notify.STATUS, str(investigation)))
-    return len(stranded)
+    """End or suspend what its worker should have, but is gone: no claim may ever come. Return how many were ended.
+
+    One after the other, each in its own transaction: as many processes as like may sweep at once.
+    """
+    ended = 0
+    for found in await database.run(_STRANDED):
+        identity = {"id": found.investigation}
+        async with database.begin() as connection:
+            held = (await connection.execute(_HOLD_STRANDED, identity)).one_or_none()
+            if held is None:  # somebody else is at it
+                continue
+            if held.cancel is None:
+                await connection.execute(_STAND_STILL, identity)
+            else:
+                await _end_cancelled(connection, found.investigation, held.cancel)
+                ended += 1
+        await notify.send(database, (notify.STATUS, str(found.investigation)))
+    return ended
 
 
 CANCELLED_REASONS: dict[Cancellation, str] = {
@@ -284,25 +323,22 @@ CANCELLED_REASONS: dict[Cancellation, str] = {
     "resolved": "AlertResolved",
 }
 CANCELLED_MESSAGES: dict[Cancellation, str] = {
-    "user": "cancelled by spec.cancel",
+    "user": "cancelled by request",
     "deleted": "cancelled because its object was deleted",
     "resolved": "cancelled because its alert resolved, as the chain's onResolved says",
 }
 
 
-def cancelled(why: Cancellation, *, run: int) -> tuple[str, str]:
-    """Reason and message of a cancelled run's end: what `spec.cancel` cancels is never a question."""
-    asked = run != entries.INVESTIGATION and why == "user"
-    return CANCELLED_REASONS[why], "cancelled by request" if asked else CANCELLED_MESSAGES[why]
+def cancelled(why: Cancellation) -> tuple[str, str]:
+    """Reason and message of a cancelled run's end."""
+    return CANCELLED_REASONS[why], CANCELLED_MESSAGES[why]
 
 
-async def _end_cancelled(connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID) -> None:
+async def _end_cancelled(
+    connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, why: Cancellation
+) -> None:
     """End a cancelled run that nobody runs, whose row is locked."""
-    found = await connection.execute(
-        text("SELECT cancel, run FROM work WHERE investigation = :id"), {"id": investigation}
-    )
-    row = found.one()
-    reason, message = cancelled(row.cancel, run=row.run)
+    reason, message = cancelled(why)
     await _end(connection, investigation, "Cancelled", reason=reason, message=message)
 
 
@@ -399,8 +435,8 @@ async def release(
             _RELEASE,
             {"investigation": claim.investigation, "token": claim.token, "unreadable": unreadable, "build": build},
         )
-        if released.scalar_one_or_none() is not None:
-            await _end_cancelled(connection, claim.investigation)
+        if (why := released.scalar_one_or_none()) is not None:
+            await _end_cancelled(connection, claim.investigation, why)
     await notify.send(database, (notify.STATUS, str(claim.investigation)), (notify.WORK, ""))
 
 
@@ -415,46 +451,7 @@ async def try_unreadable_again(database: databases.Database, *, build: str) -> N
     await database.run(_TRY_AGAIN, build=build)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Open:
-    """An investigation of which something is open."""
-
-    id: UUID
-    name: str
-
-
-_OPEN = text("SELECT id, name FROM investigations WHERE namespace = :namespace AND ended_at IS NULL")
-
-
-_ASKED_ABOUT = text("""
-  SELECT id, name FROM investigations JOIN work ON investigation = id
-  WHERE namespace = :namespace AND run > 0 AND state <> 'ended'
-""")
-
-
-async def open_in(database: databases.Database, *, namespace: str) -> Sequence[Open]:
-    """The investigations of a namespace that have not ended."""
-    return [Open(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
-
-
-async def asked_about(database: databases.Database, *, namespace: str) -> Sequence[Open]:
-    """The investigations of a namespace that have ended, and have a question that is open."""
-    return [Open(id=row.id, name=row.name) for row in await database.run(_ASKED_ABOUT, namespace=namespace)]
-
-
-_SETTLED = text("""
-  SELECT CAST(id AS text) AS id
-  FROM unnest(CAST(:ids AS uuid[]), CAST(:generations AS bigint[])) AS given (id, generation)
-  JOIN investigations AS known USING (id)
-  WHERE ended_at IS NOT NULL AND known.generation >= given.generation
-""")
 _STALE = text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIMIT :limit")
-
-
-async def settled(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
-    """Of these uids those of investigations that have ended, and of which no older generation than this was seen."""
-    rows = await database.run(_SETTLED, ids=list(generations), generations=list(generations.values()))
-    return {row.id for row in rows}
 
 
 async def stale(database: databases.Database, *, limit: int) -> Sequence[UUID]:

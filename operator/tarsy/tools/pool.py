@@ -1,7 +1,8 @@
 """Connections to MCP servers: one a server and process, shared by all investigations, each with an owner task.
 
 The owner alone enters and leaves the client's context; others only call through it. A client that broke never heals,
-and a call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off. Owners
+and a call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off. It is
+looked at every so often, too: nobody else would notice that a server is gone of which nothing is asked. Owners
 are started with an empty context: inside an investigation's, its end would be everybody's.
 """
 
@@ -9,26 +10,52 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context
+from datetime import UTC, datetime
+from typing import Literal
 
 import mcp
 from mcp import types
 
-from tarsy.config import platform
+from tarsy.config import platform, shown
+from tarsy.telemetry import standing
 from tarsy.tools import bounds, chatter, stdio, streamable, toolbox
 from tarsy.transcript import messages
 
 CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
+LOOK_SECONDS = 5.0
+"""How often a server that nobody calls is looked at."""
 PROBLEM_MAX = 1024
 """Characters of a connection error that are told on, to people."""
 PROBLEM_READ = 4 * PROBLEM_MAX
 NAMES_MAX = 10
 """Tools that are named in the log where some are left out."""
+TOLD_MAX = 500
+"""Characters of a tool's description that are told to people."""
 
 log = logging.getLogger(__name__)
+
+
+class Slots(asyncio.Semaphore):
+    """As many as calls may be made at once."""
+
+    taken = 0
+    """How many are in use."""
+
+    async def acquire(self) -> Literal[True]:
+        """Take one, once there is one."""
+        await super().acquire()
+        self.taken += 1
+        return True
+
+    def release(self) -> None:
+        """Give one back."""
+        self.taken -= 1
+        super().release()
 
 
 class Server:
@@ -37,7 +64,7 @@ class Server:
     def __init__(self, name: str, settings: platform.MCPServer, *, calls: int) -> None:
         """`calls` may be made at once."""
         self.name = name
-        self.slots = asyncio.Semaphore(calls)
+        self.slots = Slots(calls)
         self.mask: Callable[[str], str] = settings.data_masking.masker().text
         self.tools: Sequence[types.Tool] = ()
         """What it offered when it was last connected, as far as it can be used."""
@@ -45,14 +72,20 @@ class Server:
         """What is missing of its tools, or ""."""
         self.problem = "is not connected yet"
         """Why it cannot be called now; "" when it can."""
+        self.standing = standing.Standing("connecting")
+        """Connecting, connected or unreachable."""
         self.tried = asyncio.Event()
         """Set once the first attempt to connect has succeeded or failed."""
         self._settings = settings
+        self._without = shown.of({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
+        """Takes out of a text what was written as an argument, a variable or the query of an address."""
         self._spoken = chatter.Chatter(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
         self._changed = asyncio.Condition()
         self._broken = asyncio.Event()
+        self._offered: standing.Fact | None = None
+        """What it offered, as it is told."""
 
     async def own(self) -> None:
         """Keep the server connected until cancelled."""
@@ -60,11 +93,12 @@ class Server:
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                why = self.mask(bounds.told(_innermost(error))[:PROBLEM_READ])
+                why = self.mask(self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
                 problem = f"cannot be reached: {_on_one_line(why)}"[:PROBLEM_MAX]
                 if problem != self.problem:  # said once, not with each of many attempts
                     log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
                 self.problem = problem
+                self.standing.be("unreachable")
             self.tried.set()
             await asyncio.sleep(self._backoff)
             self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
@@ -83,6 +117,7 @@ class Server:
         """
         if client is self._client:
             self._client, self.problem = None, "lost its connection"
+            self.standing.be("connecting")
             self._broken.set()
 
     async def _connected(self) -> None:
@@ -93,7 +128,7 @@ class Server:
                 offer = await _offer(self.name, client)
                 deadline.reschedule(None)
                 await self._publish(client, offer)
-                await self._broken.wait()
+                await self._breaks(client)
         except Exception as error:
             if why := stdio.why_closed(client):
                 raise ConnectionError(why) from error
@@ -101,10 +136,41 @@ class Server:
         finally:
             self._client = None
 
+    async def _breaks(self, client: mcp.Client) -> None:
+        """Return when the connection is broken: by the word of a call, or because the server is found to be gone.
+
+        Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does.
+        """
+        async with self._looking(client) as is_there:
+            while not self._broken.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._broken.wait()
+                if self.slots.taken == 0 and not await is_there() and self.slots.taken == 0:
+                    self.broke(client)
+
+    def _looking(self, client: mcp.Client) -> AbstractAsyncContextManager[Callable[[], Awaitable[bool]]]:
+        match self._settings.transport:
+            case platform.HTTPTransport() as remote:
+                return streamable.looking(remote.url)
+            case platform.StdioTransport():
+                return stdio.looking(client)
+
+    def facts(self) -> Iterator[standing.Fact]:
+        """How it stands, and what it offers."""
+        detail = {"problem": self.problem, "missing": self.missing, "tools": len(self.tools)}
+        yield standing.Fact(
+            kind="server", name=self.name, state=self.standing.state, since=self.standing.since, detail=detail
+        )
+        if self._offered is not None:
+            yield self._offered
+
     async def _publish(self, client: mcp.Client, offer: bounds.Offer) -> None:
         async with self._changed:
             self._client, self.tools, self.problem, self.missing = client, offer.tools, "", offer.problem
             self._backoff = FIRST_BACKOFF
+            self.standing.be("connected")
+            self._offered = _told(self.name, offer, before=self._offered)
             self._changed.notify_all()
         self.tried.set()
         log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(offer.tools)})
@@ -142,10 +208,30 @@ class Pool:
             for server in self._servers.values():
                 group.create_task(server.own(), name=f"mcp {server.name}", context=Context())
 
+    def facts(self) -> Iterator[standing.Fact]:
+        """How the servers stand, and what they offer."""
+        for server in self._servers.values():
+            yield from server.facts()
+
     async def settled(self) -> None:
         """Return when every server has been tried once."""
         for server in self._servers.values():
             await server.tried.wait()
+
+
+def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:
+    """What a server offers, as people are told; the same as `before` where that has not changed."""
+    tools = [
+        {
+            "name": tool.name,
+            "description": (tool.description or "")[:TOLD_MAX],
+            "read_only": bool(tool.annotations and tool.annotations.read_only_hint),
+        }
+        for tool in offer.tools
+    ]
+    if before is not None and before.detail["tools"] == tools:
+        return before
+    return standing.Fact(kind="tools", name=server, state="listed", since=datetime.now(UTC), detail={"tools": tools})
 
 
 async def _offer(server: str, client: mcp.Client) -> bounds.Offer:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TypeAlias, cast
 
@@ -42,6 +42,8 @@ class Stdio:
         """`environment` is added to the SDK's short list of inherited variables."""
         self.problem = ""
         """Why the connection ended, where it was not the server that ended it."""
+        self.ended = False
+        """Whether nothing more comes from it."""
         self._command = (command, *args)
         self._environment = {**stdio.get_default_environment(), **environment}
         self._spoken = spoken
@@ -85,7 +87,7 @@ class Stdio:
                 await asyncio.gather(*bridges, return_exceptions=True)
 
     async def _receive(self, child: _Child, received: memory.MemoryObjectSendStream[Received]) -> None:
-        with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        with received, self._ending(), contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             while True:
                 try:
                     line = await child.output.readuntil(b"\n")
@@ -101,6 +103,13 @@ class Stdio:
                     return
                 await received.send(bounds.checked(self._message(line)))
 
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self.ended = True
+
     def _message(self, line: bytes) -> Received:
         try:
             return message.SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
@@ -112,6 +121,16 @@ class Stdio:
 def why_closed(client: mcp.Client) -> str:
     """Why the connection of `client` ended, where it was not the server that ended it; else ""."""
     return client.server.problem if isinstance(client.server, Stdio) else ""
+
+
+@contextlib.asynccontextmanager
+async def looking(client: mcp.Client) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+    """What tells whether the program of `client` is there."""
+
+    async def is_there() -> bool:
+        return not (isinstance(client.server, Stdio) and client.server.ended)
+
+    yield is_there
 
 
 class _Child(asyncio.SubprocessProtocol):

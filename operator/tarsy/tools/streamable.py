@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -17,6 +17,9 @@ from mcp.client import streamable_http
 from tarsy import transport
 from tarsy.tools import bounds
 
+LOOK_LASTS_SECONDS = 10.0
+_AWAY = frozenset({502, 503, 504})
+"""What a proxy says of a server that is not there."""
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's own
 
 
@@ -49,6 +52,28 @@ async def client(url: str) -> AsyncIterator[Any]:
                 yield (checked, *others)
             finally:
                 checking.cancel()
+
+
+@contextlib.asynccontextmanager
+async def looking(url: str) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+    """What tells whether a server is there: whether it answers at all, be it with a refusal.
+
+    Each time over a new connection, so that no call can suffer from it. Who is silent may be busy, and is there.
+    """
+    async with httpx2.AsyncClient(
+        transport=transport.Transport(url), timeout=LOOK_LASTS_SECONDS, headers={"Connection": "close"}
+    ) as http:
+
+        async def is_there() -> bool:
+            try:
+                async with http.stream("OPTIONS", url) as response:
+                    return response.status_code not in _AWAY
+            except (httpx2.ReadTimeout, httpx2.WriteTimeout):
+                return True
+            except httpx2.HTTPError:
+                return False
+
+        yield is_there
 
 
 async def _check(reads: Any, received: Any) -> None:

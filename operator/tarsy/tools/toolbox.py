@@ -38,8 +38,11 @@ class Server(Protocol):
     missing: str
     """What is missing of its tools, or ""."""
     mask: Callable[[str], str]
-    slots: asyncio.Semaphore
-    """One for each call that may be made at once."""
+
+    @property
+    def slots(self) -> asyncio.Semaphore:
+        """One for each call that may be made at once."""
+        ...
 
     async def client(self) -> mcp.Client:
         """The client, once there is one."""

@@ -58,6 +58,17 @@ class Reported:
     """See `Execution.compacted`: as it was then."""
 
 
+OfExecution: TypeAlias = (
+    entries.Answered
+    | entries.Unanswered
+    | entries.FellBack
+    | entries.ContextCompacted
+    | entries.ToolsAnswered
+    | entries.ExecutionEnded
+)
+"""What may follow the start of an execution."""
+
+
 @dataclass(kw_only=True)
 class Execution:
     """One agent's work so far."""
@@ -106,6 +117,25 @@ class Execution:
     def is_react(self) -> bool:
         """Whether its answers are in the ReAct dialect."""
         return self.started.agent is not None and is_react(self.started.agent.strategy)
+
+    def add(self, entry: OfExecution) -> None:
+        """Add one fact of its own."""
+        match entry:
+            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
+                self.log.extend(said(entry))
+                if not isinstance(entry, entries.ToolsAnswered):
+                    self.reported = _reported(entry, self) or self.reported
+            case entries.FellBack():
+                self.fallen.append(entry.provider)
+                self.given_up.append(entry.failure.text)
+                self.since = entry.turn
+            case entries.ContextCompacted():
+                now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
+                self.compacted = {**self.compacted, **now}  # a new one: what was reported keeps the old
+            case entries.ExecutionEnded():
+                self.ended = entry
+        if not isinstance(entry, entries.ToolsAnswered | entries.ExecutionEnded) and entry.call:
+            self.retries += entry.call.retries
 
     def conclusion(self, answer: str) -> str:
         """What an answer concludes, in whichever dialect; one that was forced may have no label."""
@@ -281,46 +311,32 @@ class Record:
     def apply(self, entry: entries.Entry) -> None:
         """Add one fact; an OutOfOrderError says what it lacks."""
         self._scopes.add(entry)
-        self._count(entry)
         match entry:
             case entries.RunStarted():
                 self.runs[entry.run] = Run(question=entry.question)
             case entries.StageStarted():
                 self.runs[entry.run].stages[entry.stage] = Stage(started=entry)
             case entries.ExecutionStarted():
-                execution = Execution(started=entry, log=list(entry.messages))
+                execution = begun(entry)
                 self.executions[entry.execution] = execution
                 run = self.runs[entry.run]
                 scope = run.stages[entry.stage] if entry.stage else run
                 scope.executions[entry.execution] = execution
-            case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
-                execution = self.executions[entry.execution]
-                execution.log.extend(said(entry))
-                if not isinstance(entry, entries.ToolsAnswered):
-                    execution.reported = _reported(entry, execution) or execution.reported
-            case entries.FellBack():
-                execution = self.executions[entry.execution]
-                execution.fallen.append(entry.provider)
-                execution.given_up.append(entry.failure.text)
-                execution.since = entry.turn
-            case entries.ContextCompacted():
-                execution = self.executions[entry.execution]
-                now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
-                execution.compacted = {**execution.compacted, **now}  # a new one: what was reported keeps the old
-            case entries.ExecutionEnded():
-                self.executions[entry.execution].ended = entry
+            case (
+                entries.Answered()
+                | entries.Unanswered()
+                | entries.FellBack()
+                | entries.ContextCompacted()
+                | entries.ToolsAnswered()
+                | entries.ExecutionEnded()
+            ):
+                self.executions[entry.execution].add(entry)
             case entries.StageEnded(outcome="Skipped"):
                 self.runs[entry.run].stages[entry.stage] = Stage(started=None, ended=entry)
             case entries.StageEnded():
                 self.runs[entry.run].stages[entry.stage].ended = entry
             case entries.RunEnded():
                 self.runs[entry.run].ended = entry
-
-    def _count(self, entry: entries.Entry) -> None:
-        """Count what its model call repeated, if it is one."""
-        calls = (entries.Answered, entries.Unanswered, entries.FellBack, entries.ContextCompacted)
-        if isinstance(entry, calls) and entry.call:
-            self.executions[entry.execution].retries += entry.call.retries
 
     def endings(self, run: int, outcome: entries.Outcome, *, message: str) -> list[entries.Entry]:
         """The ends of all that is open in a run, from the inside out, but for the run's own."""
@@ -346,6 +362,11 @@ def fold(snapshot: Snapshot, log: Iterable[entries.Entry]) -> Record:
     for entry in log:
         record.apply(entry)
     return record
+
+
+def begun(entry: entries.ExecutionStarted) -> Execution:
+    """An execution that has just begun."""
+    return Execution(started=entry, log=list(entry.messages))
 
 
 def is_react(strategy: str) -> bool:

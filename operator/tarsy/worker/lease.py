@@ -13,9 +13,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from datetime import timedelta
@@ -29,6 +31,8 @@ from tarsy.transcript import ports
 
 HUNG_SECONDS = 90.0
 TICK_SECONDS = 1.0
+MISSED_MAX = 1000
+"""Cancellations of others that are remembered: a claim takes milliseconds."""
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +94,8 @@ class LeaseManager:
         self._every = heartbeat.total_seconds()
         self._certain = lease.total_seconds() - heartbeat.total_seconds()
         self._leases: dict[UUID, Lease] = {}
+        self._missed: OrderedDict[UUID, float] = OrderedDict()
+        """What was cancelled lately and is none of ours, or not yet: the monotonic time at which we heard of it."""
         self._main = asyncio.get_running_loop()
         self._ticked = time.monotonic()
         self._stopping = False
@@ -118,6 +124,8 @@ class LeaseManager:
                 "lost"
             )  # it passed while the database was away, and this process claimed the investigation again
         self._leases[claim.investigation] = lease
+        if self._missed.pop(claim.investigation, -math.inf) >= sent:  # while we were told of the claim
+            self._beat_now.set()
         return lease
 
     def hint(self, investigation: str) -> bool:
@@ -125,6 +133,10 @@ class LeaseManager:
         ours = bool(investigation) and UUID(investigation) in self._leases
         if ours or not investigation:
             self._beat_now.set()
+        else:
+            self._missed[UUID(investigation)] = time.monotonic()
+            if len(self._missed) > MISSED_MAX:
+                self._missed.popitem(last=False)
         return ours
 
     def drop(self, lease: Lease) -> None:

@@ -118,7 +118,7 @@ class Supervisor:
             return
         match held.stopped:
             case "user" | "deleted" | "resolved" as why:
-                reason, message = work.cancelled(why, run=run)
+                reason, message = work.cancelled(why)
                 await _end(journal, run, "Cancelled", reason=reason, message=message)
             case "deadline" if run == entries.INVESTIGATION and (ends := investigation.ends_of_stages(journal.record)):
                 await journal.commit(*ends)

@@ -101,6 +101,8 @@ ALTER TABLE investigations ALTER COLUMN words SET STATISTICS 0;
 """
 
 TABLES = """
+ALTER TABLE receipts ADD COLUMN address text NOT NULL DEFAULT '';
+
 CREATE TABLE audit (
   id            uuid PRIMARY KEY DEFAULT gen_random_uuid(),
   at            timestamptz NOT NULL DEFAULT now(),
@@ -125,8 +127,39 @@ CREATE TABLE catalogue (
 );
 """
 
+# A body that somebody wrote by hand may be of any shape, and hold what Postgres cannot unescape: it counts for nothing.
+COUNTED = """
+CREATE FUNCTION pg_temp.listed(body json, name text) RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN CASE json_typeof(body -> name) WHEN 'array' THEN json_array_length(body -> name) ELSE 0 END;
+EXCEPTION WHEN others THEN
+  RETURN 0;
+END $$
+"""
+CALLED = """
+CREATE FUNCTION pg_temp.is_there(body json, name text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN coalesce(json_typeof(body -> name) = 'object', false);
+EXCEPTION WHEN others THEN
+  RETURN false;
+END $$
+"""
+COUNTS = """
+ALTER TABLE entries
+  ADD COLUMN messages integer NOT NULL DEFAULT 0,
+  ADD COLUMN model_calls integer NOT NULL DEFAULT 0,
+  ADD COLUMN tool_calls integer NOT NULL DEFAULT 0;
+UPDATE entries
+SET messages = pg_temp.listed(body, 'messages') + pg_temp.listed(body, 'runs'),
+  tool_calls = pg_temp.listed(body, 'runs'),
+  model_calls = CAST(pg_temp.is_there(body, 'call') AS integer)
+WHERE kind IN ('ExecutionStarted', 'Answered', 'Unanswered', 'FellBack', 'ContextCompacted', 'ToolsAnswered');
+"""
+
 
 def upgrade() -> None:
-    for statement in (WORDS + ";" + INVESTIGATIONS + TABLES).split(";"):
+    for function in (COUNTED, CALLED):
+        op.execute(function)
+    for statement in (COUNTS + WORDS + ";" + INVESTIGATIONS + TABLES).split(";"):
         if statement.strip():
             op.execute(statement)

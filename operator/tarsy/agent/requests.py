@@ -1,0 +1,101 @@
+"""What a model is asked: a pure function of its execution so far.
+
+The loop sends it, and the trace shows it to people by the same function, from the log alone: no request is stored, and
+what is shown is what was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tarsy.agent import context, steps, strategies, templates
+from tarsy.config import resolve
+from tarsy.transcript import entries, messages, ports, record
+
+Called: TypeAlias = entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted
+"""What tells of a model call; a compaction does where the provider refused the request before it."""
+
+
+def next_step(execution: record.Execution, log: messages.Log | None = None) -> steps.Step:
+    """What comes next in an execution, or would with another log than its own."""
+    return steps.next_step(execution.log if log is None else log, rules(execution))
+
+
+def rules(execution: record.Execution) -> steps.Rules:
+    """What its strategy and settings say of its conversation."""
+    started, chosen = execution.started, strategy(execution)
+    return steps.Rules(
+        limit=settings(execution).max_iterations if chosen.tools else 0,
+        problem=chosen.dialect.problem,
+        must_look=started.kind == "agent" and chosen.tools and bool(started.tools),
+        since=execution.since,
+    )
+
+
+def strategy(execution: record.Execution) -> strategies.Strategy:
+    """How it is asked and answers."""
+    return strategies.STRATEGIES[settings(execution).strategy]
+
+
+def settings(execution: record.Execution) -> resolve.ResolvedAgent:
+    """What it runs with."""
+    agent = execution.started.agent
+    assert agent  # noqa: S101 - one that has none has ended with its start
+    return agent
+
+
+def added(execution: record.Execution, ask: steps.Ask) -> tuple[messages.Message, ...]:
+    """What the model is told beside what was said. After a call that brought nothing it stands there already."""
+    if ask.prompt is None or not strategy(execution).tools:  # without tools there is nothing but to conclude
+        return ()
+    match ask.prompt:
+        case "conclude":
+            text = templates.text(_conclude(execution))
+        case "look":
+            text = templates.text("look")
+        case "format":
+            text = templates.filled("format-react", problem=ask.problem)
+    told = messages.Message(role="user", text=text)
+    said = messages.conversation(execution.log)
+    return () if said[-1] == told else (told,)
+
+
+def context_of(execution: record.Execution, ask: steps.Ask, told: Sequence[messages.Message]) -> context.Context:
+    """The conversation that its request carries, with what is `told` beside what was said, and the tools in it."""
+    return context.of(execution, (*messages.conversation(execution.log), *told), _tools(execution, ask))
+
+
+def of(execution: record.Execution, ask: steps.Ask, told: Sequence[messages.Message]) -> ports.Request:
+    """The request: each message as the model is shown it, and what it may call."""
+    return ports.Request(
+        messages=strategy(execution).dialect.sent(context_of(execution, ask, told).shown()),
+        tools=_tools(execution, ask),
+        native_tools=() if ask.final else execution.source.native.offered,
+    )
+
+
+def asked(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports.Request]:
+    """What was asked for the call that `called` tells of, given how the execution stood before that was committed.
+
+    Where the rules of today would not have asked at that point, those of an earlier version did, with all tools.
+    """
+    step = next_step(execution)
+    ask = step if isinstance(step, steps.Ask) else steps.Ask(final=False)
+    match called:
+        case entries.Answered():
+            told = called.messages[:-1]
+        case entries.Unanswered():
+            told = called.messages
+        case _:  # it was told the same once more, with the call that followed
+            told = added(execution, ask)
+    return ask, of(execution, ask, told)
+
+
+def _tools(execution: record.Execution, ask: steps.Ask) -> tuple[messages.ToolSpec, ...]:
+    return () if ask.final else strategy(execution).dialect.offered(execution.started.tools)
+
+
+def _conclude(execution: record.Execution) -> str:
+    """The template that asks for a conclusion."""
+    return "conclude-chat" if execution.started.kind == "chat" else strategy(execution).conclude

@@ -1,0 +1,129 @@
+"""What people do to an investigation: cancel it, and have it and its transcript deleted for good.
+
+Who cancels here does what `spec.cancel` does, by the same statement. The audit says who did what, from where.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from pydantic import BaseModel
+
+from tarsy import errors
+from tarsy.api import access, described, problems, strict
+from tarsy.kube import client, objects
+from tarsy.store import audit, history, purge, work
+from tarsy.store import database as databases
+
+Purge = Annotated[bool, Query(description="Has to be true: nothing brings back what is deleted.")]
+
+log = logging.getLogger(__name__)
+
+
+def routes(actions: Actions, may: access.Access) -> APIRouter:
+    """`POST .../cancel` and `DELETE`."""
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
+
+    @router.post(
+        "/cancel",
+        operation_id="cancelInvestigation",
+        status_code=HTTPStatus.ACCEPTED,
+        responses=described.tells(HTTPStatus.CONFLICT),
+    )
+    async def cancel(known: access.Known = Depends(may.changes)) -> Cancelled:
+        """Have the investigation stopped, as `spec.cancel` does; again is no harm while it is being stopped."""
+        return await actions.cancel(known)
+
+    @router.delete(
+        "",
+        operation_id="purgeInvestigation",
+        status_code=HTTPStatus.NO_CONTENT,
+        responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.tells(HTTPStatus.CONFLICT),
+    )
+    async def delete(*, known: access.Known = Depends(may.purges), purge: Purge = False) -> None:
+        """Delete for good, in the cluster and in the store, an investigation that has ended and all that was said."""
+        if not purge:
+            message = "this deletes the object and its transcript for good: say so with ?purge=true"
+            raise problems.invalid([problems.Fault(place="query.purge", message=message)])
+        await actions.purge(known)
+
+    return router
+
+
+class Cancelled(BaseModel):
+    """An investigation that was cancelled."""
+
+    investigation: str
+    """namespace/name."""
+    phase: work.Cancelled
+    """Cancelled: it has ended. Cancelling: its worker stops it, or if that has died, it ends soon after its lease."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actions:
+    """Does what is asked."""
+
+    cluster: client.Cluster
+    database: databases.Database
+
+    async def cancel(self, known: access.Known) -> Cancelled:
+        """Serve `POST /api/v1/investigations/{id}/cancel`."""
+        async with _doing():
+            phase = await work.cancel(self.database, known.id, why="user", by=audited(known))
+            if phase is None and await history.whereabouts(self.database, known.id) is None:
+                raise _refused("unknown", known)
+        if phase is None:
+            raise problems.Problem(HTTPStatus.CONFLICT, "it has ended already")
+        log.info("cancelled by request", extra=_about(known, "cancelled") | {"phase": phase})
+        return Cancelled(investigation=f"{known.namespace}/{known.name}", phase=phase)
+
+    async def purge(self, known: access.Known) -> None:
+        """Serve `DELETE /api/v1/investigations/{id}?purge=true`.
+
+        The object goes first: once nothing is left in the store, nobody could say any more whose it was.
+        """
+        async with _doing():
+            refused = await purge.refusal(self.database, known.id)
+            if refused is None:
+                await objects.delete_investigation(
+                    self.cluster, namespace=known.namespace, name=known.name, uid=str(known.id)
+                )
+                refused = await purge.purge(self.database, known.id, by=audited(known))
+        if refused is not None:
+            raise _refused(refused, known)
+        log.info("purged", extra=_about(known, "purged"))
+
+
+def audited(known: access.Known) -> audit.Caller:
+    """Who calls, as the audit has it."""
+    return audit.Caller(who=known.caller.author, address=known.caller.address)
+
+
+def _about(known: access.Known, action: str) -> dict[str, object]:
+    return {"action": action, "investigation": f"{known.namespace}/{known.name}", "uid": str(known.id)}
+
+
+def _refused(why: purge.Refusal, known: access.Known) -> problems.Problem:
+    match why:
+        case "unknown":
+            return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {known.id}")
+        case "running":
+            return problems.Problem(HTTPStatus.CONFLICT, "it has not ended yet: cancel it first (POST .../cancel)")
+        case "asked":
+            message = "a question about it is open: cancel that first (POST .../chat/cancel), or wait for its answer"
+            return problems.Problem(HTTPStatus.CONFLICT, message)
+
+
+@asynccontextmanager
+async def _doing() -> AsyncIterator[None]:
+    """What cannot be done now is to be asked for again."""
+    try:
+        yield
+    except (errors.TemporaryError, objects.RefusedError) as error:
+        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again") from error

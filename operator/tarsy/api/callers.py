@@ -1,0 +1,137 @@
+"""Who sends a request: whose token it carries, or whom a trusted proxy names. What they may do is `access`'s question.
+
+A token is the webhook's, compared here and never sent anywhere, or one that the API server knows (TokenReview). Where a
+proxy forwards a request with a token, the token says whose rights count, and the proxy who is its author.
+
+Everybody has a number of requests. Who is not known yet is counted by address, before the API server is asked: it must
+not be kept busy by guesses.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal
+
+from fastapi import Request
+
+from tarsy.api import asking, auth, forwarded, kept, problems, rates
+from tarsy.config import platform
+from tarsy.kube import client, reviews
+from tarsy.resources import investigation
+
+ANONYMOUS = "api-client"
+"""The author of what came from somebody without a name: who has the webhook's token, or calls `--insecure-dev`."""
+KNOWN_SECONDS = 60.0
+REFUSED_SECONDS = 10.0
+"""For so long it holds what the API server says of a token."""
+
+_AUTHENTICATED = "system:authenticated"
+_TOKEN = re.compile(rb"[\x21-\x7e]{1,16384}")
+"""What may be a token of the API server's: others are not sent there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sender:
+    """Who sends a request."""
+
+    who: reviews.User | Literal["webhook", "anybody"]
+    """Whose rights count: a user's, those of the webhook's token, or with `--insecure-dev` anybody's."""
+    author: str
+    """Their name, of at most `AUTHOR_MAX` printable characters."""
+    address: str
+
+
+class Callers:
+    """Knows senders."""
+
+    def __init__(
+        self,
+        *,
+        cluster: client.Cluster,
+        token: str | None,
+        settings: platform.API,
+        asking: asking.Asking,
+        clock: Callable[[], float],
+    ) -> None:
+        """`token` is the webhook's; None is `--insecure-dev`. `clock` tells seconds that only rise."""
+        self._cluster = cluster
+        self._webhook = None if token is None else _digest(token.encode())
+        self._proxies = forwarded.Proxies(settings.trusted_proxies)
+        self._rates = rates.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
+        self._asking = asking
+        self._users = kept.Kept[reviews.User](within=reviews.SECONDS, clock=clock)
+
+    async def sender(self, request: Request, *, busy: HTTPStatus = HTTPStatus.TOO_MANY_REQUESTS) -> Sender:
+        """Who sends this request; its body is not looked at.
+
+        A Problem: 401 nobody, 503 it cannot be found out, `busy` they have sent too many, 400 and 403 a trusted proxy
+        says of them what cannot be.
+        """
+        origin = self._proxies.origin(request)
+        who = await self._who(request, origin, busy)
+        match who:
+            case reviews.User():
+                name = who.name
+                self._count(f"user {name}", busy)
+            case "webhook" | "anybody":
+                name = ANONYMOUS
+                self._count(f"{who} {rates.place(origin.address)}", busy)
+        return Sender(who=who, author=shown(origin.name or name), address=origin.address)
+
+    async def _who(
+        self, request: Request, origin: forwarded.Origin, busy: HTTPStatus
+    ) -> reviews.User | Literal["webhook", "anybody"]:
+        if self._webhook is None:
+            return "anybody"
+        if "Authorization" not in request.headers and origin.name is not None:
+            groups = dict.fromkeys((*origin.groups, _AUTHENTICATED, forwarded.PROXIED))
+            return reviews.User(name=origin.name, groups=tuple(groups))
+        token = auth.bearer(request)
+        digest = _digest(token or b"")
+        if token and secrets.compare_digest(digest, self._webhook):
+            return "webhook"
+        if token and (known := self._users.known(digest)):
+            return known
+        self._count(f"address {rates.place(origin.address)}", busy)
+        if token is None or not _TOKEN.fullmatch(token):
+            raise auth.unknown(given=token is not None)
+        async with self._asking.whether("whose the token is"):
+            user = await self._users.get(digest, functools.partial(self._review, token.decode()))
+        if user is None:
+            raise auth.unknown(given=True)
+        return user
+
+    async def _review(self, token: str) -> kept.Answer[reviews.User]:
+        user = await reviews.user_of(self._cluster, token)
+        return kept.Answer(found=user, seconds=REFUSED_SECONDS if user is None else _lifetime(token))
+
+    def _count(self, caller: str, busy: HTTPStatus) -> None:
+        """Raise a Problem where the caller has no request left."""
+        if seconds := self._rates.take(caller):
+            wait = math.ceil(seconds)
+            message = f"too many requests of one caller: send the next one in {wait} s"
+            raise problems.Problem(busy, message, headers={"Retry-After": str(wait)})
+
+
+def _digest(token: bytes) -> bytes:
+    """What stands for a token, so that none is kept; of one length, so that the time to compare says nothing."""
+    return hashlib.sha256(token).digest()
+
+
+def _lifetime(token: str) -> float:
+    """For how many seconds a token that is good may be taken for so: not beyond its own end, where it says one."""
+    ends = auth.ends(token)
+    return KNOWN_SECONDS if ends is None else max(0.0, min(KNOWN_SECONDS, ends - time.time()))
+
+
+def shown(name: str) -> str:
+    """A name as it may stand in specs, lists and answers."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in name)[: investigation.AUTHOR_MAX]

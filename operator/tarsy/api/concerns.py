@@ -1,0 +1,161 @@
+"""What somebody should look at, derived from what processes and chains say: nothing of it is stored.
+
+Pure, so that a warning ends when its cause does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from tarsy.resources import chain as chains
+from tarsy.store import backlog, catalogue
+
+MESSAGE_MAX = 1024
+Kind: TypeAlias = Literal[
+    "api-server", "chain", "configuration", "log", "mcp-server", "provider", "version", "watch", "worker"
+]
+_WORST = ("unreachable", "unusable", "failing", "cut", "connecting", "opening", "answering", "usable")
+"""States, the worst first; others are the best of their kind. What one process has asked and no other has, answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Something that somebody should look at."""
+
+    kind: Kind
+    name: str
+    message: str
+    since: datetime | None = None
+
+
+class Stands(Protocol):
+    """Something in a state."""
+
+    @property
+    def state(self) -> str:
+        """Its state."""
+        ...
+
+    @property
+    def since(self) -> datetime:
+        """When the state began."""
+        ...
+
+
+class Said(Stands, Protocol):
+    """What a process says: this one (`standing.Fact`) or any (`catalogue.Said`)."""
+
+    @property
+    def kind(self) -> str:
+        """What it is about."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Which of its kind."""
+        ...
+
+    @property
+    def detail(self) -> Mapping[str, Any]:
+        """What else there is to say."""
+        ...
+
+
+S = TypeVar("S", bound=Stands)
+
+
+def worst(places: Sequence[S]) -> S:
+    """The one of the worst state, for the longest time; of the best state for the shortest: since when all are so."""
+    ranks = {state: rank for rank, state in enumerate(_WORST)}
+
+    def rank(one: S) -> int:
+        return ranks.get(one.state, len(_WORST))
+
+    lowest = min(map(rank, places))
+    alike = [one for one in places if rank(one) == lowest]
+    is_best = lowest >= _WORST.index("answering")
+    return (max if is_best else min)(alike, key=lambda one: one.since)
+
+
+def of_processes(said: Iterable[catalogue.Said]) -> Iterator[Found]:
+    """What processes say is wrong with themselves, their servers, their providers and their watch."""
+    by_kind: dict[str, list[catalogue.Said]] = {}
+    for one in said:
+        by_kind.setdefault(one.kind, []).append(one)
+    processes = by_kind.get("process", [])
+    if not any(one.detail["slots"] for one in processes):
+        yield Found(kind="worker", name="workers", message="no worker is there: nothing is investigated")
+    yield from _differing(
+        "version", processes, [f"{one.detail['version']} ({one.detail['build']})" for one in processes]
+    )
+    configured = by_kind.get("configuration", [])
+    yield from _differing("configuration", configured, [one.state for one in configured])
+    for one in by_kind.get("server", []):
+        yield from _of_server(one)
+    for one in by_kind.get("provider", []):
+        yield from _of_provider(one)
+    for one in by_kind.get("watch", []):
+        if one.state != "open":
+            message = f"{one.host}: the watch of the cluster is {one.state}: what changes there is noticed later"
+            yield Found(kind="watch", name=one.name, message=message, since=one.since)
+
+
+def _differing(
+    kind: Literal["version", "configuration"], places: Sequence[catalogue.Said], has: list[str]
+) -> Iterator[Found]:
+    """A warning where processes differ, since the newest of them started."""
+    if len(set(has)) > 1:
+        hosts = {value: [one.host for one, own in zip(places, has, strict=True) if own == value] for value in has}
+        told = "; ".join(f"{value}: {', '.join(sorted(names))}" for value, names in sorted(hosts.items()))
+        since = max(one.since for one in places)
+        yield Found(kind=kind, name="processes", message=f"processes differ in their {kind}: {told}", since=since)
+
+
+def _of_server(one: catalogue.Said) -> Iterator[Found]:
+    problems = [one.detail["problem"] if one.state != "connected" else "", one.detail["missing"]]
+    if told := "; ".join(filter(None, problems)):
+        yield Found(kind="mcp-server", name=one.name, message=f"{one.host}: it {told}", since=one.since)
+
+
+def _of_provider(one: catalogue.Said) -> Iterator[Found]:
+    if one.state == "unusable" and one.detail["named"]:
+        yield Found(
+            kind="provider",
+            name=one.name,
+            message=f"{one.host}: it cannot be used: {one.detail['problem']}",
+            since=one.since,
+        )
+    elif one.state == "failing":
+        failure = one.detail["failure"] or {"kind": "", "code": ""}
+        told = ", ".join(filter(None, (failure["kind"], failure["code"])))
+        yield Found(
+            kind="provider", name=one.name, message=f"{one.host}: the last call to it failed ({told})", since=one.since
+        )
+
+
+def of_logs(waiting: Iterable[backlog.Unreadable]) -> Iterator[Found]:
+    """Investigations whose log no worker that is there can read."""
+    for one in waiting:
+        message = f"its log waits for another version of TARSy: {one.message}"
+        yield Found(kind="log", name=one.name, message=message, since=one.since)
+
+
+def of_chains(found: Iterable[chains.AgentChain]) -> Iterator[Found]:
+    """Chains that take no alerts, by their conditions; and those that nobody has looked at in their last generation."""
+    for chain in found:
+        name, conditions = (
+            chain.metadata.name,
+            {one.type: one for one in (chain.status.conditions if chain.status else [])},
+        )
+        ready = conditions.get("Ready")
+        if ready is None or ready.observed_generation < chain.metadata.generation:
+            yield Found(kind="chain", name=name, message="it has not been checked yet as it stands")
+        elif ready.status != "True":
+            message = f"it is not ready: {ready.reason}: {ready.message}"
+            yield Found(kind="chain", name=name, message=message, since=ready.last_transition_time)
+        elif (references := conditions.get("ResolvedRefs")) and references.reason != "ResolvedRefs":
+            message = f"it is ready, and lacks something: {references.reason}: {references.message}"
+            yield Found(kind="chain", name=name, message=message, since=references.last_transition_time)

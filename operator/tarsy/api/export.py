@@ -1,0 +1,208 @@
+"""An investigation as one file that holds all of it: JSON for programs, Markdown for people.
+
+It is written while it is read, page by page, so what it takes in memory does not grow with the log. All pages are of
+the log as it stood at the beginning; no transaction is held meanwhile, however slowly somebody reads. Sections come one
+after the other, so the log is read once for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import pydantic_core
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import StreamingResponse
+
+from tarsy.api import access, investigations, markdown, strict, transcripts
+from tarsy.store import database as databases
+from tarsy.store import history
+from tarsy.store import transcripts as stored
+from tarsy.transcript import entries, timeline
+
+VERSION = 1
+"""Of the JSON document; rises where a program that reads it would have to change."""
+EXECUTIONS_MAX = 10_000
+"""Executions that are told in Markdown."""
+
+Format = Literal["json", "markdown"]
+_TYPES: dict[Format, tuple[str, str]] = {
+    "json": ("application/json", "json"),
+    "markdown": ("text/markdown; charset=utf-8", "md"),
+}
+"""The media type, and how the file's name ends."""
+
+
+class GoneError(Exception):
+    """The transcript was deleted while somebody read it: what he has is not all of it."""
+
+
+class Export(investigations.Facts):
+    """The JSON document: everything that is known of one investigation, each list in the order of its commits."""
+
+    version: Literal[1]
+    log_seq: int
+    """The last entry of the log that it tells of."""
+    executions: list[transcripts.WholeExecution]
+    messages: list[transcripts.Message]
+    llm_interactions: list[transcripts.ModelCall]
+    mcp_interactions: list[transcripts.ToolCall]
+    timeline: list[investigations.Event]
+    """Each event in its newest form."""
+    unreadable: list[transcripts.Unreadable]
+
+
+def routes(database: databases.Database, may: access.Access) -> APIRouter:
+    """An investigation as a file."""
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
+
+    @router.get(
+        "/export",
+        operation_id="exportInvestigation",
+        response_model=Export,
+        responses={200: {"description": "The file.", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
+    )
+    async def export(
+        known: access.Known = Depends(may.reads),
+        format: Annotated[Format, Query(description="For programs, or for people.")] = "json",  # noqa: A002 - its name
+    ) -> StreamingResponse:
+        """All of an investigation in one file: what it is, its conversations, calls and timeline."""
+        with transcripts.store_is_up():
+            head = await history.head(database, known.id)
+        if head is None:
+            raise transcripts.none_such(known.id)
+        media_type, ending = _TYPES[format]
+        name = f"{known.name}-{known.id}.{ending}"
+        return StreamingResponse(
+            as_json(database, head) if format == "json" else as_markdown(database, head),
+            media_type=media_type,
+            headers={"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"},
+        )
+
+    return router
+
+
+async def as_json(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
+    """The document in pieces; a GoneError where it cannot be had whole."""
+    told = json.dumps({"version": VERSION, "log_seq": head.log_seq}).encode()
+    yield told[:-1] + b"," + (await asyncio.to_thread(lambda: _written(investigations.facts(head))))[1:-1]
+    unreadable: list[transcripts.Unreadable] = []
+    sections = {
+        "executions": _executions(database, head),
+        "messages": _section(database, head, stored.SAYING, transcripts.said),
+        "llm_interactions": _section(database, head, stored.ASKING, _model_calls),
+        "mcp_interactions": _section(database, head, stored.CALLING, _tool_calls),
+        "timeline": _events(database, head, unreadable),
+    }
+    for name, section in sections.items():
+        yield f',"{name}":['.encode()
+        is_first = True
+        async for written in section:
+            yield written[1:-1] if is_first else b"," + written[1:-1]
+            is_first = False
+        yield b"]"
+    await _still_there(database, head)
+    yield b',"unreadable":' + _written(unreadable) + b"}"
+
+
+async def _section(
+    database: databases.Database,
+    head: history.Head,
+    kinds: Sequence[str],
+    tell: Callable[[stored.Placed], Sequence[transcripts.Part]],
+) -> AsyncIterator[bytes]:
+    """What entries of these kinds tell, as JSON lists that have something in them."""
+    async for page in stored.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
+        if (written := await asyncio.to_thread(_told, page, tell)) != _NOTHING:
+            yield written
+
+
+def _told(page: Sequence[stored.Placed], tell: Callable[[stored.Placed], Sequence[transcripts.Part]]) -> bytes:
+    return _written([one for placed in page for one in tell(placed)])
+
+
+def _model_calls(placed: stored.Placed) -> list[transcripts.ModelCall]:
+    found = transcripts.model_call(placed)
+    return [found] if found else []
+
+
+def _tool_calls(placed: stored.Placed) -> list[transcripts.ToolCall]:
+    return [call for call, _ in transcripts.tool_calls(placed)]
+
+
+async def _executions(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
+    ends = transcripts.Ends()
+    async for page in stored.walk(database, head.summary.id, kinds=stored.FRAMING, upto=head.log_seq):
+        ends.add(page)
+
+    def tell(placed: stored.Placed) -> list[transcripts.WholeExecution]:
+        return [
+            transcripts.WholeExecution(**fields, tools=[transcripts.shown(tool) for tool in started.tools])
+            for started, fields in transcripts.executions([placed], ends)
+        ]
+
+    async for written in _section(database, head, ("ExecutionStarted",), tell):
+        yield written
+
+
+async def _events(
+    database: databases.Database, head: history.Head, unreadable: list[transcripts.Unreadable]
+) -> AsyncIterator[bytes]:
+    """The timeline, as JSON lists; what cannot be read is added to `unreadable`."""
+    after, more = 0, True
+    while more:
+        page = await history.log_page(
+            database, head.summary.id, after=after, limit=stored.WALKED, upto=head.log_seq, size=stored.WALKED_BYTES
+        )
+        if page is None or page.last == after:  # there is no more, whatever the number of its last entry says
+            return
+        unreadable += [
+            transcripts.unreadable(one.seq, one.entry)
+            for one in page.log
+            if isinstance(one.entry, entries.Unreadable) and after < one.seq <= page.last
+        ]
+        if (written := await asyncio.to_thread(_events_of, page, after)) != _NOTHING:
+            yield written
+        after, more = page.last, page.more
+
+
+def _events_of(page: history.LogPage, after: int) -> bytes:
+    events = timeline.fold(page.log, claims=page.claims, executions=page.executions)
+    shown = (event for event in events if after < event.seq <= page.last)
+    return _written([investigations.Event.model_validate(event) for event in shown])
+
+
+_NOTHING = b"[]"
+
+
+def _written(value: Any) -> bytes:
+    return pydantic_core.to_json(value)
+
+
+async def as_markdown(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
+    """The document in pieces; a GoneError where it cannot be had whole."""
+    identity = head.summary.id
+    yield (await asyncio.to_thread(markdown.head, head)).encode()
+    scope: tuple[int, str] | None = None
+    for outline in await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX):
+        if scope != (outline.run, outline.stage):
+            scope = (outline.run, outline.stage)
+            yield markdown.scope(head, run=outline.run, stage=outline.stage).encode()
+        yield markdown.execution(outline).encode()
+        after = outline.started - 1
+        async for page in stored.walk(database, identity, after=after, upto=head.log_seq, execution=outline.id):
+            yield (await asyncio.to_thread(_in_markdown, page)).encode()
+    yield markdown.END.encode()
+    await _still_there(database, head)
+
+
+def _in_markdown(page: Sequence[stored.Placed]) -> str:
+    return "".join(part for placed in page for part in markdown.entry(placed))
+
+
+async def _still_there(database: databases.Database, head: history.Head) -> None:
+    """Raise a GoneError if the transcript was deleted meanwhile: an end would say that this is all of it."""
+    if await history.whereabouts(database, head.summary.id) is None:
+        raise GoneError(f"the transcript of {head.summary.id} was deleted while it was exported")

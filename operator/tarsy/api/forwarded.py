@@ -1,0 +1,132 @@
+"""What a proxy says of whom it calls for (X-Forwarded-*): it counts where the connection comes from a trusted one.
+
+From everybody else these headers are words, and nobody looks at them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import Request
+from starlette import datastructures
+
+from tarsy.api import problems
+from tarsy.resources import investigation
+
+USER, EMAIL, GROUPS, FOR = (f"X-Forwarded-{what}" for what in ("User", "Email", "Groups", "For"))
+GROUPS_MAX = 256
+"""Groups that somebody may be in."""
+HOPS_MAX = 32
+"""Proxies in a row that are gone through for where a request came from."""
+RESERVED = ("system:", "tarsy:")
+"""How the names begin of those who have rights without anybody's doing; no proxy gives them."""
+PROXIED = "tarsy:proxied"
+"""The group of all whom a proxy vouches for: who binds a Role to it, gives that to everybody whom the proxy lets in."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a request comes from, and for whom, as far as that may be believed."""
+
+    address: str
+    """Of who sent it: the connection's, or what the last trusted proxy says; "" where it has none."""
+    name: str | None = None
+    """Whom a trusted proxy calls for; None where none says."""
+    groups: tuple[str, ...] = ()
+
+
+class Proxies:
+    """The proxies that are believed."""
+
+    def __init__(self, trusted: Collection[Network]) -> None:
+        self._trusted = tuple(trusted)
+
+    def origin(self, request: Request) -> Origin:
+        """Where a request comes from. A Problem: a trusted proxy says of somebody what cannot be."""
+        host = request.client.host if request.client else ""
+        peer = _address(host)
+        if peer is None or not self._trusts(peer):
+            return Origin(address=str(peer or host))
+        headers = request.headers
+        return Origin(
+            address=str(self._sender(peer, headers.getlist(FOR))), name=_name(headers), groups=_groups(headers)
+        )
+
+    def _trusts(self, address: Address) -> bool:
+        return any(address in network for network in self._trusted)
+
+    def _sender(self, peer: Address, told: Collection[str]) -> Address:
+        """The nearest address that is no trusted proxy's; the one before what is no address."""
+        sender = peer
+        for hop in reversed(",".join(told).split(",")[-HOPS_MAX:]):
+            found = _address(_without_port(hop.strip()))
+            if found is None:
+                return sender
+            sender = found
+            if not self._trusts(sender):
+                break
+        return sender
+
+
+def _name(headers: datastructures.Headers) -> str | None:
+    """The user, else their mail address."""
+    told = {header: _single(headers, header) for header in (USER, EMAIL)}
+    names = [_checked(value, header) for header, value in told.items() if value is not None]
+    return names[0] if names else None
+
+
+def _groups(headers: datastructures.Headers) -> tuple[str, ...]:
+    told = _single(headers, GROUPS)
+    if told is None:
+        return ()
+    groups = told.split(",", GROUPS_MAX)
+    if len(groups) > GROUPS_MAX:
+        raise problems.Problem(HTTPStatus.FORBIDDEN, f"{GROUPS}: at most {GROUPS_MAX} groups")
+    return tuple(_checked(group.strip(" \t"), GROUPS) for group in groups)
+
+
+def _single(headers: datastructures.Headers, header: str) -> str | None:
+    values = headers.getlist(header)
+    if len(values) > 1:  # one of them may be its sender's own, which the proxy has passed on
+        raise problems.Problem(HTTPStatus.BAD_REQUEST, f"{header}: it is there {len(values)} times")
+    return values[0] if values else None
+
+
+def _checked(value: str, header: str) -> str:
+    """The name in a header, if it may be somebody's."""
+    try:
+        name = value.encode("latin-1").decode()  # the server reads headers as Latin-1, proxies write UTF-8
+    except UnicodeError:
+        name = ""
+    if not name.isprintable() or not 1 <= len(name) <= investigation.AUTHOR_MAX:
+        message = f"{header}: names have from 1 to {investigation.AUTHOR_MAX} printable characters, in UTF-8"
+        raise problems.Problem(HTTPStatus.FORBIDDEN, message)
+    if name.startswith(RESERVED):
+        message = f"{header}: names that begin with {' or '.join(RESERVED)} are not a proxy's to give"
+        raise problems.Problem(HTTPStatus.FORBIDDEN, message)
+    return name
+
+
+_WITH_PORT = re.compile(r'"?(?:\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5})"?', re.ASCII)
+"""An address as some proxies write it, with its port."""
+
+
+def _without_port(hop: str) -> str:
+    found = _WITH_PORT.fullmatch(hop)
+    return (found[1] or found[2]) if found else hop
+
+
+def _address(text: str) -> Address | None:
+    """The address, of version 4 where it is one in the clothes of version 6; None where it is none."""
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])  # behind it is the interface of this machine
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found

@@ -1,0 +1,89 @@
+"""The conversations of an investigation, message by message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from tarsy.api import access, problems, strict, transcripts
+from tarsy.store import database as databases
+from tarsy.store import transcripts as stored
+
+_ID = r"^[\w./-]+$"
+"""What an execution's id may be: nothing that Postgres would refuse."""
+_NAMED = 20
+"""Executions that are named where another one was asked for."""
+
+
+class Messages(transcripts.Part):
+    """The messages that some entries of the log brought."""
+
+    messages: list[transcripts.Message]
+    """By `seq`, and in an entry by `position`."""
+    last: int
+    """What to give as `after` the next time."""
+    more: bool
+    """Whether there are more already."""
+
+
+After = Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")]
+Limit = Annotated[
+    int,
+    Query(ge=1, le=transcripts.ENTRIES_MAX, description="Entries of the log; a page has fewer where they are large."),
+]
+
+
+def routes(database: databases.Database, may: access.Access) -> APIRouter:
+    """An investigation's messages."""
+    router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
+
+    @router.get("/messages", operation_id="listMessages", response_model=Messages)
+    async def messages(
+        known: access.Known = Depends(may.reads),
+        after: After = 0,
+        limit: Limit = transcripts.ENTRIES_MAX,
+        execution: Annotated[
+            str | None,
+            Query(
+                pattern=_ID,
+                max_length=100,
+                examples=["60ead127526dc20c"],
+                description="Those of this execution alone.",
+            ),
+        ] = None,
+    ) -> Response:
+        """What was said in its conversations: the messages behind entry `after` of its log."""
+        found = await read(database, known.id, after=after, limit=limit, execution=execution)
+        return await transcripts.answer(found)
+
+    return router
+
+
+async def read(
+    database: databases.Database, identity: UUID, *, after: int, limit: int, execution: str | None = None
+) -> Messages:
+    """The messages that entries behind number `after` brought, `limit` entries of them at most.
+
+    `execution`: its own alone. A Problem where there is no such investigation or execution.
+    """
+    with transcripts.store_is_up():
+        end = await stored.end(database, identity)
+        if end is None:
+            raise transcripts.none_such(identity)
+        if execution is not None and execution not in await stored.names(database, identity, [execution]):
+            raise _unknown(execution, await stored.outlines(database, identity, upto=end, limit=_NAMED))
+        page = await stored.page(
+            database, identity, kinds=stored.SAYING, after=after, upto=end, limit=limit, execution=execution
+        )
+    found = await asyncio.to_thread(lambda: [said for placed in page.placed for said in transcripts.said(placed)])
+    return Messages(messages=found, last=page.last, more=page.more)
+
+
+def _unknown(execution: str, known: Sequence[stored.Outline]) -> problems.Problem:
+    there = ", ".join(f"{one.id} ({one.name})" for one in known) or "none yet"
+    what = f"this investigation has no execution {execution!r}; executions: {there}"
+    return problems.invalid([problems.Fault(place="query.execution", message=what)])

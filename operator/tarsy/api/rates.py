@@ -1,0 +1,47 @@
+"""How many requests a caller may make: a bucket for each, which fills again as time passes.
+
+Of one process; callers of several have as much of each.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+MOST = 20_000
+"""Callers that are remembered, the latest; a forgotten one begins anew."""
+PREFIX = 64
+"""Bits of an address of version 6 that tell a network from others: whoever has one has all addresses in it."""
+
+
+class Rates:
+    """The buckets of callers, by any names."""
+
+    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` tells seconds that only rise."""
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """What a bucket had left, and when; full ones need not be known."""
+
+    def take(self, caller: str) -> float:
+        """Take one request of the caller's: 0, or after how many seconds there will be one."""
+        now = self._clock()
+        left, then = self._left.pop(caller, (float(self._burst), now))
+        left = min(self._burst, left + (now - then) * self._per_second)
+        missing = max(0.0, 1.0 - left)
+        self._left[caller] = (left if missing else left - 1.0, now)
+        if len(self._left) > MOST:
+            self._left.popitem(last=False)
+        return missing / self._per_second
+
+
+def place(address: str) -> str:
+    """What tells who calls from this address from others, before anything else is known of them."""
+    try:
+        return str(ipaddress.IPv6Network((address.partition("%")[0], PREFIX), strict=False))
+    except ValueError:  # of version 4, or none
+        return address

@@ -1,0 +1,490 @@
+"""How TARSy is set up, and how its parts stand: of all processes, as they say it themselves (`store.catalogue`).
+
+Nothing here is kept by this process. What is told has been masked before it was stored.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from uuid import UUID
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, Field
+
+from tarsy import errors
+from tarsy.api import access, concerns, problems, strict
+from tarsy.config import check
+from tarsy.config import platform as platforms
+from tarsy.kube import client, objects
+from tarsy.resources import chain as chains
+from tarsy.store import backlog, catalogue
+from tarsy.store import database as databases
+
+ITEMS_MAX = 1000
+"""Items that are told, of whatever there is; `total` says how many there are."""
+T = TypeVar("T")
+State: TypeAlias = Literal["connected", "connecting", "unreachable"]
+
+
+class Place(BaseModel):
+    """A process in which something is so."""
+
+    process: UUID
+    host: str
+    """The machine, or the pod, that it runs on."""
+    state: str
+    since: datetime
+
+
+class ServerPlace(Place):
+    """An MCP server as one process sees it."""
+
+    problem: str
+    """Why it cannot be called now, or ""."""
+    missing: str
+    """What is missing of its tools, or ""."""
+
+
+class Tool(BaseModel):
+    """A tool, as its server describes it; long descriptions are cut."""
+
+    name: str
+    description: str
+    read_only: bool
+    """Whether its server says that it only reads."""
+
+
+class Server(BaseModel):
+    """An MCP server of the platform file."""
+
+    name: str
+    state: State
+    """The worst of its processes'."""
+    since: datetime
+    processes: list[ServerPlace]
+    tools: list[Tool]
+    """What it offered when a process was last connected to it."""
+
+
+class ProviderFailure(BaseModel):
+    """How the last call to a provider failed."""
+
+    kind: str
+    code: str
+    """The provider's, or ""."""
+
+
+class ProviderPlace(Place):
+    """A provider as one worker sees it."""
+
+    problem: str
+    """Why it could not be used when the process started, or ""."""
+    failure: ProviderFailure | None
+    """Of the last call, if it failed."""
+
+
+class Price(BaseModel):
+    """For a million tokens."""
+
+    input: float
+    output: float
+
+
+class ProviderLimits(BaseModel):
+    """What all processes together may ask for; null is no limit."""
+
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    context_tokens: int | None
+    """Tokens that one request may have."""
+
+
+class Provider(BaseModel):
+    """An LLM provider of the platform file."""
+
+    name: str
+    type: str
+    model: str
+    base_url: str | None
+    """Null is the provider's own."""
+    state: Literal["answering", "usable", "failing", "unusable"]
+    """The worst of its processes': usable is what nobody has asked yet."""
+    since: datetime
+    price: Price | None
+    limits: ProviderLimits
+    named: bool
+    """Whether anything refers to it, or the platform file has it: the built-in ones are there in any case."""
+    processes: list[ProviderPlace]
+
+
+class AlertType(BaseModel):
+    """An alert type, and the chain that takes it."""
+
+    alert_type: str
+    chain: str
+    ready: bool
+    reason: str
+    """Why its alerts cannot be investigated now, in a word, or ""."""
+    message: str
+
+
+class Condition(BaseModel):
+    """A condition of a chain's status."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: datetime
+
+
+class Stage(BaseModel):
+    """A stage of a chain."""
+
+    name: str
+    agents: list[str]
+
+
+class Chain(BaseModel):
+    """A chain of the operator's namespace."""
+
+    name: str
+    namespace: str
+    alert_types: list[str]
+    conditions: list[Condition]
+    stages: list[Stage]
+    generation: int
+    hash: str
+
+
+class QueueProcess(BaseModel):
+    """A worker, and what it runs."""
+
+    process: UUID
+    host: str
+    """"" for one that is not seen any longer, and whose leases have not passed yet."""
+    running: int
+    slots: int
+
+
+class Queue(BaseModel):
+    """The queue; questions about investigations wait and run there, too."""
+
+    queued: int
+    """That wait for a worker."""
+    running: int
+    cancelling: int
+    """Of those that run: that are being stopped."""
+    suspended: int
+    waiting_for_version: int
+    """Whose log no worker could read so far."""
+    oldest_wait_seconds: float | None
+    slots: int
+    """Of all workers together."""
+    max_running: int
+    """That all processes may run at once; 0 is no limit but their slots."""
+    max_queued: int
+    processes: list[QueueProcess]
+
+
+class ConfigurationPlace(BaseModel):
+    """A process that has a configuration."""
+
+    process: UUID
+    host: str
+    since: datetime
+
+
+class Configuration(BaseModel):
+    """A platform file, as it is written; what may be secret is `[MASKED]`."""
+
+    digest: str
+    """Changes with what is shown."""
+    processes: list[ConfigurationPlace]
+    written: dict[str, Any]
+    """Empty: nothing but what is built in."""
+
+
+class Warning(BaseModel):  # noqa: A001 - the path's own word
+    """Something that somebody should look at."""
+
+    kind: concerns.Kind
+    name: str
+    message: str
+    since: datetime | None
+    """Null: nobody knows."""
+
+
+Total = Annotated[int, Field(description="How many there are; the items may be fewer.")]
+
+
+class AlertTypes(BaseModel):
+    """The alert types, sorted."""
+
+    items: list[AlertType]
+    total: Total
+
+
+class Servers(BaseModel):
+    """The MCP servers of all workers, by name."""
+
+    items: list[Server]
+    total: Total
+
+
+class Providers(BaseModel):
+    """The LLM providers of all workers, by name."""
+
+    items: list[Provider]
+    total: Total
+
+
+class Chains(BaseModel):
+    """The chains, by name."""
+
+    items: list[Chain]
+    total: Total
+
+
+class Configurations(BaseModel):
+    """The configurations: while an update rolls out, there are two."""
+
+    items: list[Configuration]
+    total: Total
+
+
+class Warnings(BaseModel):
+    """What somebody should look at, by kind and name; empty is good."""
+
+    items: list[Warning]
+    total: Total
+
+
+class System:
+    """Answers what is asked about TARSy itself."""
+
+    def __init__(
+        self,
+        *,
+        cluster: client.Cluster,
+        database: databases.Database,
+        platform: platforms.Platform,
+        index: check.Indexer,
+    ) -> None:
+        self._cluster = cluster
+        self._database = database
+        self._queue = platform.queue
+        self._index = index
+
+    async def alert_types(self) -> AlertTypes:
+        """The alert types of all chains."""
+        index = self._index(await self._chains())
+        found = [_alert_type(name, chain, index) for name, chain in sorted(index.claims.items())]
+        return AlertTypes(items=found[:ITEMS_MAX], total=len(found))
+
+    async def servers(self) -> Servers:
+        """The MCP servers of all processes."""
+        said = await catalogue.read(self._database, "server")
+        offers = {one.name: one for one in await catalogue.tools(self._database, limit=ITEMS_MAX)}
+        found = [_server(name, places, offers.get(name)) for name, places in _by_name(said)]
+        return Servers(items=found[:ITEMS_MAX], total=len(found))
+
+    async def providers(self) -> Providers:
+        """The LLM providers of all processes."""
+        found = [_provider(name, places) for name, places in _by_name(await catalogue.read(self._database, "provider"))]
+        return Providers(items=found[:ITEMS_MAX], total=len(found))
+
+    async def all_chains(self) -> Chains:
+        """The chains of the operator's namespace."""
+        found = sorted(await self._chains(), key=lambda chain: chain.metadata.name)
+        return Chains(items=[_chain(one) for one in found[:ITEMS_MAX]], total=len(found))
+
+    async def queue(self) -> Queue:
+        """The queue, and who runs what is in it."""
+        now = await backlog.count(self._database)
+        hosts = {one.process: one for one in await catalogue.read(self._database, "process")}
+        workers = [process for process, one in hosts.items() if one.detail["slots"]]
+        lost = [process for process in now.running_by_process if process not in workers]
+        places = [
+            QueueProcess(
+                process=process,
+                host=hosts[process].name if process in hosts else "",
+                running=now.running_by_process.get(process, 0),
+                slots=hosts[process].detail["slots"] if process in hosts else 0,
+            )
+            for process in (*workers, *lost)
+        ]
+        return Queue(
+            queued=now.queued,
+            running=now.running,
+            cancelling=now.cancelling,
+            suspended=now.suspended,
+            waiting_for_version=now.waiting_for_version,
+            oldest_wait_seconds=now.oldest_wait,
+            slots=sum(place.slots for place in places),
+            max_running=self._queue.max_running,
+            max_queued=self._queue.max_queued,
+            processes=places[:ITEMS_MAX],
+        )
+
+    async def configurations(self) -> Configurations:
+        """The configurations of all processes, those of most processes first."""
+        by_digest: dict[str, list[catalogue.Said]] = {}
+        for one in await catalogue.read(self._database, "configuration"):
+            by_digest.setdefault(one.state, []).append(one)
+        found = [
+            Configuration(
+                digest=digest,
+                processes=[ConfigurationPlace(process=one.process, host=one.host, since=one.since) for one in places],
+                written=places[0].detail["written"],
+            )
+            for digest, places in sorted(by_digest.items(), key=lambda item: (-len(item[1]), item[0]))
+        ]
+        return Configurations(items=found[:ITEMS_MAX], total=len(found))
+
+    async def warnings(self) -> Warnings:
+        """What somebody should look at. That the API server is away is one of them."""
+        said = await catalogue.read(self._database, "process", "server", "provider", "watch", "configuration")
+        unreadable = await backlog.unreadable(self._database, limit=ITEMS_MAX)
+        found = [*concerns.of_processes(said), *concerns.of_logs(unreadable)]
+        try:
+            found += concerns.of_chains(await objects.list_chains(self._cluster, namespace=self._cluster.namespace))
+        except (errors.TemporaryError, objects.RefusedError) as error:
+            found.append(concerns.Found(kind="api-server", name=self._cluster.namespace, message=str(error)))
+        found.sort(key=lambda one: (one.kind, one.name, one.message))
+        items = [
+            Warning(kind=one.kind, name=one.name, message=one.message[: concerns.MESSAGE_MAX], since=one.since)
+            for one in found[:ITEMS_MAX]
+        ]
+        return Warnings(items=items, total=len(found))
+
+    async def _chains(self) -> list[chains.AgentChain]:
+        return await objects.list_chains(self._cluster, namespace=self._cluster.namespace)
+
+
+def routes(system: System, may: access.Access) -> APIRouter:
+    """`GET /api/v1/alert-types` and `/api/v1/system/*`."""
+    router = strict.router(prefix="/api/v1", tag="system", dependencies=[Depends(may.oversees)])
+
+    @router.get("/alert-types", operation_id="listAlertTypes")
+    async def alert_types() -> AlertTypes:
+        """List the alert types, each with the chain that takes it, and whether it can."""
+        return await _available(system.alert_types)
+
+    @router.get("/system/mcp-servers", operation_id="listMcpServers")
+    async def servers() -> Servers:
+        """List the MCP servers, how each process is connected to them, and their tools."""
+        return await _available(system.servers)
+
+    @router.get("/system/providers", operation_id="listProviders")
+    async def providers() -> Providers:
+        """List the LLM providers, and how the last call to each went."""
+        return await _available(system.providers)
+
+    @router.get("/system/chains", operation_id="listChains")
+    async def all_chains() -> Chains:
+        """List the chains of the operator's namespace."""
+        return await _available(system.all_chains)
+
+    @router.get("/system/queue", operation_id="readQueue")
+    async def queue() -> Queue:
+        """Show what waits, what runs, and where."""
+        return await _available(system.queue)
+
+    @router.get("/system/config", operation_id="readConfig")
+    async def configurations() -> Configurations:
+        """Show the platform file as it is written, and which process has which; secrets are masked."""
+        return await _available(system.configurations)
+
+    @router.get("/system/warnings", operation_id="listWarnings")
+    async def all_warnings() -> Warnings:
+        """List what somebody should look at."""
+        return await _available(system.warnings)
+
+    return router
+
+
+async def _available(ask: Callable[[], Awaitable[T]]) -> T:
+    """What `ask` answers; a problem where the database or the API server cannot be asked now."""
+    try:
+        return await ask()
+    except (errors.TemporaryError, objects.RefusedError) as error:
+        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+
+
+def _by_name(said: Sequence[catalogue.Said]) -> Iterator[tuple[str, list[catalogue.Said]]]:
+    """What all processes say, by name; it is sorted so."""
+    for name, places in itertools.groupby(said, key=lambda one: one.name):
+        yield name, list(places)
+
+
+def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said | None) -> Server:
+    worst = concerns.worst(places)
+    return Server.model_validate(
+        {
+            "name": name,
+            "state": worst.state,
+            "since": worst.since,
+            "processes": [{**_place(one), **_of(one.detail, "problem", "missing")} for one in places],
+            "tools": offer.detail["tools"] if offer else [],
+        }
+    )
+
+
+def _provider(name: str, places: Sequence[catalogue.Said]) -> Provider:
+    worst = concerns.worst(places)
+    newest = max(places, key=lambda one: one.since).detail
+    return Provider.model_validate(
+        {
+            "name": name,
+            **_of(newest, "type", "model", "base_url", "price", "limits", "named"),
+            "state": worst.state,
+            "since": worst.since,
+            "processes": [{**_place(one), **_of(one.detail, "problem", "failure")} for one in places],
+        }
+    )
+
+
+def _place(one: catalogue.Said) -> dict[str, Any]:
+    return {"process": one.process, "host": one.host, "state": one.state, "since": one.since}
+
+
+def _of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: detail[name] for name in names}
+
+
+def _alert_type(name: str, chain: chains.AgentChain, index: check.ChainIndex) -> AlertType:
+    problem = index.statuses[chain.metadata.uid].problem
+    return AlertType(
+        alert_type=name,
+        chain=chain.metadata.name,
+        ready=problem is None,
+        reason=problem.reason if problem else "",
+        message=problem.message[: concerns.MESSAGE_MAX] if problem else "",
+    )
+
+
+def _chain(found: chains.AgentChain) -> Chain:
+    conditions: Iterable[Any] = found.status.conditions if found.status else ()
+    return Chain(
+        name=found.metadata.name,
+        namespace=found.metadata.namespace,
+        alert_types=sorted(found.spec.alert_types),
+        conditions=[
+            Condition(
+                type=one.type,
+                status=one.status,
+                reason=one.reason,
+                message=one.message,
+                last_transition_time=one.last_transition_time,
+            )
+            for one in conditions
+        ],
+        stages=[Stage(name=stage.name, agents=stage.shown_names) for stage in found.spec.stages],
+        generation=found.metadata.generation,
+        hash=found.digest(),
+    )

@@ -1,0 +1,221 @@
+"""What may be shown of the platform file: what stands there, without what may be secret.
+
+Hidden are all values of variables and arguments, whatever stands in a URL beside its host and path, and what the masker
+would take out of a text. Names stay: of variables, of files, of an argument's flag. What is hidden is looked for in
+other texts, too: a server that cannot be reached may tell with which arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarsy.config import parts, providers
+from tarsy.masking import masker
+
+MASKED = "[MASKED]"
+VALUES_MAX = 20_000
+"""Values that are shown: by aliases of YAML a short file may stand for a long one."""
+DEEPEST = 20
+_LIKE_A_KEY = 16
+"""Characters from which a name without an underscore, or a part of a path with a digit in it, may be a key."""
+_LONGEST_WORD = 12
+_MASKER = masker.Masker(groups=["security"])
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(=.*)?", re.DOTALL)
+_WORDS = re.compile(rf"[a-z]{{1,{_LONGEST_WORD}}}(?:[-_,./ ][a-z]{{1,{_LONGEST_WORD}}})*")
+_PATH = re.compile(r"(?:/|\./|\.\./|~/)[\w./@+-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A platform file as people may see it."""
+
+    written: Any
+    """JSON."""
+    hidden: tuple[str, ...] = field(repr=False)
+    """What was left out of it, the longest first, as far as it can be told from other words."""
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that change with what is shown; what is not could be guessed by a digest of it."""
+        return hashlib.sha256(json.dumps(self.written, sort_keys=True).encode()).hexdigest()[:16]
+
+    def without(self, text: str) -> str:
+        """`text` without what is hidden."""
+        for value in self.hidden:
+            text = text.replace(value, MASKED)
+        return text
+
+
+def of(written: Mapping[str, Any]) -> Shown:
+    """What may be shown of a file in which that is `written`."""
+    hiding = _Hiding()
+    shown = hiding.value((), dict(written))
+    return Shown(written=shown, hidden=tuple(sorted(hiding.hidden, key=len, reverse=True)))
+
+
+def provider(settings: providers.Provider) -> dict[str, Any]:
+    """What may be shown of a provider as it is used."""
+    address = getattr(settings, "base_url", None)
+    price = settings.price
+    return {
+        "type": settings.type,
+        "model": _text(settings.model),
+        "base_url": None if address is None else url(address),
+        "price": None if price is None else {"input": price.input, "output": price.output},
+        "limits": {
+            "requests_per_minute": settings.requests_per_minute,
+            "tokens_per_minute": settings.tokens_per_minute,
+            "context_tokens": settings.context_tokens,
+        },
+    }
+
+
+def url(value: str) -> str:
+    """A URL without user, query and fragment, and without parts of its path that look like keys."""
+    if not parts.is_url(value):
+        return MASKED
+    found = urllib.parse.urlsplit(value)
+    _, at, host = found.netloc.rpartition("@")
+    path = "/".join(MASKED if _may_be_key(part) else part for part in found.path.split("/"))
+    bare = f"{found.scheme}://{host}{path}"
+    if _MASKER.text(bare) != bare:
+        return MASKED
+    user = f"{MASKED}@" if at else ""
+    query, fragment = ("?" if found.query else ""), ("#" if found.fragment else "")
+    ends = "".join(f"{mark}{MASKED}" for mark in (query, fragment) if mark)
+    return f"{found.scheme}://{user}{host}{path}{ends}"
+
+
+class _Hiding:
+    """Goes through a file, and takes note of what it hides."""
+
+    def __init__(self) -> None:
+        self.hidden: set[str] = set()
+        self._left = VALUES_MAX
+
+    def value(self, place: tuple[str, ...], given: Any) -> Any:
+        """What may be shown of what stands at `place`."""
+        self._left -= 1
+        if self._left < 0 or len(place) > DEEPEST:
+            return MASKED
+        if isinstance(given, dict):
+            return {self._key(key): self.value((*place, str(key)), below) for key, below in given.items()}
+        if isinstance(given, list | tuple | set):
+            return [self.value((*place, "*"), one) for one in given]
+        if given is None or isinstance(given, bool):
+            return given
+        shown = _rule(place)(given if isinstance(given, str) else _plain(given), place)
+        if shown != given and isinstance(given, str):
+            self._hide(given)
+        return given if shown == _plain(given) and isinstance(given, int | float) else shown
+
+    def _key(self, key: object) -> str:
+        shown = _text(str(key)[:253])
+        if shown == MASKED or not re.fullmatch(r"[\w. -]+", shown):
+            self._hide(str(key))
+            return MASKED
+        return shown
+
+    def _hide(self, value: str) -> None:
+        self.hidden.update(part for part in (value, *_parts(value)) if _tells(part))
+
+
+_Rule = Callable[[str, tuple[str, ...]], str]
+
+
+def _rule(place: tuple[str, ...]) -> _Rule:
+    """How what stands at `place` is shown."""
+    match place:
+        case ("mcp_servers", _, "transport", "env" | "headers", *_):
+            return lambda value, _: MASKED if value else ""
+        case ("mcp_servers", _, "transport", "args", *_):
+            return lambda value, _: _argument(value)
+        case ("mcp_servers", _, "transport", "command"):
+            return lambda value, _: _text(value) if len(value.split()) == 1 else MASKED
+        case (*_, "url" | "base_url"):
+            return lambda value, _: url(value)
+        case ("llm_providers", _, "options", *_):
+            return _option
+        case ("llm_providers", _, "api_key_env"):
+            return lambda value, _: _variable(value)
+        case ("llm_providers", _, "api_key_file" | "credentials_file"):
+            return lambda value, _: _file(value)
+        case _:
+            return _at
+
+
+def _at(value: str, place: tuple[str, ...]) -> str:
+    """A text: what the masker would mask, be it by the name that it stands under, is no text to show."""
+    named = json.dumps({place[-1] if place else "": value}, ensure_ascii=False)
+    return MASKED if _MASKER.text(named) != named else _text(value)
+
+
+def _text(value: str) -> str:
+    return value if _MASKER.text(value) == value else MASKED
+
+
+def _option(value: str, place: tuple[str, ...]) -> str:
+    """An option of an integration, which may be anything: numbers and addresses are shown."""
+    if re.fullmatch(r"-?[0-9]{1,9}(\.[0-9]{1,9})?", value):
+        return _at(value, place)
+    return url(value) if re.match(r"https?://", value) else MASKED
+
+
+def _argument(value: str) -> str:
+    """The name of a flag, if it is one."""
+    match = _FLAG.fullmatch(value)
+    if match is None or len(match[1]) > 4 * _LONGEST_WORD or max(map(len, match[1].split("-"))) > _LONGEST_WORD:
+        return MASKED
+    return f"{match[1]}={MASKED}" if match[2] else match[1]
+
+
+def _variable(value: str) -> str:
+    """The name of a variable. Capitals and digits without an underscore may be a key (AWS has such)."""
+    named = _VARIABLE.fullmatch(value) and ("_" in value or len(value) < _LIKE_A_KEY)
+    return value if named and _text(value) == value else MASKED
+
+
+def _file(value: str) -> str:
+    named = _PATH.fullmatch(value) and not any(map(_may_be_key, value.split("/")))
+    return value if named and _text(value) == value else MASKED
+
+
+def _may_be_key(part: str) -> bool:
+    """Whether a part of a path may be a key: long, and no words."""
+    return len(part) >= _LIKE_A_KEY and not _WORDS.fullmatch(part.lower())
+
+
+def _plain(value: object) -> str:
+    """What YAML made of a value, as text: a number, a date, bytes."""
+    return value if isinstance(value, str) else str(value)
+
+
+def _parts(value: str) -> Iterator[str]:
+    """What may be told of a value without the rest."""
+    _, equals, right = value.partition("=")
+    if equals:
+        yield right
+    try:
+        found = urllib.parse.urlsplit(value)
+        if found.scheme and found.netloc:
+            user, _, _ = found.netloc.rpartition("@")
+            queried = (right for _, right in urllib.parse.parse_qsl(found.query, keep_blank_values=True))
+            keys = filter(_may_be_key, found.path.split("/"))
+            for part in (user, *user.split(":"), found.query, *queried, found.fragment, *keys):
+                yield from (part, urllib.parse.unquote(part))
+    except ValueError:
+        return
+
+
+def _tells(value: str) -> bool:
+    """Whether a value can be told from other words where it stands in a text."""
+    if len(value) < 8:
+        return len(value) >= 4 and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    return not _WORDS.fullmatch(value)

@@ -1,0 +1,95 @@
+"""Questions to the API server about people: whose a token is, and what somebody may do.
+
+What it does not answer is an error and no answer: whoever asks lets nobody in then. An operator needs to be allowed
+both questions, as by the ClusterRole `system:auth-delegator`.
+
+Source: Kubernetes documentation, "Authenticating", "Authorization".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tarsy.kube import calls, client
+from tarsy.resources import base
+
+SECONDS = 5.0
+"""How long the API server may take: somebody waits for the answer to something else."""
+
+Verb = Literal["get", "list", "create", "update", "delete"]
+
+_TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
+_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """Somebody, as the API server knows them."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """What else is known of them, such as which token it is that they have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """Something that is done to objects of ours."""
+
+    verb: Verb
+    plural: str
+    """Which kind."""
+    namespace: str
+    name: str = ""
+    """Of the object; "" is any, or all."""
+
+
+async def user_of(cluster: client.Cluster, token: str) -> User | None:
+    """Whose the token is; None where the API server knows of nobody, or it is for another audience than itself.
+
+    A ClusterDownError or a RefusedError: it cannot be said.
+    """
+    status = await _status(cluster, _TOKEN_REVIEWS, {"token": token})
+    if status.get("authenticated") is not True:
+        return None
+    user = status.get("user") or {}
+    if not user.get("username"):  # a right is a somebody's
+        return None
+    extra = user.get("extra") or {}
+    return User(
+        name=user["username"],
+        uid=user.get("uid") or "",
+        groups=tuple(user.get("groups") or ()),
+        extra=tuple(sorted((name, tuple(values or ())) for name, values in extra.items())),
+    )
+
+
+async def may(cluster: client.Cluster, user: User, action: Action) -> bool:
+    """Whether the API server would let `user` do that; a ClusterDownError or a RefusedError: it cannot be said."""
+    attributes = {
+        "group": base.GROUP,
+        "resource": action.plural,
+        "verb": action.verb,
+        "namespace": action.namespace,
+        "name": action.name,
+    }
+    asked = {
+        "resourceAttributes": attributes,
+        "user": user.name,
+        "uid": user.uid,
+        "groups": user.groups,
+        "extra": dict(user.extra),
+    }
+    status = await _status(cluster, _ACCESS_REVIEWS, asked)
+    return status.get("allowed") is True and status.get("denied") is not True
+
+
+async def _status(cluster: client.Cluster, path: str, spec: dict[str, Any]) -> dict[str, Any]:
+    async with calls.errors():
+        found = await calls.request(cluster, "POST", path, body={"spec": spec}, seconds=SECONDS)
+    status = found.get("status") if isinstance(found, dict) else None
+    if not isinstance(status, dict):
+        raise client.ClusterDownError(f"the answer to POST {path} has no status")
+    return status

@@ -1,0 +1,524 @@
+"""Who may do what, on a real API server: every route of the API, whoever else has added it.
+
+Source: reliability.md, test 12.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import pytest
+from fastapi import Depends, FastAPI
+from support import accounts, apis, manifests, queue
+from tarsy.api import access, app, problems
+from tarsy.config import platform
+from tarsy.kube import client
+from tarsy.resources import investigation
+from tarsy.store import admission as admissions
+from tarsy.store import database as databases
+from tarsy_dev import controlplane, proxy
+from tarsy_dev.controlplane import ControlPlane
+
+WEBHOOK = "the token"
+OPEN = {"/healthz", "/readyz", "/health"}
+"""For everybody."""
+FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/alerts"}
+FORBIDDEN = re.compile(
+    r"User (.*) may not (get|list|create|update|delete) (alertinvestigations|agentchains) in namespace"
+)
+PROXIED = platform.API(trusted_proxies=["127.0.0.1"])
+
+
+class Clock:
+    """The API's, which the test turns."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+class API:
+    """The API, asked from outside."""
+
+    def __init__(self, session: aiohttp.ClientSession, application: Mapping[str, Any]) -> None:
+        self._session = session
+        self.routes = [
+            (method.upper(), path, described)
+            for path, operations in application["paths"].items()
+            if path not in OPEN
+            for method, described in operations.items()
+        ] + [("GET", "/openapi.json", {})]
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        given = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        given |= headers or {}
+        async with self._session.request(method, path, data=body, headers=given) as response:
+            if response.status >= 400:
+                assert response.content_type == "application/problem+json"
+            if response.status == 401:
+                assert response.headers["WWW-Authenticate"].startswith("Bearer")
+                assert ('error="invalid_token"' in response.headers["WWW-Authenticate"]) == (token is not None)
+            text = await response.text()
+            return response.status, json.loads(text) if "json" in response.content_type else text
+
+    async def everywhere(self, identity: UUID, *, token: str | None) -> dict[tuple[str, str], tuple[int, Any]]:
+        """What each route answers about an investigation, or about what is sent as `{}`."""
+        return {
+            (method, path): await self.call(method, path, described, identity=identity, token=token)
+            for method, path, described in self.routes
+        }
+
+    async def call(
+        self, method: str, path: str, described: Mapping[str, Any], *, identity: UUID, token: str | None
+    ) -> tuple[int, Any]:
+        filled = re.sub(r"{(\w+)}", lambda match: str(identity) if match[1] == "identity" else "0", path)
+        return await self.ask(method, filled, token=token, body=b"{}" if "requestBody" in described else None)
+
+
+Serve = Callable[..., Awaitable[API]]
+
+
+@pytest.fixture
+async def serve(cluster: client.Cluster, database: databases.Database, clock: Clock) -> AsyncIterator[Serve]:
+    """Serves an API on a cluster, by default the test's."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def serving(on: client.Cluster = cluster, settings: platform.API | None = None) -> API:
+            parts = apis.parts(cluster=on, database=database, token=WEBHOOK, settings=settings, clock=clock)
+            return API(await stack.enter_async_context(apis.served(parts)), app.build(parts).openapi())
+
+        yield serving
+
+
+@pytest.fixture
+async def api(serve: Serve) -> API:
+    return await serve()
+
+
+@pytest.fixture
+async def admitted(database: databases.Database, cluster: client.Cluster) -> Callable[..., Awaitable[UUID]]:
+    """Admits an investigation of the operator's namespace, or of another, as it is now or was once."""
+
+    async def admit(*, namespace: str = cluster.namespace, namespace_uid: str | None = None) -> UUID:
+        subject = queue.subject()
+        moved = subject.model_copy(update={"metadata": subject.metadata.model_copy(update={"namespace": namespace})})
+        admission = replace(queue.admission(moved), namespace_uid=namespace_uid)
+        assert await admissions.admit(database, admission)
+        return UUID(admission.id)
+
+    return admit
+
+
+async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until the API server's own caches know what was changed."""
+    async with asyncio.timeout(20):
+        while not await look():
+            pass  # the look itself gives way to the others
+
+
+async def state(database: databases.Database) -> list[tuple[Any, ...]]:
+    """What nobody may have changed who is not let in."""
+    work = await queue.rows(database, "SELECT investigation, state, cancel, revision FROM work")
+    runs = await queue.rows(database, "SELECT count(*) FROM runs UNION ALL SELECT count(*) FROM audit")
+    return [*work, *runs]
+
+
+async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
+    api: API,
+    serve: Serve,
+    plane: ControlPlane,
+    cluster: client.Cluster,
+    database: databases.Database,
+    admitted: Callable[..., Awaitable[UUID]],
+    unreachable: str,
+    clock: Clock,
+) -> None:
+    identity = await admitted()
+    before = await state(database)
+    good, revoked, deleted = [
+        await accounts.create(cluster, name, may=accounts.EDITOR) for name in ("good", "revoked", "deleted")
+    ]
+    await accounts.delete(cluster, "deleted")  # before anybody asks: the API server itself believes a token for 10 s
+    for one in (good, revoked):
+        await eventually(lambda token=one: _is_let_in(api, identity, token, clock))  # type: ignore[misc]
+    await accounts.revoke(cluster, "revoked")
+    await eventually(lambda: _is_refused(api, identity, revoked, clock))
+    now = int(time.time())
+    refused: dict[str, tuple[str | None, int]] = {
+        "no token": (None, 401),
+        "garbage": ("x.y.z", 401),
+        "expired": (accounts.signed(plane, good, exp=now - 3600, iat=now - 7200, nbf=now - 7200), 401),
+        "another audience": (await accounts.token(cluster, "good", audience="vault"), 401),
+        "changed": (f"{good[:-8]}AAAAAAAA", 401),
+        "account deleted": (deleted, 401),
+        "without rights": (await accounts.create(cluster, "nobody"), 403),
+        "another account's": (
+            await accounts.create(cluster, cluster.namespace, namespace="default", may=accounts.EDITOR),
+            403,
+        ),
+        "rights taken away": (revoked, 403),
+    }
+    for case, (token, status) in refused.items():
+        for (method, path), (found, problem) in (await api.everywhere(identity, token=token)).items():
+            assert found == status, (case, method, path, problem)
+            if status == 403:
+                assert FORBIDDEN.match(problem["detail"]), problem
+    assert await _is_let_in(api, identity, accounts.signed(plane, good, exp=now + 600)), "what we sign are tokens"
+
+    nowhere = await client.connect(Path(unreachable))
+    try:
+        for (method, path), (found, problem) in (await (await serve(nowhere)).everywhere(identity, token=good)).items():
+            assert (found, "ask again" in problem["detail"]) == (503, True), (method, path)
+    finally:
+        await nowhere.close()
+    assert await state(database) == before
+
+    for method, path, described in api.routes:  # each with its own: some end it, or delete it
+        found, problem = await api.call(method, path, described, identity=await admitted(), token=good)
+        assert found not in (401, 403, 429, 500, 503), (method, path, problem)
+
+
+async def _is_let_in(api: API, identity: UUID, token: str, clock: Clock | None = None) -> bool:
+    if clock:
+        clock.now += 61
+    return (await api.ask("GET", f"/api/v1/investigations/{identity}", token=token))[0] == 200
+
+
+async def _is_refused(api: API, identity: UUID, token: str, clock: Clock) -> bool:
+    return not await _is_let_in(api, identity, token, clock)
+
+
+async def test_the_webhooks_token_is_good_for_alerts_alone_and_never_sent_to_the_api_server(
+    serve: Serve, unreachable: str, database: databases.Database, admitted: Callable[..., Awaitable[UUID]]
+) -> None:
+    identity = await admitted()
+    nowhere = await client.connect(Path(unreachable))
+    try:
+        api = await serve(nowhere)
+        for (_, path), (status, problem) in (await api.everywhere(identity, token=WEBHOOK)).items():
+            if path in FOR_THE_WEBHOOK:
+                assert status in (400, 422), "let in, and what it sends is none"
+            else:
+                assert status == 403
+                assert problem["detail"].startswith("this token is for webhooks and posted alerts alone")
+    finally:
+        await nowhere.close()
+
+
+async def test_an_authorization_that_is_none_is_nobodys(api: API) -> None:
+    for header in (
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic dGhl",
+        "the token",
+        "Bearer a b",
+        "Bearer \u00e9",
+        "Bearerthe token",
+    ):
+        async with api._session.get("/api/v1/investigations/x", headers={"Authorization": header}) as response:
+            assert response.status == 401, header
+            assert response.headers["WWW-Authenticate"].startswith("Bearer")
+    twice = [("Authorization", "Bearer the token")] * 2
+    async with api._session.post("/api/v1/alerts", data=b"{}", headers=twice) as response:
+        assert response.status == 401
+
+
+@pytest.fixture
+async def bare(cluster: client.Cluster, database: databases.Database, clock: Clock) -> AsyncIterator[API]:
+    """A route for each way to ask for rights, which answers what it was told."""
+    parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
+    may = access.Access(cluster=cluster, database=database, token=WEBHOOK, settings=PROXIED, clock=clock)
+    application = FastAPI()
+    problems.tell(application)
+
+    everybody = {"lists": may.lists, "notifies": may.notifies, "submits": may.submits, "oversees": may.oversees}
+    for name, asks in everybody.items():
+        application.get(f"/{name}")(_telling(asks))
+    for name, right in {"reads": may.reads, "changes": may.changes, "purges": may.purges}.items():
+        application.get(f"/{name}/{{identity}}")(_telling(right))
+    async with apis.served(parts, application=application) as session:
+        yield API(session, {"paths": {}})
+
+
+def _telling(asks: Any) -> Callable[..., Any]:
+    async def tell(told: Any = Depends(asks)) -> Any:
+        return told
+
+    return tell
+
+
+async def test_each_right_is_good_for_what_it_is_on_the_objects(
+    bare: API, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], clock: Clock
+) -> None:
+    identity, namespace = await admitted(), cluster.namespace
+    for verb in accounts.EVERYTHING:
+        await accounts.grant(cluster, verb, may={"alertinvestigations": [verb]})
+    await accounts.grant(cluster, "chains", may={"agentchains": ["list"]})
+    asked = {
+        "get": [f"/reads/{identity}"],
+        "list": ["/lists", f"/lists?namespace={namespace}"],
+        "create": ["/submits", "/notifies"],
+        "update": [f"/changes/{identity}"],
+        "delete": [f"/purges/{identity}"],
+        "chains": ["/oversees"],
+    }
+
+    async def asks(user: str, path: str) -> tuple[int, Any]:
+        return await bare.ask("GET", path, headers={"X-Forwarded-User": user})
+
+    async def has_it(user: str) -> bool:
+        clock.now += 11
+        return (await asks(user, asked[user][0]))[0] == 200
+
+    for user in asked:
+        await eventually(lambda user=user: has_it(user))  # type: ignore[misc]
+        for verb, paths in asked.items():
+            for path in paths:
+                status, told = await asks(user, path)
+                if verb == user:
+                    assert status == 200
+                    continue
+                hidden = verb in ("update", "delete") and user != "get"
+                missing = "list agentchains" if verb == "chains" else f"{'get' if hidden else verb} alertinvestigations"
+                assert (status, told["detail"]) == (403, f"User {user} may not {missing} in namespace {namespace}")
+
+
+async def test_a_list_is_of_a_namespace_as_it_is_now(bare: API, editor: str, plane: ControlPlane) -> None:
+    uid = plane.kubectl("get", "namespace", "default", "-o", "jsonpath={.metadata.uid}")
+    status, told = await bare.ask("GET", "/lists?namespace=default", token=editor)
+    assert (status, told["namespace"], told["uid"]) == (200, "default", uid)
+    status, told = await bare.ask("GET", "/lists?namespace=never-there", token=editor)
+    assert (status, told["detail"]) == (404, "there is no namespace never-there")
+    for name in ("..", ".", "a/b", "A", "", "a" * 64):
+        assert (await bare.ask("GET", f"/lists?namespace={name}", token=editor))[0] == 422
+
+
+async def test_nobody_learns_which_ids_there_are(
+    api: API, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], clock: Clock, editor: str
+) -> None:
+    here, elsewhere = await admitted(), await admitted(namespace="default")
+    reader = await accounts.create(cluster, "reader", may={"alertinvestigations": ["get"]})
+    nobody = await accounts.create(cluster, "nobody")
+    await eventually(lambda: _is_let_in(api, here, reader, clock))
+    assert await _is_let_in(api, elsewhere, editor)
+    unknown = uuid.uuid4()
+    for token, ids in ((nobody, (here, elsewhere, "x")), (reader, (elsewhere, "x"))):
+        for method, path in (("GET", ""), ("GET", "/timeline"), ("POST", "/chat"), ("POST", "/chat/cancel")):
+            url = f"/api/v1/investigations/{{}}{path}"
+            status, problem = await api.ask(method, url.format(unknown), token=token)
+            for identity in ids:
+                told = await api.ask(method, url.format(identity), token=token)
+                assert json.loads(json.dumps(told).replace(str(identity), str(unknown), 1)) == [status, problem]
+            assert status == (403 if token == nobody else 404)
+
+
+async def test_a_transcript_belongs_to_the_namespace_that_its_object_was_in(
+    api: API, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], editor: str, plane: ControlPlane
+) -> None:
+    live = plane.kubectl("get", "namespace", cluster.namespace, "-o", "jsonpath={.metadata.uid}")
+    for uid, namespace, status in (
+        (live, cluster.namespace, 200),
+        (None, cluster.namespace, 200),
+        (str(uuid.uuid4()), cluster.namespace, 404),
+        (live, "never-there", 404),
+        (None, "never-there", 404),
+    ):
+        identity = await admitted(namespace=namespace, namespace_uid=uid)
+        for path in ("", "/timeline"):
+            found, _ = await api.ask("GET", f"/api/v1/investigations/{identity}{path}", token=editor)
+            assert found == status, (uid, namespace)
+        for path in ("/chat", "/chat/cancel"):
+            found, _ = await api.ask("POST", f"/api/v1/investigations/{identity}{path}", token=editor, body=b"{}")
+            assert (found == 404) == (status == 404)
+
+
+async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_the_api_server(
+    serve: Serve,
+    cluster: client.Cluster,
+    plane: ControlPlane,
+    admitted: Callable[..., Awaitable[UUID]],
+    editor: str,
+    clock: Clock,
+    tmp_path: Path,
+) -> None:
+    host, port = plane.url.removeprefix("https://").split(":")
+    async with proxy.serve(host, int(port)) as between:
+        kubeconfig = plane.kubeconfig(namespace=cluster.namespace).read_text()
+        path = tmp_path / "through"
+        path.write_text(kubeconfig.replace(plane.url, f"https://127.0.0.1:{between.port}"))
+        through = await client.connect(path)
+        try:
+            api = await serve(through)
+            identity = await admitted()
+            assert await _is_let_in(api, identity, editor)
+            assert (await api.ask("GET", "/openapi.json", token=editor))[0] == 200
+            between.refuse()
+            between.cut()
+            assert (await api.ask("GET", "/openapi.json", token=editor))[0] == 200, "30 s ago it was so"
+            assert (await api.ask("GET", f"/api/v1/investigations/{identity}", token=editor))[0] == 503, "its namespace"
+            clock.now += 30
+            status, problem = await api.ask("GET", "/openapi.json", token=editor)
+            assert (status, problem["detail"].split(" cannot")[0]) == (
+                503,
+                "whether User system:serviceaccount:default:tarsy-test-editor may list agentchains in namespace "
+                + cluster.namespace,
+            )
+            clock.now += 30
+            status, problem = await api.ask("GET", "/openapi.json", token=editor)
+            assert (status, problem["detail"].split(" cannot")[0]) == (503, "whose the token is")
+            between.accept()
+            assert (await api.ask("GET", "/openapi.json", token=editor))[0] == 200
+        finally:
+            await through.close()
+
+
+async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_says_what_it_needs(
+    serve: Serve,
+    cluster: client.Cluster,
+    plane: ControlPlane,
+    namespace: str,
+    editor: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    token = await accounts.create(cluster, "operator", may=accounts.EDITOR)
+    limited = await client.connect(plane.kubeconfig(namespace=namespace, user="limited", token=token))
+    try:
+        status, problem = await (await serve(limited)).ask("GET", "/openapi.json", token=editor)
+    finally:
+        await limited.close()
+    assert (status, "system:auth-delegator" in problem["detail"]) == (503, True)
+    assert 'cannot create resource "tokenreviews"' in caplog.text
+    assert "tokenreviews" not in problem["detail"], "that is for the log"
+
+
+async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_those_of_everybody_proxied(
+    serve: Serve,
+    cluster: client.Cluster,
+    admitted: Callable[..., Awaitable[UUID]],
+    clock: Clock,
+    editor: str,
+) -> None:
+    trusting, wary = await serve(settings=PROXIED), await serve()
+    path = f"/api/v1/investigations/{await admitted()}"
+    jane = {"X-Forwarded-User": "jane", "X-Forwarded-Groups": "sre, dev"}
+    assert (await wary.ask("GET", path, headers=jane))[0] == 401
+    status, problem = await trusting.ask("GET", path, headers=jane)
+    where = f"in namespace {cluster.namespace}"
+    assert (status, problem["detail"]) == (403, f"User jane may not get alertinvestigations {where}")
+    for kind, name in (("User", "jane"), ("Group", "dev"), ("Group", "tarsy:proxied")):
+        await accounts.grant(cluster, name, kind=kind, may={"alertinvestigations": ["get"]})
+
+        async def answered(status: int) -> bool:
+            clock.now += 31
+            return (await trusting.ask("GET", path, headers=jane))[0] == status
+
+        await eventually(lambda: answered(200))
+        other = {"X-Forwarded-Email": "joe@example.com"}
+        assert (await trusting.ask("GET", path, headers=other))[0] == (200 if name == "tarsy:proxied" else 403)
+        await accounts.revoke(cluster, name)
+        await eventually(lambda: answered(403))
+    assert (await trusting.ask("GET", path, headers=jane, token="x.y.z"))[0] == 401, "a token says whose rights count"
+    assert (await trusting.ask("GET", path, headers=jane | {"X-Forwarded-Groups": "system:masters"}))[0] == 403
+    assert (await trusting.ask("GET", path, headers=jane, token=editor))[0] == 200
+
+
+async def test_who_asks_for_an_alert_is_its_author_and_stands_in_the_audit(
+    serve: Serve, plane: ControlPlane, namespace: str, database: databases.Database, editor: str
+) -> None:
+    api = await serve(settings=PROXIED)
+    plane.kubectl(
+        "apply", "-f", "-", input=json.dumps(manifests.chain("kubernetes", "KubePodCrashLooping")), namespace=namespace
+    )
+    forwarded = {"X-Forwarded-For": "198.51.100.9, 203.0.113.7, 127.0.0.1"}
+    mail = {"X-Forwarded-Email": "jane@example.com"}
+    cases: list[tuple[str, str | None, dict[str, str], str, str]] = [
+        ("webhook", WEBHOOK, {}, "api-client", "127.0.0.1"),
+        ("proxied webhook", WEBHOOK, mail | forwarded, "jane@example.com", "203.0.113.7"),
+        ("person", editor, {}, "system:serviceaccount:default:tarsy-test-editor", "127.0.0.1"),
+        ("named", editor, mail | {"X-Forwarded-User": "Jörg"}, "Jörg", "127.0.0.1"),
+    ]
+    for number, (case, token, headers, author, address) in enumerate(cases):
+        notification = manifests.notification(fingerprint=f"{number:016x}")
+        alert = json.dumps({"alert_type": "kubernetes", "data": case}).encode()
+        status, receipt = await api.ask(
+            "POST", "/api/v1/webhooks/alertmanager", token=token, headers=headers, body=notification
+        )
+        assert (status, receipt["counts"]["created"]) == (200, 1), (case, receipt)
+        status, queued = await api.ask("POST", "/api/v1/alerts", token=token, headers=headers, body=alert)
+        assert status == 202, (case, queued)
+        for found in (receipt["alerts"][0]["investigation"], queued["investigation"]):
+            name = found.partition("/")[2]
+            assert plane.kubectl("get", "inv", name, "-o", "jsonpath={.spec.author}", namespace=namespace) == author
+            stored = await queue.rows(
+                database,
+                "SELECT author, who, address FROM investigations JOIN audit ON audit.investigation = investigations.id "
+                "WHERE investigations.name = :name AND action = 'create'",
+                name=name,
+            )
+            assert stored == [(author, author, address)], case
+
+
+async def test_nobody_writes_a_longer_author_than_a_status_holds(plane: ControlPlane, namespace: str) -> None:
+    def apply(author: str) -> str:
+        made = json.dumps(manifests.investigation("long", author=author))
+        return plane.kubectl("apply", "-f", "-", "-o", "jsonpath={.spec.author}", input=made, namespace=namespace)
+
+    longest = "\U0001f525" * investigation.AUTHOR_MAX
+    with pytest.raises(controlplane.KubectlError, match="Too long: may not be more than 253"):
+        apply(f"{longest}a")
+    assert apply(longest) == longest
+
+
+async def test_a_caller_has_a_number_of_requests_and_a_webhook_is_told_to_come_again(
+    serve: Serve,
+    editor: str,
+    clock: Clock,
+    admitted: Callable[..., Awaitable[UUID]],
+    cluster: client.Cluster,
+) -> None:
+    other = await accounts.create(cluster, "other")
+    api = await serve(settings=platform.API(requests_per_second=1, burst=3))
+    path = f"/api/v1/investigations/{await admitted()}"
+    assert [(await api.ask("GET", path, token=editor))[0] for _ in range(4)] == [200, 200, 200, 429]
+    async with api._session.get(path, headers={"Authorization": f"Bearer {editor}"}) as response:
+        assert (response.status, response.headers["Retry-After"]) == (429, "1")
+    assert (await api.ask("GET", path, token=other))[0] == 403, "others have their own"
+    assert [(await api.ask("GET", path, token=f"guess{n}"))[0] for n in range(3)] == [401, 429, 429], "by address"
+    assert (await api.ask("GET", path))[0] == 429
+    webhook = "/api/v1/webhooks/alertmanager"
+    assert (await api.ask("POST", webhook, body=b"{}", token="guess"))[0] == 503
+    assert [(await api.ask("POST", webhook, body=b"{}", token=WEBHOOK))[0] for _ in range(4)] == [400, 400, 400, 503]
+    async with api._session.post(webhook, data=b"{}", headers={"Authorization": f"Bearer {WEBHOOK}"}) as response:
+        assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    for _ in range(10):
+        assert (await api.ask("GET", "/healthz"))[0] == 200
+        assert (await api.ask("GET", "/readyz"))[0] == 200
+    clock.now += 1
+    assert [(await api.ask("GET", path, token=editor))[0] for _ in range(2)] == [200, 429]

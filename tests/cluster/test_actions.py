@@ -1,0 +1,268 @@
+"""Cancel and purge over HTTP, on a real API server and Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import pytest
+from support import apis, kubeconfigs, manifests, queue, stories
+from tarsy.config import check
+from tarsy.controller import investigations
+from tarsy.kube import client, objects
+from tarsy.store import chat, episodes, work
+from tarsy.store import database as databases
+from tarsy_dev.controlplane import ControlPlane
+
+NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
+FINGERPRINT = "6eb8c03418906421"
+START = datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
+
+
+class API:
+    """The API, asked from outside."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def send(self, method: str, path: str, *, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        """Status, and the answer's JSON or the problem's detail."""
+        async with self._session.request(method, f"/api/v1/investigations/{path}", headers=headers) as response:
+            if response.status == 204:
+                assert await response.read() == b""
+                return 204, None
+            said = await response.json(content_type=None)
+            problem = response.content_type == "application/problem+json"
+            assert problem == (response.status >= 400)
+            return response.status, said["detail"] if problem else said
+
+    async def cancel(self, identity: UUID | str) -> tuple[int, Any]:
+        return await self.send("POST", f"{identity}/cancel")
+
+    async def purge(self, identity: UUID | str) -> tuple[int, Any]:
+        return await self.send("DELETE", f"{identity}?purge=true")
+
+
+Serve = Callable[[client.Cluster, databases.Database], Awaitable[API]]
+
+
+@pytest.fixture
+async def serve(editor: str) -> AsyncIterator[Serve]:
+    """Serves the API on a cluster and a database, to somebody who may do everything."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def serving(cluster: client.Cluster, database: databases.Database) -> API:
+            parts = apis.parts(cluster=cluster, database=database, token="the token")
+            return API(await stack.enter_async_context(apis.served(parts, headers=apis.bearer(editor))))
+
+        yield serving
+
+
+@pytest.fixture
+async def api(serve: Serve, cluster: client.Cluster, database: databases.Database) -> API:
+    return await serve(cluster, database)
+
+
+class World:
+    """Investigations of the test's namespace, in cluster and store."""
+
+    def __init__(self, plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> None:
+        self._plane = plane
+        self._cluster = cluster
+        self._database = database
+        self._reconciler = investigations.Reconciler(
+            cluster=cluster,
+            database=database,
+            index=lambda _: check.ChainIndex([queue.CHAIN], platform=queue.PLATFORM, unusable_providers={}),
+            mask=str,
+            workers=1,
+        )
+
+    async def admitted(self, name: str = "web-crash", **spec: Any) -> UUID:
+        """An object as intake makes it, which waits."""
+        subject = queue.subject(name, fingerprint=FINGERPRINT, startsAt=START, **spec)
+        metadata = {"namespace": self._cluster.namespace, "name": name}
+        subject = subject.model_copy(update={"metadata": subject.metadata.model_copy(update=metadata)})
+        received = await queue.received(self._database, subject)
+        made = received.spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+        uid = await self.made(name, **made)
+        at_last = received.metadata.model_copy(update={"uid": uid})
+        return await queue.admit(self._database, received.model_copy(update={"metadata": at_last}))
+
+    async def ended(self, name: str = "web-crash") -> UUID:
+        identity = await self.admitted(name)
+        writing = await queue.opened(self._database, await queue.claimed(self._database))
+        await writing.commit(stories.run_ended(final_analysis="root cause"))
+        return identity
+
+    async def made(self, name: str = "web-crash", **spec: Any) -> str:
+        """An object of that name; its uid."""
+        manifest = json.dumps(manifests.investigation(name, **spec))
+        return str(json.loads(await self.kubectl("create", "-f", "-", "-o", "json", input=manifest))["metadata"]["uid"])
+
+    async def uid(self, name: str = "web-crash") -> str | None:
+        """That of the object of that name."""
+        return await objects.uid_of_investigation(self._cluster, namespace=self._cluster.namespace, name=name)
+
+    async def watched(self, identity: UUID, name: str = "web-crash") -> None:
+        """What the watch makes of any news of the object."""
+        await self._reconciler.reconcile(
+            investigations.Key(namespace=self._cluster.namespace, name=name, uid=str(identity))
+        )
+
+    async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
+        return await asyncio.to_thread(self._plane.kubectl, *args, input=input, namespace=self._cluster.namespace)
+
+    async def audited(self) -> list[tuple[str, str, str, str]]:
+        """What the API was asked for, beside creations, in order."""
+        told = "SELECT action, who, address, name FROM audit WHERE action <> 'create' ORDER BY at"
+        return [(action, who, address, name) for action, who, address, name in await queue.rows(self._database, told)]
+
+
+@pytest.fixture
+def world(plane: ControlPlane, cluster: client.Cluster, database: databases.Database) -> World:
+    return World(plane, cluster, database)
+
+
+def done(action: str, name: str = "web-crash") -> tuple[str, str, str, str]:
+    return action, "api-client", "127.0.0.1", name
+
+
+async def test_a_cancel_is_answered_by_what_it_finds(
+    api: API, world: World, database: databases.Database, cluster: client.Cluster
+) -> None:
+    running = await world.admitted()
+    assert (await queue.claimed(database)).investigation == running
+    for _ in range(2):
+        expected = {"investigation": f"{cluster.namespace}/web-crash", "phase": "Cancelling"}
+        assert await api.cancel(running) == (202, expected)
+    waiting = UUID(str(await world.made("waiting")))
+    await world.watched(waiting, "waiting")
+    assert await api.cancel(waiting) == (202, {"investigation": f"{cluster.namespace}/waiting", "phase": "Cancelled"})
+    ended = (409, "it has ended already")
+    assert await api.cancel(waiting) == ended
+    assert await chat.ask(database, waiting, "Why?", max_queued=9, by=queue.CALLER) == 1
+    assert await api.cancel(waiting) == ended
+    assert (await queue.rows(database, "SELECT run, state FROM work WHERE cancel IS NULL")) == [(1, "queued")]
+    nobody = uuid.uuid4()
+    assert await api.cancel(nobody) == (404, f"there is no investigation with id {nobody}")
+    assert (await api.cancel("x"))[0] == 404
+    told = await world.audited()
+    assert told[:2] == [done("cancel"), done("cancel", "waiting")]
+    assert [action for action, *_ in told[2:]] == ["chat"]
+
+
+async def test_of_fifty_cancels_at_once_one_ends_it(api: API, world: World, database: databases.Database) -> None:
+    identity = await world.admitted()
+    answers = await asyncio.gather(*(api.cancel(identity) for _ in range(50)))
+    assert sorted(status for status, _ in answers) == [202, *[409] * 49]
+    assert await world.audited() == [done("cancel")]
+    assert len(await queue.log(database, identity)) == 1
+
+
+async def test_a_purge_deletes_the_object_and_all_that_was_said(
+    api: API, world: World, database: databases.Database, cluster: client.Cluster
+) -> None:
+    identity = await world.ended()
+    said = (await api.send("DELETE", str(identity)))[1]
+    assert said == "query.purge: this deletes the object and its transcript for good: say so with ?purge=true"
+    for not_said in ("", "?purge=false", "?purge=maybe"):
+        assert (await api.send("DELETE", f"{identity}{not_said}"))[0] == 422
+    assert (await api.send("GET", str(identity)))[1]["summary"]["final_analysis"] == "root cause"
+    assert await world.uid() == str(identity)
+
+    assert await api.purge(identity) == (204, None)
+    assert await world.uid() is None
+    unknown = (404, f"there is no investigation with id {identity}")
+    for path in (str(identity), f"{identity}/timeline"):
+        assert await api.send("GET", path) == unknown
+    for path in ("cancel", "chat", "chat/cancel"):
+        assert await api.send("POST", f"{identity}/{path}") == unknown
+    assert await api.purge(identity) == unknown
+    await world.watched(identity)
+    assert await world.audited() == [done("purge")]
+    again = await episodes.repeat(
+        database,
+        namespace=cluster.namespace,
+        fingerprint=FINGERPRINT,
+        starts_at=START,
+        window=queue.PLATFORM.ingest.dedup_window,
+        cooldown=queue.PLATFORM.ingest.cooldown,
+    )
+    assert again == episodes.Known(investigation=identity, name="web-crash")
+    assert await work.stale(database, limit=9) == []
+
+
+async def test_only_what_has_ended_and_is_not_asked_about_is_purged(
+    api: API, world: World, database: databases.Database
+) -> None:
+    identity = await world.admitted()
+    running = (409, "it has not ended yet: cancel it first (POST .../cancel)")
+    assert await api.purge(identity) == running
+    writing = await queue.opened(database, await queue.claimed(database))
+    assert await api.purge(identity) == running
+    await writing.commit(stories.run_ended())
+    assert await chat.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == 1
+    status, detail = await api.purge(identity)
+    assert (status, detail[:30]) == (409, "a question about it is open: c")
+    assert await world.uid() == str(identity)
+    assert (await api.send("POST", f"{identity}/chat/cancel"))[0] == 202
+    answers = await asyncio.gather(*(api.purge(identity) for _ in range(8)))
+    assert sorted(status for status, _ in answers) == [204, *[404] * 7]
+    assert [action for action, *_ in await world.audited()] == ["chat", "chat/cancel", "purge"]
+
+
+async def test_a_purge_leaves_another_object_of_the_name_alone_and_needs_none(api: API, world: World) -> None:
+    identity = await world.ended()
+    await world.kubectl("delete", "inv", "web-crash")
+    other = await world.made()
+    assert (await api.purge(identity))[0] == 204
+    assert await world.uid() == other
+
+
+async def test_an_object_that_somebody_keeps_is_not_admitted_again(
+    api: API, world: World, database: databases.Database
+) -> None:
+    identity = await world.ended()
+    finalizer = '{"metadata": {"finalizers": ["example.com/kept"]}}'
+    await world.kubectl("patch", "inv", "web-crash", "--type=merge", "--patch", finalizer)
+    assert (await api.purge(identity))[0] == 204
+    assert await world.uid() == str(identity)
+    await world.watched(identity)
+    assert await work.stale(database, limit=9) == []
+    assert (await api.send("GET", str(identity)))[0] == 404
+    await world.kubectl("patch", "inv", "web-crash", "--type=merge", '--patch={"metadata": {"finalizers": []}}')
+    assert await world.uid() is None
+
+
+async def test_who_may_not_or_whose_world_is_away_changes_nothing(
+    serve: Serve, world: World, database: databases.Database, cluster: client.Cluster, tmp_path: Path
+) -> None:
+    identity = await world.admitted()
+    api = await serve(cluster, database)
+    for method, path in (("POST", f"{identity}/cancel"), ("DELETE", f"{identity}?purge=true")):
+        assert (await api.send(method, path, headers={"Authorization": "Bearer another"}))[0] == 401
+        assert (await api.send(method, path, headers={"Authorization": ""}))[0] == 401
+    assert (await queue.summary(database, identity)).phase == "Queued"
+    await work.cancel(database, identity, why="user")
+    nowhere = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+    down = databases.Database(NOBODY)
+    try:
+        status, detail = await (await serve(nowhere, database)).purge(identity)
+        assert (status, detail[:31], detail[-11:]) == (503, "the API server cannot be reache", "; ask again")
+        without = await serve(cluster, down)
+        assert [(await without.cancel(identity))[0], (await without.purge(identity))[0]] == [503, 503]
+    finally:
+        await nowhere.close()
+        await down.close()
+    assert await world.uid() == str(identity)
+    assert (await queue.summary(database, identity)).phase == "Cancelled"
+    assert await world.audited() == []

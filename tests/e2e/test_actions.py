@@ -1,0 +1,187 @@
+"""Cancel by the API in every phase, whatever became of the worker, and what the audit tells of all that was done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+from support import audits, manifests
+from tarsy_dev import model
+
+if TYPE_CHECKING:
+    from support.operators import Operator, Process
+
+STOP_SECONDS = 1.0
+LEASE = timedelta(seconds=3)
+AFTER_LEASE = timedelta(seconds=5)
+SLOW = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+async def uid(operator: Operator, name: str) -> str:
+    return str(json.loads(await operator.kubectl("get", "inv", name, "-o", "json"))["metadata"]["uid"])
+
+
+async def act(process: Process, identity: str, action: str = "/cancel", **body: str) -> tuple[int, Any]:
+    given = json.dumps(body).encode() if body else None
+    return await process.request("POST", f"/api/v1/investigations/{identity}{action}", body=given)
+
+
+async def phase(process: Process, identity: str, *wanted: str) -> dict[str, Any]:
+    """The summary, as soon as the phase is one of those."""
+    async with asyncio.timeout(30):
+        while True:
+            status, read = await process.request("GET", f"/api/v1/investigations/{identity}")
+            if status == 200 and read["phase"] in wanted:
+                return dict(read["summary"])
+
+
+async def hanging(llm: model.Server, count: int = 1) -> Sequence[model.Request]:
+    """The requests that were left without an answer, once there are so many."""
+    return await llm.wait_for(lambda requests: requests if len(requests) == count else None, timeout=20)
+
+
+async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator: Operator, llm: model.Server) -> None:
+    llm.script = lambda _turn: model.Hang()
+    process = await operator.start(queue={"slots": 1})
+    await operator.apply(manifests.chain())
+    _, receipt = await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification())
+    running = receipt["alerts"][0]["investigation"].partition("/")[2]
+    await hanging(llm)
+    await operator.apply(
+        manifests.investigation("queued"),
+        manifests.investigation("suspended", suspend=True),
+        manifests.investigation("by-spec", cancel=True),
+    )
+    uids = {name: await uid(operator, name) for name in (running, "queued", "suspended", "by-spec")}
+    await phase(process, uids["queued"], "Queued")
+    await phase(process, uids["suspended"], "Suspended")
+    for name in ("queued", "suspended"):
+        named = f"{operator.namespace}/{name}"
+        assert await act(process, uids[name]) == (202, {"investigation": named, "phase": "Cancelled"})
+    cancelled = time.time()
+    assert (await act(process, uids[running]))[1]["phase"] == "Cancelling"
+    (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None, timeout=20)
+    assert request.end == "client closed"
+    assert request.ended is not None
+    assert request.ended - cancelled < STOP_SECONDS
+    found = await operator.finished()
+    for name, identity in uids.items():
+        status = found[name]["status"]
+        assert (status["phase"], status["message"]) == ("Cancelled", "cancelled by request")
+        assert (await act(process, identity))[0] == 409
+    assert len(llm.requests) == 1, "nothing was sent for the others"
+
+    assert (await act(process, uids[running], "/chat", question="Why?"))[0] == 202
+    await hanging(llm, 2)
+    assert (await act(process, uids[running], "/chat/cancel"))[0] == 202
+    async with asyncio.timeout(20):
+        while (status := (await process.request("DELETE", _purge(uids[running])))[0]) == 409:
+            pass  # until the question has ended
+    assert status == 204
+    await operator.kubectl("wait", "--for=delete", f"inv/{running}", "--timeout=20s")
+    assert (await process.request("GET", f"/api/v1/investigations/{uids[running]}"))[0] == 404
+    _, again = await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification())
+    assert (again["alerts"][0]["outcome"], len(llm.requests)) == ("repeated", 2)
+    assert await audits.told(operator.database_url) == [
+        audits.row("create", running),
+        audits.row("cancel", "queued"),
+        audits.row("cancel", "suspended"),
+        audits.row("cancel", running),
+        audits.row("chat", running),
+        audits.row("chat/cancel", running),
+        audits.row("purge", running),
+    ]
+    assert "Traceback" not in process.log
+    await process.stop()
+
+
+def _purge(identity: str) -> str:
+    return f"/api/v1/investigations/{identity}?purge=true"
+
+
+async def ended_in_time(process: Process, identity: str, *, since: float) -> None:
+    """It ends within the lease that began before `since`, and 5 s, by the clock of this machine."""
+    summary = await phase(process, identity, "Cancelled")
+    ended = datetime.fromisoformat(summary["ended_at"]).timestamp()
+    assert ended - since < (LEASE + AFTER_LEASE).total_seconds()
+    assert (summary["cancel"], summary["message"]) == ("user", "cancelled by request")
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pytest.param("another operator that has no slot free", marks=SLOW),
+        pytest.param("a worker, and no controller", marks=SLOW),
+    ],
+)
+async def test_one_whose_worker_was_killed_a_moment_before_ends_soon_after_its_lease(
+    operator: Operator, llm: model.Server, beside: str
+) -> None:
+    """The one that is killed leads, too: nobody does its duties before its own lease has passed."""
+    llm.script = lambda _turn: model.Hang()
+    await operator.apply(manifests.chain())
+    queue = {"slots": 1}
+    killed = await operator.start(lease=LEASE, queue=queue)
+    await operator.apply(manifests.investigation("cancelled"))
+    await hanging(llm)
+    identity = await uid(operator, "cancelled")
+    if beside == "a worker, and no controller":
+        process = await operator.start(role="api")
+        worker = await operator.start(lease=LEASE, role="worker", queue=queue)
+        await worker.logged("action=")
+    else:
+        process = await operator.start(lease=LEASE, queue=queue)
+        await operator.apply(manifests.investigation("busy"))
+        await hanging(llm, 2)
+    await killed.kill()
+    since = time.time()
+    for _ in range(2):
+        assert (await act(process, identity))[1]["phase"] == "Cancelling"
+    await ended_in_time(process, identity, since=since)
+    assert (await act(process, identity))[0] == 409
+    assert await audits.told(operator.database_url) == [audits.row("cancel", "cancelled")]
+    assert len([one for one in llm.requests if "/cancelled" in one.key.investigation]) == 1, "it is not asked again"
+
+
+@pytest.mark.slow
+async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_that_wakes_writes_nothing(
+    operator: Operator, llm: model.Server
+) -> None:
+    """With no controller, and no other worker."""
+    llm.script = lambda _turn: model.Hang()
+    await operator.apply(manifests.chain())
+    process = await operator.start(role="api")
+    worker = await operator.start(lease=LEASE, role="worker")
+    body = json.dumps({"alert_type": "kubernetes", "data": "web-0 restarts"}).encode()
+    _, made = await process.request("POST", "/api/v1/alerts", body=body)
+    await hanging(llm)
+    worker.send(signal.SIGSTOP)
+    while not await passed(operator):
+        pass  # the read itself gives way to the others
+    assert (await act(process, made["alert_id"]))[1]["phase"] == "Cancelled"
+    worker.send(signal.SIGCONT)
+    (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None, timeout=20)
+    assert request.end == "client closed"
+    await worker.logged("action=lease_lost")
+    _, read = await process.request("GET", f"/api/v1/investigations/{made['alert_id']}")
+    assert (read["phase"], read["summary"]["message"]) == ("Cancelled", "cancelled by request")
+    _, timeline = await process.request("GET", f"/api/v1/investigations/{made['alert_id']}/timeline")
+    assert all(event["status"] != "streaming" for event in timeline["events"])
+    name = made["investigation"].partition("/")[2]
+    assert await audits.told(operator.database_url) == [audits.row(done, name) for done in ("create", "cancel")]
+
+
+async def passed(operator: Operator) -> bool:
+    """Whether the lease of the only one has passed."""
+    connection = await asyncpg.connect(operator.database_url)
+    try:
+        return bool(await connection.fetchval("SELECT lease_until < clock_timestamp() FROM work"))
+    finally:
+        await connection.close()

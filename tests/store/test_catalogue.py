@@ -1,0 +1,222 @@
+"""What processes say of themselves: written when it changes, told while they are there."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from support import apis, queue
+from tarsy.store import catalogue, keeper
+from tarsy.store import database as databases
+from tarsy.telemetry import standing
+from tarsy_dev import postgres as launcher
+from tarsy_dev import proxy
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def fact(kind: standing.Kind = "server", name: str = "tools", state: str = "connected", **detail: Any) -> standing.Fact:
+    return standing.Fact(kind=kind, name=name, state=state, since=NOON, detail=detail)
+
+
+class Part:
+    """A part of a process that says what the test has it say."""
+
+    def __init__(self, *facts: standing.Fact) -> None:
+        self.facts = list(facts)
+
+    def __call__(self) -> Iterator[standing.Fact]:
+        yield from self.facts
+
+
+def heard(database: databases.Database, part: Part, *, host: str = "here", slots: int = 0) -> keeper.Keeper:
+    kept = apis.keeping(database, host=host, slots=slots)
+    kept.hear(part)
+    return kept
+
+
+async def told(database: databases.Database, *kinds: standing.Kind) -> list[tuple[str, str, str]]:
+    return [(one.host, one.name, one.state) for one in await catalogue.read(database, *kinds)]
+
+
+async def renew_now(kept: keeper.Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have it renewed as if it were time to."""
+    with monkeypatch.context() as patched:
+        patched.setattr(kept, "_due", 0.0)
+        await kept.look()
+
+
+async def written(database: databases.Database) -> dict[str, datetime]:
+    """When the rows were last written, by their kinds."""
+    return dict(await queue.rows(database, "SELECT kind, seen_at FROM catalogue"))
+
+
+async def test_what_changes_is_told_at_once_and_what_does_not_is_not_written_again(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Part(fact(problem=""), fact("provider", "google", "usable"))
+    kept = heard(database, part)
+    await kept.look()
+    (server,) = await catalogue.read(database, "server")
+    assert (server.process, server.host, server.state, server.since) == (kept.process, "here", "connected", NOON)
+    assert server.detail == {"problem": ""}
+
+    first = await written(database)
+    await kept.look()
+    assert await written(database) == first, "nothing has changed, and it is not time to renew"
+    await renew_now(kept, monkeypatch)
+    second = await written(database)
+    assert {kind for kind in first if second[kind] > first[kind]} == {"process"}
+
+    part.facts[0] = fact(state="unreachable", problem="is away")
+    await kept.look()
+    third = await written(database)
+    assert {kind for kind in first if third[kind] > second[kind]} == {"process", "server"}
+    assert await told(database, "server", "provider") == [
+        ("here", "google", "usable"),
+        ("here", "tools", "unreachable"),
+    ]
+
+
+async def test_a_process_counts_for_as_long_as_it_was_seen_a_moment_ago(database: databases.Database) -> None:
+    for host in ("a", "b"):
+        await heard(database, Part(fact()), host=host).look()
+    await queue.execute(
+        database, "UPDATE catalogue SET seen_at = seen_at - interval '29 seconds' WHERE kind = 'process' AND name = 'a'"
+    )
+    assert await told(database, "process") == [("a", "a", "running"), ("b", "b", "running")]
+    assert [one.host for one in await catalogue.read(database, "server", within=timedelta(seconds=20))] == ["b"]
+    await queue.execute(database, "UPDATE catalogue SET seen_at = seen_at - interval '2 seconds' WHERE name = 'a'")
+    assert await told(database, "process", "server") == [("b", "b", "running"), ("b", "tools", "connected")]
+
+
+async def test_what_is_gone_for_an_hour_leaves_nothing_and_what_is_there_keeps_its_old_rows(
+    database: databases.Database,
+) -> None:
+    for host in ("gone", "there"):
+        await heard(database, Part(fact()), host=host).look()
+    await queue.execute(
+        database,
+        "UPDATE catalogue SET seen_at = seen_at - interval '61 minutes'"
+        " WHERE NOT (kind = 'process' AND name = 'there')",
+    )
+    await catalogue.forget(database)
+    assert await queue.rows(database, "SELECT kind, name FROM catalogue ORDER BY kind") == [
+        ("process", "there"),
+        ("server", "tools"),
+    ]
+
+
+async def test_a_process_whose_rows_were_deleted_says_everything_again(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = heard(database, Part(fact()))
+    await kept.look()
+    await queue.execute(database, "DELETE FROM catalogue")
+    await renew_now(kept, monkeypatch)
+    await kept.look()
+    assert await told(database, "process", "server") == [("here", "here", "running"), ("here", "tools", "connected")]
+
+
+async def test_the_tools_of_a_server_are_told_once_as_the_last_process_saw_them(database: databases.Database) -> None:
+    def offers(name: str, minute: int) -> standing.Fact:
+        since = NOON + timedelta(minutes=minute)
+        return standing.Fact(kind="tools", name="tools", state="listed", since=since, detail={"tools": [name]})
+
+    for host, (name, minute) in {"a": ("old", 1), "b": ("new", 2), "c": ("older", 0)}.items():
+        await heard(database, Part(offers(name, minute)), host=host).look()
+    (found,) = await catalogue.tools(database, limit=10)
+    assert found.detail == {"tools": ["new"]}
+
+
+async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_hold_is_replaced(
+    database: databases.Database,
+) -> None:
+    def mask(text: str) -> str:
+        return text.replace("canary", "*")
+
+    kept = apis.keeping(database, mask=mask)
+    said = fact(
+        name="canary 1", problem="\0 canary \ud800", tools=[{"description": "a canary"}], failure={"code": "canary"}
+    )
+    kept.hear(Part(said, fact("provider", "canary 2"), fact("provider", "* 2")))
+    await kept.look()
+    stored = str(await queue.rows(database, "SELECT name, CAST(detail AS text) FROM catalogue"))
+    assert "canary" not in stored
+    (server,) = await catalogue.read(database, "server")
+    assert (server.name, server.detail["problem"]) == ("* 1", "\ufffd * \ufffd")
+    assert len(await catalogue.read(database, "provider")) == 1
+
+
+async def test_an_outage_is_logged_once_and_ends_nothing_and_who_stops_is_gone_at_once(
+    migrated_url: str,
+    postgres: launcher.Server,
+    database: databases.Database,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(keeper, "AGAIN_SECONDS", 0.02)
+    async with proxy.serve("127.0.0.1", postgres.port) as between:
+        own = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
+        part = Part(fact())
+        kept = heard(own, part)
+        running = asyncio.create_task(kept.run())
+        await until(lambda: kept.database.state == "answering")
+        between.refuse()
+        between.cut()
+        part.facts = [fact(state="unreachable")]
+        await until(lambda: kept.database.state == "away")
+        since = kept.database.since
+        with monkeypatch.context() as patched:
+            tries = Counter(catalogue.write)
+            patched.setattr(catalogue, "write", tries)
+            await until(lambda: tries.calls >= 3)
+        assert (kept.database.state, kept.database.since) == ("away", since)
+        assert sum("nobody is told of this process" in line for line in caplog.messages) == 1
+        between.accept()
+        await until(lambda: kept.database.state == "answering")
+        assert await told(database, "server") == [("here", "tools", "unreachable")]
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await queue.rows(database, "SELECT * FROM catalogue") == []
+        await own.close()
+
+
+class Counter:
+    """Counts calls of what it stands before."""
+
+    def __init__(self, behind: Any) -> None:
+        self.calls = 0
+        self._behind = behind
+
+    async def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        return await self._behind(*args)
+
+
+async def until(ready: Any) -> None:
+    async with asyncio.timeout(20):
+        while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
+            await asyncio.sleep(0.005)
+
+
+async def test_a_full_catalogue_is_told_in_part(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: Sequence[str] = [f"server {number:02}" for number in range(20)]
+    await heard(database, Part(*(fact(name=name) for name in names))).look()
+    monkeypatch.setattr(catalogue, "ROWS_MAX", 7)
+    assert [one.name for one in await catalogue.read(database, "server")] == list(names[:7])
+
+
+async def test_two_processes_write_side_by_side(database: databases.Database) -> None:
+    both = [heard(database, Part(fact())) for _ in range(2)]
+    await asyncio.gather(*(kept.look() for kept in both))
+    assert {one.process for one in await catalogue.read(database, "server")} == {kept.process for kept in both}
+    await catalogue.leave(database, both[0].process)
+    assert [one.process for one in await catalogue.read(database, "server")] == [both[1].process]
+    await catalogue.leave(database, uuid.uuid4())

@@ -1,0 +1,167 @@
+"""Purging, and what all others make of what is left; on a real Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy
+from support import queue, stories
+from tarsy.resources import naming
+from tarsy.store import admission as admissions
+from tarsy.store import chat, episodes, history, log, purge, receipts, resync, retention, work
+from tarsy.store import database as databases
+from tarsy.transcript import entries
+
+FINGERPRINT = "6eb8c03418906421"
+START = datetime(2026, 11, 21, tzinfo=UTC)
+WINDOW = timedelta(days=7)
+SECRET = "opensesame"
+"""Stands in all that was said."""
+SAID: dict[str, Any] = {
+    "alertData": f"web-0 restarts {SECRET}",
+    "severity": SECRET,
+    "runbookURL": f"https://{SECRET}",
+    "author": queue.CALLER.who,
+    "fingerprint": FINGERPRINT,
+    "startsAt": START,
+}
+NEW: dict[str, Any] = {"fingerprint": FINGERPRINT, "namespace": "tarsy", "starts_at": START}
+
+
+async def ended(database: databases.Database) -> UUID:
+    """An investigation of an alert that has ended, of which everything is filled in."""
+    chain = queue.chain(stages=[{"name": SECRET, "agent": "KubernetesAgent"}], onResolved="Cancel")
+    identity = await queue.admit(database, await queue.received(database, queue.subject(**SAID)), chain=chain)
+    writing = await queue.opened(database, await queue.claimed(database))
+    await writing.commit(
+        stories.stage_started(SECRET),
+        stories.started(stage=SECRET),
+        stories.answers(SECRET),
+        stories.ended(error=SECRET),
+        stories.stage_ended(SECRET, message=SECRET),
+        entries.RunEnded(ending="Failed", reason="Any", message=SECRET, final_analysis=SECRET, summary=SECRET),
+    )
+    for name, object_name in (("its", "web-crash"), ("other", "another")):
+        where = {"namespace": "tarsy", "object_name": object_name, "name": name}
+        await admissions.keep_large(database, **where, data=SECRET)
+    await queue.execute(database, "UPDATE large_alerts SET created_at = created_at - interval '1 minute'")
+    return identity
+
+
+async def everything(database: databases.Database) -> dict[str, str]:
+    """The rows of each table, as text."""
+    tables = await queue.rows(database, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    found = {}
+    for (table,) in tables:
+        rows = await queue.rows(database, f"SELECT CAST(one AS text) FROM {table} AS one")  # noqa: S608 - a table's name
+        found[table] = "\n".join(row for (row,) in rows)
+    return found
+
+
+async def test_nothing_that_was_said_is_left_and_that_it_was_is(database: databases.Database) -> None:
+    identity = await ended(database)
+    asking = await chat.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)
+    assert asking == 1
+    assert await purge.purge(database, identity, by=queue.CALLER) == "asked"
+    answering = await queue.opened(database, await queue.claimed(database))
+    assert await purge.refusal(database, identity) == "asked"
+    await answering.commit(entries.RunEnded(run=1, ending="Completed", reason="Answered", final_analysis=SECRET))
+    said = {table for table, rows in (await everything(database)).items() if SECRET in rows}
+    assert said == {"investigations", "runs", "stages", "executions", "entries", "large_alerts"}
+
+    assert await purge.refusal(database, identity) is None
+    assert await purge.purge(database, identity, by=queue.CALLER) is None
+    left = await everything(database)
+    assert {table for table, rows in left.items() if SECRET in rows} == {"large_alerts"}, "another object's"
+    assert left["large_alerts"].count(SECRET) == 1
+    for table in ("runs", "stages", "executions", "entries"):
+        assert left[table] == ""
+    kept = "SELECT name, fingerprint, ending, ended_at > admitted_at, purged_at >= ended_at, author FROM investigations"
+    assert await queue.rows(database, kept) == [("web-crash", FINGERPRINT, "Failed", True, True, "")]
+    told = "SELECT action, who, address, namespace, name FROM audit WHERE investigation = :id ORDER BY at"
+    by = (queue.CALLER.who, queue.CALLER.address, "tarsy", "web-crash")
+    assert await queue.rows(database, told, id=identity) == [
+        ("create", *by),
+        ("chat", *by),
+        ("purge", *by),
+    ]
+
+
+async def test_what_has_not_ended_is_not_purged(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    for _ in range(2):  # it waits, it runs
+        assert await purge.refusal(database, identity) == "running"
+        assert await purge.purge(database, identity, by=queue.CALLER) == "running"
+        claim = await queue.claim(database)
+    assert claim is None
+    assert await purge.refusal(database, UUID(int=5)) == "unknown"
+    assert (await queue.summary(database, identity)).phase == "Running"
+    assert await queue.rows(database, "SELECT 1 FROM audit") == []
+
+
+async def test_to_everybody_else_it_is_gone_but_known(database: databases.Database) -> None:
+    """Through every read and write that may meet what is left of it."""
+    identity = await ended(database)
+    assert await purge.purge(database, identity, by=queue.CALLER) is None
+    assert await purge.refusal(database, identity) == "unknown"
+    assert await purge.purge(database, identity, by=queue.CALLER) == "unknown"
+    assert await history.whereabouts(database, identity) is None
+    assert await history.summary(database, identity) is None
+    assert await history.head(database, identity) is None
+    assert await history.log_page(database, identity, after=0, limit=5) is None
+    assert await history.log(database, identity) == []
+    assert await chat.subject(database, identity) is None
+    assert await chat.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"
+    assert await chat.cancel(database, identity, by=queue.CALLER) == "unknown"
+    assert await work.cancel(database, identity, why="user", by=queue.CALLER) is None
+    await work.gone(database, identity)
+    assert await work.sweep(database) == 0
+    assert await queue.claim(database) is None
+    assert await retention.expired(database, namespace="tarsy", limit=9) == []
+    assert await resync.open_in(database, namespace="tarsy") == []
+    assert await resync.asked_about(database, namespace="tarsy") == []
+    assert await resync.settled(database, {str(identity): 1}) == {str(identity)}
+
+    assert await admissions.is_known(database, identity), "or the watch would admit its object, which a finalizer keeps"
+    again = queue.subject(**SAID)
+    again = again.model_copy(update={"metadata": again.metadata.model_copy(update={"uid": str(identity)})})
+    assert not await admissions.admit(database, queue.admission(again))
+    changed = again.model_copy(update={"metadata": again.metadata.model_copy(update={"generation": 2})})
+    await work.observe(database, changed)
+    known = await episodes.repeat(database, **NEW, window=WINDOW, cooldown=timedelta(0))
+    assert known == episodes.Known(investigation=identity, name="web-crash"), "as after a deletion"
+    assert await episodes.resolved(database, **NEW) == known
+    assert await work.stale(database, limit=9) == [], "no status shows it"
+    assert await queue.rows(database, "SELECT duplicates, alert_status FROM investigations") == [(1, "resolved")]
+
+    issued: dict[str, Any] = {"namespace": "tarsy", "fingerprint": FINGERPRINT, "starts_ms": naming.milliseconds(START)}
+    receipt = await receipts.issue(database, **issued, name="web-crash", digest="any", window=WINDOW)
+    assert receipt.investigation is None, "where it is forgotten, it may be investigated anew"
+
+
+async def test_of_twenty_purges_at_once_one_does_it(database: databases.Database) -> None:
+    identity = await ended(database)
+    purges = (purge.purge(database, identity, by=queue.CALLER) for _ in range(20))
+    assert sorted(map(str, await asyncio.gather(*purges))) == ["None", *["unknown"] * 19]
+    assert await queue.rows(database, "SELECT count(*) FROM audit WHERE action = 'purge'") == [(1,)]
+
+
+async def test_what_is_committed_while_a_purge_waits_is_purged_too(database: databases.Database) -> None:
+    await queue.admit(database)
+    claim = await queue.claimed(database)
+    end = log.prepare(stories.run_ended(final_analysis=SECRET))
+    statement, values = log.appending(
+        [end], investigation=claim.investigation, log_seq=0, token=claim.token, place=lambda _: (0, "")
+    )
+    waits = sqlalchemy.text("SELECT 1 FROM pg_locks WHERE NOT granted")
+    async with database.begin() as connection:
+        await connection.execute(statement, values)
+        purging = asyncio.create_task(purge.purge(database, claim.investigation, by=queue.CALLER))
+        async with asyncio.timeout(20):
+            while not await database.run(waits):
+                pass  # the read itself gives way to the others
+    assert await purging is None
+    assert not [table for table, rows in (await everything(database)).items() if SECRET in rows]

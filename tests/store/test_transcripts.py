@@ -1,0 +1,193 @@
+"""Messages, calls and exports of logs in Postgres: whole on pages of any size, of one moment, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import aiohttp
+import pytest
+from support import apis, exports, kubeconfigs, queue, stories
+from tarsy.api import export, problems, traces, transcripts
+from tarsy.api import messages as api
+from tarsy.kube import client
+from tarsy.store import database as databases
+from tarsy.store import history, work
+from tarsy.store import transcripts as stored
+from tarsy.transcript import entries, messages
+
+CALLS = ("k8s.pods_log", "k8s.pods_log")
+STATE = messages.ProviderState(provider="google-default", data=[{"thoughtSignature": "c2VjcmV0"}])
+QUICK = 0.1
+"""Seconds."""
+
+
+def turns(execution: str, *, count: int, text: str = "found") -> list[entries.Entry]:
+    """Answers with two calls each, whose results come apart; a call in between brings nothing."""
+    told: list[entries.Entry] = []
+    for turn in range(count):
+        asked = stories.asks(*CALLS, execution=execution, turn=turn, state=STATE)
+        told += [asked, stories.ran(asked, 0, text=text), stories.ran(asked, 1, text=text)]
+    told.append(stories.unanswered(stories.CONCLUDE, execution=execution, turn=count))
+    told.append(stories.answers("root cause", execution=execution, turn=count + 1))
+    return told
+
+
+async def written(database: databases.Database, log: Sequence[entries.Entry], *, at_once: int = 100) -> UUID:
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    for start in range(0, len(log), at_once):
+        await journal.commit(*log[start : start + at_once])
+    return identity
+
+
+def side_by_side() -> list[entries.Entry]:
+    """Three agents whose entries mix."""
+    dice = random.Random(7)  # noqa: S311 - which one comes next
+    left = {name: turns(name, count=count) for name, count in (("a", 3), ("b", 1), ("c", 5))}
+    log: list[entries.Entry] = [stories.stage_started()]
+    log += [stories.started(name, index=place) for place, name in enumerate(left)]
+    while left:
+        name = dice.choice(sorted(left))
+        log.append(left[name].pop(0))
+        if not left[name]:
+            del left[name]
+            log.append(stories.ended(name))
+    return [*log, stories.stage_ended(), stories.run_ended(final_analysis="root cause")]
+
+
+async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever(
+    database: databases.Database,
+) -> None:
+    log = side_by_side()
+    whole = await exports.whole(database, await written(database, log))
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    said: list[transcripts.Message] = []
+    calls: list[traces.Line] = []
+    page, trace = api.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
+    for size, committed in ((1, log[:5]), (2, log[5:20]), (3, log[20:30]), (500, log[30:])):
+        await journal.commit(*committed)
+        while page.messages or page.more:
+            page = await api.read(database, identity, after=page.last, limit=size)
+            said += page.messages
+        while trace.calls or trace.more:
+            trace = await traces.read(database, identity, after=trace.last, limit=size)
+            calls += trace.calls
+        page, trace = page.model_copy(update={"more": True}), trace.model_copy(update={"more": True})
+    assert [one.model_dump(exclude={"created_at"}) for one in said] == [
+        one.model_dump(exclude={"created_at"}) for one in whole.messages
+    ]
+    models, tools = ([one for one in calls if one.type == kind] for kind in ("llm", "tool"))
+    assert [(one.n, one.seq) for one in models] == [(one.n, one.seq) for one in whole.llm_interactions]
+    assert [(one.n, one.seq) for one in tools] == [(one.n, one.seq) for one in whole.mcp_interactions]
+    for line in tools:
+        shown = await traces.called(database, identity, number=line.n)
+        by = await traces.asked(database, identity, number=shown.asked_by)
+        assert by.answer
+        assert shown.call_id in [call["id"] for call in by.answer.tool_calls]
+        assert (shown.seq, shown.execution, by.execution) == (line.seq, line.execution, line.execution)
+    for find, kind in ((traces.asked, "llm"), (traces.called, "tool")):
+        with pytest.raises(problems.Problem, match=f"the trace has no {kind} call 99, so far"):
+            await find(database, identity, number=99)
+
+
+async def test_an_export_is_of_the_moment_in_which_it_began(database: databases.Database) -> None:
+    log = side_by_side()
+    identity = await written(database, log[:30])
+    head = await history.head(database, identity)
+    assert head is not None
+    journal = await queue.opened(database, await retaken(database))
+    pieces = export.as_json(database, head)
+    first = await anext(pieces)
+    await journal.commit(*log[30:])
+    rest = b"".join([piece async for piece in pieces])
+    found = export.Export.model_validate_json(first + rest)
+    assert {one.seq for one in found.messages} <= set(range(1, 31))
+    assert max(one.seq for one in found.timeline) <= 30
+    assert None in {one.outcome for one in found.executions}, "they end later"
+    assert (found.log_seq, found.phase) == (30, "Running")
+    assert (await exports.whole(database, identity)).phase == "Completed"
+    assert b"c2VjcmV0" not in first + rest
+
+
+async def retaken(database: databases.Database) -> work.Claim:
+    await queue.let_leases_pass(database)
+    return await queue.claimed(database)
+
+
+async def test_an_export_that_is_deleted_meanwhile_is_not_taken_for_whole(database: databases.Database) -> None:
+    identity = await written(database, side_by_side())
+    head = await history.head(database, identity)
+    assert head is not None
+    pieces = export.as_json(database, head)
+    await anext(pieces)
+    await queue.execute(database, "UPDATE investigations SET purged_at = now()")
+    with pytest.raises(export.GoneError):
+        async for _ in pieces:
+            pass
+
+
+async def test_events_of_an_export_are_told_once_each(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = await written(database, side_by_side())
+    whole = await exports.whole(database, identity)
+    monkeypatch.setattr(stored, "WALKED", 3)
+    again = await exports.whole(database, identity)
+    assert again == whole
+    assert len({event.id for event in again.timeline}) == len(again.timeline)
+
+
+@pytest.fixture
+async def session(database: databases.Database, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of an API on the database."""
+    cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+    parts = apis.parts(cluster=cluster, database=database)
+    async with apis.served(parts) as session:
+        yield session
+    await cluster.close()
+
+
+@pytest.mark.slow
+async def test_who_reads_a_large_log_holds_nobody_up(
+    database: databases.Database, session: aiohttp.ClientSession
+) -> None:
+    """2,000 entries, 20 MB."""
+    dice = random.Random(3)  # noqa: S311 - what does not compress
+
+    def lengthened(run: entries.ToolRun) -> entries.ToolRun:
+        return replace(run, result=replace(run.result, text=dice.randbytes(7500).hex()))
+
+    log = [
+        replace(one, runs=tuple(map(lengthened, one.runs))) if isinstance(one, entries.ToolsAnswered) else one
+        for one in turns("one", count=665)
+    ]
+    identity = await written(database, [stories.stage_started(), stories.started(), *log])
+    path = f"/api/v1/investigations/{identity}"
+    paths = ("", "/timeline", "/messages", "/trace", "/trace/llm/660", "/export", "/export?format=markdown")
+    done = asyncio.Event()
+    took: list[float] = []
+
+    async def ask_often() -> None:
+        while not done.is_set():
+            began = time.monotonic()
+            async with session.get("/healthz") as response:
+                assert response.status == 200
+            took.append(time.monotonic() - began)
+
+    asking = asyncio.create_task(ask_often())
+    for one in paths:
+        async with session.get(path + one) as response:
+            assert response.status == 200, one
+            async for _ in response.content.iter_any():
+                pass
+    done.set()
+    await asking
+    took.sort()
+    assert took[int(len(took) * 0.99)] < QUICK, took[-10:]

@@ -1,0 +1,107 @@
+"""Accounts and users with rights, and their tokens: who calls the API as somebody whom Kubernetes knows."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jwt
+import pytest
+from tarsy.kube import calls, client
+from tarsy.resources import base
+from tarsy_dev.controlplane import ControlPlane
+
+EVERYTHING = ("create", "delete", "get", "list", "update")
+EDITOR: Mapping[str, Sequence[str]] = {"alertinvestigations": EVERYTHING, "agentchains": ["list"]}
+"""What the API asks for at most."""
+EDITOR_NAME, EDITOR_NAMESPACE = "tarsy-test-editor", "default"
+"""The account that may do all that people do, in all namespaces."""
+_RBAC = "rbac.authorization.k8s.io"
+
+
+async def create(
+    cluster: client.Cluster, name: str, *, namespace: str = "", may: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """Make a ServiceAccount that `may` do that with our kinds in its namespace, by default the cluster's; its token."""
+    where = namespace or cluster.namespace
+    path = f"/api/v1/namespaces/{where}/serviceaccounts"
+    await calls.request(cluster, "POST", path, body={"metadata": {"name": name}})
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": where}
+    await _bind(cluster, name, subject=subject, namespace=where, may=may or {})
+    return await token(cluster, name, namespace=where)
+
+
+async def token(cluster: client.Cluster, name: str, *, namespace: str = "", audience: str = "") -> str:
+    """A token of a ServiceAccount, for the API server where no audience is named."""
+    path = f"/api/v1/namespaces/{namespace or cluster.namespace}/serviceaccounts/{name}/token"
+    made = await calls.request(cluster, "POST", path, body={"spec": {"audiences": [audience] if audience else []}})
+    return str(made["status"]["token"])
+
+
+async def grant(cluster: client.Cluster, name: str, *, may: Mapping[str, Sequence[str]], kind: str = "User") -> None:
+    """Let a user, or a group, do that with our kinds in the cluster's namespace."""
+    subject = {"kind": kind, "name": name, "apiGroup": _RBAC}
+    await _bind(cluster, name, subject=subject, namespace=cluster.namespace, may=may)
+
+
+async def revoke(cluster: client.Cluster, name: str) -> None:
+    """Take the rights away again from an account, a user or a group."""
+    await calls.request(cluster, "DELETE", f"{_rbac(cluster.namespace)}/rolebindings/{name}")
+    await calls.request(cluster, "DELETE", f"{_rbac(cluster.namespace)}/roles/{name}")
+
+
+async def delete(cluster: client.Cluster, name: str) -> None:
+    """Delete a ServiceAccount of the cluster's namespace."""
+    await calls.request(cluster, "DELETE", f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{name}")
+
+
+def signed(plane: ControlPlane, like: str, **claims: object) -> str:
+    """A token like that one, but for those claims: signed by the control plane's own key."""
+    known = jwt.decode(like, options={"verify_signature": False})
+    header = {"kid": jwt.get_unverified_header(like)["kid"]}
+    return jwt.encode(known | claims, (plane.folder / "pki" / "sa.key").read_text(), algorithm="RS256", headers=header)
+
+
+@pytest.fixture
+def editor(plane: ControlPlane) -> str:
+    """The token of somebody who may do everything that the API offers, in all namespaces."""
+    return _editor(plane)
+
+
+@functools.cache
+def _editor(plane: ControlPlane) -> str:
+    """Made once for each control plane."""
+    name, namespace = EDITOR_NAME, EDITOR_NAMESPACE
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    made = {"apiVersion": "v1", "kind": "List", "items": [account, *_role(name, "ClusterRole", subject, may=EDITOR)]}
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=namespace)
+    return plane.kubectl("create", "token", name, "--duration=24h", namespace=namespace).strip()
+
+
+async def _bind(
+    cluster: client.Cluster, name: str, *, subject: dict[str, str], namespace: str, may: Mapping[str, Sequence[str]]
+) -> None:
+    if may:
+        role, binding = _role(name, "Role", subject, may=may)
+        await calls.request(cluster, "POST", f"{_rbac(namespace)}/roles", body=role)
+        await calls.request(cluster, "POST", f"{_rbac(namespace)}/rolebindings", body=binding)
+
+
+def _role(
+    name: str, kind: str, subject: Mapping[str, str], *, may: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A role of that name and its binding to `subject`."""
+    rules = [{"apiGroups": [base.GROUP], "resources": [plural], "verbs": list(verbs)} for plural, verbs in may.items()]
+    head = {"apiVersion": f"{_RBAC}/v1", "metadata": {"name": name}}
+    reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    return (
+        {**head, "kind": kind, "rules": rules},
+        {**head, "kind": f"{kind}Binding", "roleRef": reference, "subjects": [dict(subject)]},
+    )
+
+
+def _rbac(namespace: str) -> str:
+    return f"/apis/{_RBAC}/v1/namespaces/{namespace}"

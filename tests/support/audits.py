@@ -1,0 +1,26 @@
+"""The audit of a test's database, as somebody with psql sees it."""
+
+from __future__ import annotations
+
+import asyncpg
+from support import accounts
+
+
+async def told(url: str) -> list[tuple[str, str, str, str]]:
+    """What was done, to the investigation of which name, by whom and from where; in order."""
+    connection = await asyncpg.connect(url)
+    try:
+        rows = await connection.fetch("SELECT action, name, who, address FROM audit ORDER BY at")
+        return [tuple(row) for row in rows]
+    finally:
+        await connection.close()
+
+
+def row(action: str, name: str) -> tuple[str, str, str, str]:
+    """The row of what this machine did, with the token that `operators.Process.request` gives for it."""
+    who = (
+        "api-client"
+        if action == "create"
+        else f"system:serviceaccount:{accounts.EDITOR_NAMESPACE}:{accounts.EDITOR_NAME}"
+    )
+    return action, name, who, "127.0.0.1"

@@ -1,0 +1,16 @@
+"""Everything that is known of an investigation, by its export."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from tarsy.api import export
+from tarsy.store import database as databases
+from tarsy.store import history
+
+
+async def whole(database: databases.Database, identity: UUID) -> export.Export:
+    """The export of an investigation that was admitted, read as the document that it is."""
+    head = await history.head(database, identity)
+    assert head is not None
+    return export.Export.model_validate_json(b"".join([piece async for piece in export.as_json(database, head)]))

@@ -1,0 +1,158 @@
+"""The API's description is whole: whatever route is added, it is described as the others are, or fails here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from fastapi import routing
+from tarsy.api import app, described, strict
+from tarsy_dev import generate
+
+OPEN = {"checkLiveness", "checkReadiness", "reportHealth"}
+"""What everybody may call."""
+REPORTS = {("reportHealth", "503")}
+"""Failures of which an answer of the operation's own tells, where it gets as far as that."""
+DESCRIPTION = app.describe()
+OPERATIONS: dict[str, dict[str, Any]] = {
+    operation["operationId"]: {**operation, "path": path, "method": method}
+    for path, methods in DESCRIPTION["paths"].items()
+    for method, operation in methods.items()
+}
+each_operation = pytest.mark.parametrize("name", OPERATIONS)
+
+
+def schema_of(given: dict[str, Any]) -> dict[str, Any]:
+    """A schema, wherever it stands."""
+    if "$ref" not in given:
+        return given
+    found: Any = DESCRIPTION
+    for step in given["$ref"].removeprefix("#/").split("/"):
+        found = found[step]
+    return schema_of(found)
+
+
+def valid(example: Any, schema: dict[str, Any]) -> None:
+    """Fail unless the example is what its schema says."""
+    whole = {"components": DESCRIPTION["components"], **schema}
+    jsonschema_rs.validator_for(whole, validate_formats=True).validate(example)
+
+
+def contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The body that is taken and those that are answered: what it is, media type, content."""
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        yield "body", kind, content
+    for status, answer in operation["responses"].items():
+        for kind, content in schema_of(answer).get("content", {}).items():
+            yield status, kind, content
+
+
+def unbounded(schema: dict[str, Any]) -> str:
+    """What a parameter's schema leaves open; "" where that is nothing."""
+    schema = schema_of(schema)
+    of_all = {name: schema[name] for name in ("maxLength", "minimum", "maximum", "maxItems") if name in schema}
+    for one in schema.get("anyOf", ()):
+        if left := unbounded(one | of_all):
+            return left
+    if "enum" in schema or "const" in schema or "anyOf" in schema:
+        return ""
+    match schema.get("type"):
+        case "string":
+            return "" if "maxLength" in schema or schema.get("format") == "date-time" else "maxLength"
+        case "integer" | "number":
+            return "" if {"minimum", "maximum"} <= schema.keys() else "minimum and maximum"
+        case "array":
+            return ("" if "maxItems" in schema else "maxItems") or unbounded(schema["items"])
+        case "boolean" | "null":
+            return ""
+        case _:
+            return "a type"
+
+
+def test_the_committed_description_is_what_the_routes_say() -> None:
+    for path, text in generate.openapi().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run make generate"
+
+
+def test_every_route_is_described_and_takes_nothing_that_it_does_not_know() -> None:
+    for context in routing.iter_route_contexts(app.bare().routes):
+        assert isinstance(context.original_route, strict.Route), f"{context.path}: make its router by strict.router"
+        for method in (context.path != "/openapi.json" and context.methods) or ():
+            assert method.lower() in DESCRIPTION["paths"][context.path_format]
+
+
+@each_operation
+def test_an_operation_says_what_it_is(name: str) -> None:
+    operation = OPERATIONS[name]
+    assert re.fullmatch(r"[a-z]+([A-Z][a-z]+)+", name), "name it by operation_id: a verb and what it is done to"
+    assert len(operation["summary"]) > 10
+    assert len(operation["tags"]) == 1
+    assert operation["tags"][0] in described.TAGS
+
+
+@each_operation
+def test_an_operation_says_who_may_call_it(name: str) -> None:
+    operation = OPERATIONS[name]
+    if name in OPEN:
+        assert operation["security"] == []
+        assert "401" not in operation["responses"]
+    else:
+        named = [scheme for one in operation["security"] for scheme in one]
+        assert named
+        assert set(named) <= DESCRIPTION["components"]["securitySchemes"].keys()
+        assert {"401", "403", "429"} <= operation["responses"].keys()
+        assert "Needs " in operation["description"]
+
+
+@each_operation
+def test_an_operation_says_which_problems_it_answers(name: str) -> None:
+    operation = OPERATIONS[name]
+    problems = {status for status in operation["responses"] if status >= "400"}
+    assert {"400", "408", "422", "500", "503"} <= problems
+    for status in problems:
+        content = schema_of(operation["responses"][status])["content"]
+        own = {"application/json"} if (name, status) in REPORTS else set()
+        assert content.keys() == {"application/problem+json", *own}
+        assert content["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
+        assert content["application/problem+json"]["example"]["status"] == int(status)
+
+
+@each_operation
+def test_an_operation_has_examples_and_they_are_valid(name: str) -> None:
+    for what, kind, content in contents(OPERATIONS[name]):
+        assert "example" in content, f"{what} ({kind}): put one into operator/tarsy/api/examples"
+        valid(content["example"], content["schema"])
+    for parameter in OPERATIONS[name].get("parameters", ()):
+        schema = schema_of(parameter["schema"])
+        found = [*schema.get("examples", ()), *(value for value in [schema.get("default")] if value is not None)]
+        assert found or "enum" in schema, f"{parameter['name']}: give it examples=[...]"
+        for example in found:
+            valid(example, schema)
+
+
+@each_operation
+def test_an_operation_bounds_its_parameters(name: str) -> None:
+    for parameter in OPERATIONS[name].get("parameters", ()):
+        assert parameter.get("description"), parameter["name"]
+        assert not unbounded(parameter["schema"]), f"{parameter['name']} lacks {unbounded(parameter['schema'])}"
+
+
+@each_operation
+def test_an_operation_says_what_its_answer_is(name: str) -> None:
+    for status, kind, content in contents(OPERATIONS[name]):
+        if "json" in kind and status != "body":
+            fields = schema_of(content["schema"]).get("properties")
+            assert fields, "name a model as what it returns"
+
+
+def test_every_field_of_an_answer_has_a_type() -> None:
+    for name, schema in DESCRIPTION["components"]["schemas"].items():
+        for field, told in schema.get("properties", {}).items():
+            assert told.keys() & {"$ref", "anyOf", "const", "enum", "type"}, f"{name}.{field} may be anything"
+
+
+def test_every_example_belongs_to_an_operation() -> None:
+    assert {file.split(".")[0] for file in described.examples()} <= OPERATIONS.keys()

@@ -1,0 +1,182 @@
+"""What is believed of a request's headers: where it comes from, and for whom."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from starlette import requests
+from tarsy.api import auth, forwarded, problems
+from tarsy.config import platform
+
+PROXY, FAR = "10.0.0.1", "203.0.113.7"
+PROXIES = forwarded.Proxies(platform.API(trusted_proxies=["10.0.0.0/8", "fd00::/8"]).trusted_proxies)
+TEXT = st.one_of(
+    st.text(max_size=40).map(lambda text: text.encode(errors="replace")),
+    st.binary(max_size=40),
+    st.lists(st.sampled_from([b"system:", b"tarsy:", b"jane", b",", b" ", b"\xc3\xb6", b"a" * 254, b"\t", b"@"])).map(
+        b"".join
+    ),
+)
+HEADER = st.tuples(
+    st.sampled_from(
+        ["X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups", "X-Forwarded-For", "Authorization"]
+    ),
+    TEXT,
+)
+
+
+def asked(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> requests.Request:
+    encoded = [(name.lower().encode(), value.encode() if isinstance(value, str) else value) for name, value in headers]
+    return requests.Request({"type": "http", "client": peer and (peer, 1), "headers": encoded})
+
+
+def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> forwarded.Origin:
+    return PROXIES.origin(asked(*headers, peer=peer))
+
+
+@pytest.mark.parametrize(
+    ("headers", "name", "groups"),
+    [
+        ([], None, ()),
+        ([("X-Forwarded-User", "jane")], "jane", ()),
+        ([("X-Forwarded-Email", "jane@example.com")], "jane@example.com", ()),
+        ([("X-Forwarded-Email", "jane@example.com"), ("X-Forwarded-User", "jane")], "jane", ()),
+        (
+            [("X-Forwarded-User", "Jörg Ö"), ("X-Forwarded-Groups", "sre, on call,dev")],
+            "Jörg Ö",
+            ("sre", "on call", "dev"),
+        ),
+        ([("X-Forwarded-User", "a" * 253)], "a" * 253, ()),
+    ],
+)
+def test_a_trusted_proxy_says_for_whom_it_calls(
+    headers: list[tuple[str, str]], name: str | None, groups: tuple[str, ...]
+) -> None:
+    assert origin(*headers) == forwarded.Origin(address=PROXY, name=name, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        *(
+            (header, value, 403)
+            for header in ("X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups")
+            for value in (
+                "",
+                "system:admin",
+                "tarsy:proxied",
+                "a" * 254,
+                "a\x00b",
+                "a\u200bb",
+                "a\u00a0b",
+                b"\xff",
+                "\x7f",
+            )
+        ),
+        ("X-Forwarded-Groups", "sre,system:masters", 403),
+        ("X-Forwarded-Groups", "sre, \tsystem:masters", 403),
+        ("X-Forwarded-Groups", "sre,,dev", 403),
+        ("X-Forwarded-Groups", "sre,", 403),
+        ("X-Forwarded-Groups", ",".join("a" * 257), 403),
+    ],
+)
+def test_whom_no_proxy_can_call_for_is_refused(header: str, value: str | bytes, status: int) -> None:
+    with pytest.raises(problems.Problem) as refused:
+        origin(("X-Forwarded-User", "jane") if header.endswith("Groups") else ("X-Forwarded-For", FAR), (header, value))
+    assert (refused.value.status, refused.value.detail.partition(":")[0]) == (status, header)
+    assert origin((header, value), peer=FAR) == forwarded.Origin(address=FAR), "nobody looks at a stranger's words"
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups"])
+def test_what_is_said_twice_is_refused(header: str) -> None:
+    with pytest.raises(problems.Problem) as refused:
+        origin((header, "jane"), (header, "jane"))
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("peer", "told", "address"),
+    [
+        (FAR, ["198.51.100.1"], FAR),
+        (PROXY, [], PROXY),
+        (PROXY, [""], PROXY),
+        (PROXY, [FAR], FAR),
+        (PROXY, ["198.51.100.1, " + FAR], FAR),
+        (PROXY, ["198.51.100.1", FAR + ", 10.1.1.1"], FAR),
+        (PROXY, [FAR, "10.1.1.1", "10.2.2.2"], FAR),
+        (PROXY, ["10.3.3.3, 10.4.4.4"], "10.3.3.3"),
+        (PROXY, [FAR + ", garbage, 10.1.1.1"], "10.1.1.1"),
+        (PROXY, ["garbage"], PROXY),
+        (PROXY, [FAR + ":4711"], FAR),
+        (PROXY, ["2001:db8::1"], "2001:db8::1"),
+        (PROXY, ['"[2001:db8::1]:4711"'], "2001:db8::1"),
+        (PROXY, ["::ffff:203.0.113.7"], FAR),
+        ("::ffff:10.0.0.1", [FAR], FAR),
+        ("fd00::1", [FAR], FAR),
+        (PROXY, [f"{FAR}, " + ", ".join(["10.1.1.1"] * 32)], "10.1.1.1"),
+        (None, [FAR], ""),
+    ],
+)
+def test_a_request_comes_from_the_nearest_address_that_is_no_trusted_proxys(
+    peer: str | None, told: list[str], address: str
+) -> None:
+    assert origin(*(("X-Forwarded-For", value) for value in told), peer=peer).address == address
+
+
+@hypothesis.given(headers=st.lists(HEADER, max_size=6))
+def test_from_a_stranger_no_header_counts_and_from_a_proxy_none_gives_what_is_reserved(
+    headers: list[tuple[str, bytes]],
+) -> None:
+    assert origin(*headers, peer=FAR) == forwarded.Origin(address=FAR)
+    try:
+        found = origin(*headers)
+    except problems.Problem as problem:
+        hypothesis.event(f"refused: {problem.status}")
+        return
+    ipaddress.ip_address(found.address)
+    for name in (*found.groups, *([found.name] if found.name is not None else [])):
+        assert 1 <= len(name) <= 253
+        assert name.isprintable()
+        assert not name.startswith(("system:", "tarsy:"))
+
+
+@hypothesis.given(
+    trusted=st.lists(st.sampled_from(["10.1.1.1", "10.2.2.2", "fd00::2"]), max_size=4),
+    sender=st.ip_addresses().map(str),
+    before=st.lists(st.ip_addresses().map(str), max_size=4),
+)
+def test_what_stands_before_the_sender_changes_nothing(trusted: list[str], sender: str, before: list[str]) -> None:
+    """Whoever calls through a proxy writes there what he likes."""
+    hypothesis.assume(origin(("X-Forwarded-For", sender)).address == origin(peer=sender).address)
+    with_sender = origin(("X-Forwarded-For", ", ".join([sender, *trusted]))).address
+    hypothesis.assume(not any(ipaddress.ip_address(with_sender) in network for network in PROXIES._trusted))
+    assert origin(("X-Forwarded-For", ", ".join([*before, sender, *trusted]))).address == with_sender
+
+
+@hypothesis.given(headers=st.lists(TEXT, max_size=2))
+def test_a_token_is_read_from_one_header_of_its_scheme_or_is_none(headers: list[bytes]) -> None:
+    for prefix in (b"", b"Bearer ", b"Basic "):
+        token = auth.bearer(asked(*(("Authorization", prefix + value) for value in headers)))
+        if prefix == b"Bearer " and len(headers) == 1:
+            assert token == (headers[0].strip(b" \t") or None)
+        elif prefix == b"Basic " or len(headers) != 1:
+            assert token is None
+
+
+@hypothesis.given(
+    token=st.one_of(st.text(), st.lists(st.text(alphabet="eyJhwIiOjE3=_-"), min_size=3, max_size=3).map(".".join))
+)
+def test_the_end_of_a_token_that_says_none_is_unknown(token: str) -> None:
+    assert auth.ends(token) is None or isinstance(auth.ends(token), float)
+
+
+@pytest.mark.parametrize(
+    ("claims", "ends"),
+    [("eyJleHAiOjE3MDB9", 1700.0), ("eyJleHAiOiIxIn0", None), ("e30", None), ("W10", None), ("eyJleHAiOk5hTn0", None)],
+    ids=["a number", "a text", "nothing", "a list", "no number"],
+)
+def test_a_token_says_when_it_ends(claims: str, ends: float | None) -> None:
+    assert auth.ends(f"x.{claims}.x") == ends

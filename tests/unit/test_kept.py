@@ -1,0 +1,109 @@
+"""Answers that are kept: asked for once, for as long as they hold, and never where there was an error."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tarsy.api import kept
+
+
+class Oracle:
+    """Answers as it is told, and counts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.now = 0.0
+        self.answer: kept.Answer[str] | Exception = kept.Answer(found="yes", seconds=60)
+        self.open = asyncio.Event()
+        self.open.set()
+
+    def clock(self) -> float:
+        return self.now
+
+    async def __call__(self) -> kept.Answer[str]:
+        self.asked += 1
+        await self.open.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+async def oracle() -> Oracle:
+    return Oracle()
+
+
+@pytest.fixture
+def answers(oracle: Oracle) -> kept.Kept[str]:
+    return kept.Kept(within=5, clock=oracle.clock)
+
+
+@pytest.mark.parametrize(("found", "seconds"), [("yes", 60), (None, 10)])
+async def test_an_answer_is_asked_for_again_when_it_no_longer_holds(
+    oracle: Oracle, answers: kept.Kept[str], found: str | None, seconds: float
+) -> None:
+    oracle.answer = kept.Answer(found=found, seconds=seconds)
+    for now, asked in ((0, 1), (seconds - 0.1, 1), (seconds, 2), (2 * seconds, 3)):
+        oracle.now = now
+        assert await answers.get(b"k", oracle) == found
+        assert answers.known(b"k") == found
+        assert oracle.asked == asked
+    assert answers.known(b"another") is None
+
+
+async def test_those_who_ask_at_once_are_answered_once_and_who_gives_up_takes_it_from_nobody(
+    oracle: Oracle, answers: kept.Kept[str]
+) -> None:
+    oracle.open.clear()
+    asking = [asyncio.create_task(answers.get(b"k", oracle)) for _ in range(20)]
+    await asyncio.sleep(0)
+    asking[0].cancel()
+    await asyncio.sleep(0)
+    oracle.open.set()
+    assert await asyncio.gather(*asking[1:]) == ["yes"] * 19
+    assert asking[0].cancelled()
+    assert oracle.asked == 1
+
+
+async def test_an_error_is_told_to_those_who_wait_and_kept_for_nobody(oracle: Oracle, answers: kept.Kept[str]) -> None:
+    oracle.answer = RuntimeError("away")
+    found = await asyncio.gather(*(answers.get(b"k", oracle) for _ in range(3)), return_exceptions=True)
+    assert [str(one) for one in found] == ["away"] * 3
+    oracle.answer = kept.Answer(found="yes", seconds=60)
+    assert await answers.get(b"k", oracle) == "yes"
+    assert oracle.asked == 2
+
+
+async def test_no_time_to_hold_is_an_answer_for_those_alone_who_wait(oracle: Oracle, answers: kept.Kept[str]) -> None:
+    oracle.answer = kept.Answer(found="yes", seconds=0)
+    for asked in (1, 2):
+        assert await answers.get(b"k", oracle) == "yes"
+        assert oracle.asked == asked
+        assert answers.known(b"k") is None
+
+
+async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it(
+    oracle: Oracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "AT_ONCE", 2)
+    answers = kept.Kept[str](within=0.05, clock=oracle.clock)
+    oracle.open.clear()
+    asking = [asyncio.create_task(answers.get(b"%d" % key, oracle)) for key in range(6)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert oracle.asked == 2, "the others wait for their turn"
+    found = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(one) for one in found] == [TimeoutError] * 6
+
+
+async def test_refusals_crowd_out_nobody_who_is_let_in(
+    oracle: Oracle, answers: kept.Kept[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "MOST", 3)
+    await answers.get(b"jane", oracle)
+    oracle.answer = kept.Answer(found=None, seconds=10)
+    for key in range(10):
+        assert await answers.get(b"%d" % key, oracle) is None
+    assert answers.known(b"jane") == "yes"
+    assert (len(answers._yes), len(answers._no)) == (1, 3)

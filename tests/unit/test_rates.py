@@ -1,0 +1,72 @@
+"""How many requests a caller may make, by a clock that the test turns."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from tarsy.api import rates
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_own() -> None:
+    clock = Clock()
+    limited = rates.Rates(per_second=2, burst=3, clock=clock)
+    assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
+    assert limited.take("joe") == 0
+    clock.now += 0.5
+    assert [limited.take("jane") for _ in range(2)] == [0, 0.5]
+    clock.now += 3600
+    assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5], "silence is saved up to a burst"
+
+
+@hypothesis.given(
+    per_second=st.integers(1, 50),
+    burst=st.integers(1, 20),
+    waits=st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=200),
+)
+def test_no_caller_gets_more_than_a_burst_and_the_rate_and_who_waits_as_told_gets_one(
+    per_second: int, burst: int, waits: list[float]
+) -> None:
+    clock = Clock()
+    limited = rates.Rates(per_second=per_second, burst=burst, clock=clock)
+    started, granted, missing = clock.now, 0, 0.0
+    for wait in waits:
+        clock.now += wait
+        missing = limited.take("jane")
+        assert missing >= 0
+        granted += not missing
+        assert granted <= burst + (clock.now - started) * per_second + 1e-6
+    clock.now += missing + 1e-6
+    assert limited.take("jane") == 0 or not missing
+
+
+def test_as_many_callers_are_remembered_as_there_is_place_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "MOST", 3)
+    limited = rates.Rates(per_second=1, burst=1, clock=Clock())
+    for caller in ("old", "a", "b", "c"):
+        assert limited.take(caller) == 0
+    assert [limited.take(caller) for caller in ("a", "b", "c")] == [1, 1, 1]
+    assert limited.take("old") == 0, "forgotten, as it would be by a clock"
+    assert len(limited._left) == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_of_a_network_of_version_6_all_addresses_are_one_caller(address: str, place: str) -> None:
+    assert rates.place(address) == place

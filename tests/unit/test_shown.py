@@ -1,0 +1,246 @@
+"""What is shown of a platform file: canaries in every place of one in which a person could have written a secret."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import yaml
+from hypothesis import strategies
+from tarsy.config import load, shown
+from tarsy.masking import masker
+from tarsy_dev import tools
+
+TOKEN = "ghp_" + "0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX"
+"""Of a shape that the masker knows: for texts, in which no other could be told from words."""
+MASKER = masker.Masker(groups=["security"])
+CANARY = "c4nary-Qw7x"
+"""Of no shape at all: for places that are hidden whatever stands there."""
+FILE: dict[str, Any] = {
+    "defaults": {"llm_provider": "own", "fallback_providers": ["google"], "max_iterations": 7},
+    "llm_providers": {
+        "google": {
+            "type": "google",
+            "model": "gemini-2.5-flash",
+            "api_key_env": "GOOGLE_KEY",
+            "api_key_file": "/run/k",
+        },
+        "vertex": {"type": "vertexai", "model": "gemini-2.5-pro", "project": "p", "credentials_file": "/run/sa.json"},
+        "own": {
+            "type": "openai",
+            "model": "m",
+            "base_url": "https://llm.example:8443/v1",
+            "price": {"input": 1, "output": 2.5},
+        },
+        "chain": {
+            "type": "langchain",
+            "model": "m",
+            "model_provider": "ollama",
+            "options": {"base_url": "http://o.example/v1", "temperature": 0.2, "deep": {"list": ["x", 3, True, None]}},
+        },
+    },
+    "mcp_servers": {
+        "local": {
+            "transport": {
+                "type": "stdio",
+                "command": "npx",
+                "args": ["--read-only", "--token", "abc", "--key=abc", "serve"],
+                "env": {"LOG_LEVEL": "debug", "API_TOKEN": "abc", "EMPTY": ""},
+            },
+            "instructions": "Ask for little.",
+            "data_masking": {"enabled": False},
+        },
+        "remote": {"transport": {"type": "http", "url": "https://mcp.example/api/mcp"}},
+    },
+    "agents": {"A": {"mcp_servers": ["local"], "custom_instructions": "Be kind."}},
+    "limits": {"iteration": "90s"},
+    "queue": {"slots": 3},
+    "ingest": {"alert_type_label": "kind", "default_alert_type": "other"},
+}
+
+
+def read(text: str, folder: Path) -> load.Loaded:
+    file = folder / "tarsy.yaml"
+    file.write_text(text)
+    return load.as_written(file)
+
+
+def read_or_refused(text: str, folder: Path) -> load.Loaded | str:
+    """The file, or what is wrong with it."""
+    try:
+        return read(text, folder)
+    except load.ConfigError as error:
+        return str(error)
+
+
+def texts(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where texts stand."""
+    if isinstance(value, str):
+        yield place
+    elif isinstance(value, dict | list):
+        for key, below in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts(below, (*place, key))
+
+
+def planted(place: tuple[str | int, ...], text: str) -> dict[str, Any]:
+    """The file with `text` at that place."""
+    found: dict[str, Any] = copy.deepcopy(FILE)
+    *path, last = place
+    inner: Any = found
+    for key in path:
+        inner = inner[key]
+    inner[last] = text
+    return found
+
+
+def test_a_file_is_shown_as_it_is_written_without_what_may_be_secret(tmp_path: Path) -> None:
+    loaded = read("# a comment with a password\n" + yaml.safe_dump(FILE), tmp_path)
+    assert loaded.written == FILE
+    assert "abc" not in repr(loaded).split("platform=")[0]
+    expected = copy.deepcopy(FILE)
+    expected["llm_providers"]["chain"]["options"]["deep"]["list"][0] = shown.MASKED
+    transport = expected["mcp_servers"]["local"]["transport"]
+    transport["args"] = ["--read-only", "--token", shown.MASKED, f"--key={shown.MASKED}", shown.MASKED]
+    transport["env"] = {"LOG_LEVEL": shown.MASKED, "API_TOKEN": shown.MASKED, "EMPTY": ""}
+    assert shown.of(loaded.written).written == expected
+
+
+def test_the_shipped_file_hides_nothing_but_an_argument() -> None:
+    written = load.as_written(tools.ROOT / "config/tarsy.yaml").written
+    hidden = json.dumps(shown.of(written).written).count(shown.MASKED)
+    assert hidden == 1
+
+
+@pytest.mark.parametrize("place", list(texts(FILE)), ids=lambda place: ".".join(map(str, place)))
+def test_a_known_secret_is_shown_nowhere_and_told_nowhere(place: tuple[str | int, ...], tmp_path: Path) -> None:
+    for text in (TOKEN, f"use {TOKEN}", f"https://u:{TOKEN}@llm.example/v1", f"https://llm.example/{TOKEN}?k={TOKEN}"):
+        loaded = read_or_refused(yaml.safe_dump(planted(place, text)), tmp_path)
+        if isinstance(loaded, str):
+            assert TOKEN not in loaded
+            continue
+        found = shown.of(loaded.written)
+        assert TOKEN not in json.dumps(found.written)
+        assert TOKEN not in MASKER.text(found.without(f"it says {text}, and {TOKEN}"))
+        for provider in loaded.platform.llm_providers.values():
+            assert TOKEN not in json.dumps(shown.provider(provider))
+
+
+def test_a_name_that_is_a_secret_is_hidden_too() -> None:
+    written = copy.deepcopy(FILE)
+    written["mcp_servers"]["local"]["transport"]["env"] |= {f"TOKEN={CANARY}": "", TOKEN: "x"}
+    written["llm_providers"][TOKEN] = written["llm_providers"]["own"]
+    answer = json.dumps(shown.of(written).written)
+    assert (CANARY in answer, TOKEN in answer) == (False, False)
+
+
+HIDDEN: tuple[tuple[str | int, ...], ...] = (
+    *(place for place in texts(FILE) if "env" in place or "args" in place or "options" in place),
+    ("mcp_servers", "local", "transport", "env", "NEW"),
+    ("llm_providers", "google", "api_key_file"),
+    ("llm_providers", "vertex", "credentials_file"),
+)
+
+
+@pytest.mark.parametrize("place", HIDDEN, ids=lambda place: ".".join(map(str, place)))
+def test_any_text_is_hidden_where_secrets_are_expected(place: tuple[str | int, ...]) -> None:
+    for text in (CANARY, f"--flag={CANARY}", f"-p{CANARY}", f"x {CANARY}", f"{CANARY}\n", f"--{CANARY}"):
+        assert CANARY not in json.dumps(shown.of(planted(place, text)).written)
+
+
+@pytest.mark.parametrize(
+    ("url", "as_shown"),
+    [
+        ("https://mcp.example/api/mcp", "https://mcp.example/api/mcp"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        (f"https://user:{CANARY}@mcp.example:1/mcp", "https://[MASKED]@mcp.example:1/mcp"),
+        (f"https://{CANARY}@mcp.example/mcp", "https://[MASKED]@mcp.example/mcp"),
+        (f"https://mcp.example/mcp?key={CANARY}&x=1", "https://mcp.example/mcp?[MASKED]"),
+        (f"https://mcp.example/mcp#{CANARY}", "https://mcp.example/mcp#[MASKED]"),
+        ("https://mcp.example/s/MjE4ZDk0YTctNGQ5/mcp", "https://mcp.example/s/[MASKED]/mcp"),
+        ("https://mcp.example/218d94a7-4d1c-4c6e-9a51-0b8f7d/mcp", "https://mcp.example/[MASKED]/mcp"),
+    ],
+)
+def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_shown: str) -> None:
+    spoilt = planted(("mcp_servers", "remote", "transport", "url"), url)
+    found = shown.of(spoilt)
+    assert found.written["mcp_servers"]["remote"]["transport"]["url"] == as_shown
+    assert CANARY not in url or CANARY not in found.without(f"cannot reach {url}: {CANARY} is wrong")
+    assert found.without("cannot reach https://mcp.example: Connection refused").startswith("cannot reach https://mcp")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_shown"),
+    [("GOOGLE_API_KEY", True), ("MODELKEY", True), ("AKIAIOSFODNN7EXAMPLE", False), ("Q9X8Z7W6V5U4T3S2R1", False)],
+)
+def test_a_variables_name_is_shown_unless_it_looks_like_a_key(name: str, *, is_shown: bool) -> None:
+    found = shown.of(planted(("llm_providers", "google", "api_key_env"), name)).written
+    assert (found["llm_providers"]["google"]["api_key_env"] == name) == is_shown
+
+
+def test_what_servers_say_is_without_what_they_were_given(tmp_path: Path) -> None:
+    arguments = ["--token", CANARY, f"--key={CANARY}2", "serve", "core,config"]
+    written = planted(("mcp_servers", "local", "transport", "command"), "npx")
+    written["mcp_servers"]["local"]["transport"] |= {"args": arguments, "env": {"PIN": "ab12", "MODE": "debug"}}
+    found = shown.of(read(yaml.safe_dump(written), tmp_path).written)
+    said = f"unknown: --key={CANARY}2; {CANARY}!; ab12 is no PIN. Tools that serve core,config in debug"
+    assert (
+        found.without(said) == "unknown: [MASKED]; [MASKED]!; [MASKED] is no PIN. Tools that serve core,config in debug"
+    )
+
+
+def test_the_digest_says_which_file_it_is_and_nothing_of_its_secrets() -> None:
+    def digest(place: tuple[str | int, ...], text: str) -> str:
+        return shown.of(planted(place, text)).digest
+
+    slots, secret = ("ingest", "default_alert_type"), ("mcp_servers", "local", "transport", "env", "API_TOKEN")
+    assert digest(slots, "a") != digest(slots, "b")
+    assert digest(secret, "a") == digest(secret, "b")
+
+
+WITHOUT_END = "{a: &a [x,x,x,x], " + "".join(
+    f"{name}: &{name} [*{of},*{of},*{of},*{of},*{of},*{of},*{of}], " for of, name in itertools.pairwise("abcdefgh")
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "&a {x: *a}",
+        WITHOUT_END + "}",
+        "{d: 2026-11-21, n: .nan, b: !!binary Y2FuYXJ5LTQ3MTE=, s: !!set {one, two}, 3: x, 1.5: true}",
+    ],
+    ids=["itself", "aliases without end", "what is no JSON"],
+)
+def test_whatever_yaml_can_say_is_shown_as_bounded_json(options: str) -> None:
+    text = f"llm_providers: {{l: {{type: langchain, model: m, model_provider: ollama, options: {options}}}}}"
+    answer = json.dumps(shown.of(yaml.safe_load(text)).written, allow_nan=False)
+    assert len(answer) < 2_000_000
+    assert "Y2FuYXJ5" not in answer
+    assert "canary" not in answer
+
+
+leaves = strategies.none() | strategies.booleans() | strategies.integers() | strategies.floats() | strategies.text()
+anything = strategies.recursive(
+    leaves,
+    lambda below: strategies.lists(below, max_size=4) | strategies.dictionaries(strategies.text(), below, max_size=4),
+    max_leaves=12,
+)
+
+
+@hypothesis.given(
+    written=strategies.dictionaries(strategies.sampled_from([*FILE, "x"]), anything, max_size=3),
+    secret=strategies.text("abcdefgh0123456789ABCDEF/+=-_.@:?#&% é", min_size=12, max_size=40),
+)
+def test_any_structure_is_shown_as_json_and_secret_values_never(written: dict[str, Any], secret: str) -> None:
+    given = {**written, "mcp_servers": {"s": {"transport": {"env": {"A": secret}, "args": [secret, f"--k={secret}"]}}}}
+    found = shown.of(given)
+    answer = json.dumps(found.written["mcp_servers"], allow_nan=False)
+    json.dumps(found.written, allow_nan=False)
+    assert secret not in answer
+    assert shown.of(found.written).written["mcp_servers"] == found.written["mcp_servers"]
