@@ -18,9 +18,4 @@ async def told(url: str) -> list[tuple[str, str, str, str]]:
 
 def row(action: str, name: str) -> tuple[str, str, str, str]:
     """The row of what this machine did, with the token that `operators.Process.request` gives for it."""
-    who = (
-        "api-client"
-        if action == "create"
-        else f"system:serviceaccount:{accounts.EDITOR_NAMESPACE}:{accounts.EDITOR_NAME}"
-    )
-    return action, name, who, "127.0.0.1"
+    return action, name, "api-client" if action == "create" else accounts.EDITORS_NAME, "127.0.0.1"
