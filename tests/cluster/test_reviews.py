@@ -159,3 +159,17 @@ async def test_an_answer_about_a_right_that_is_no_yes_lets_nobody_do_it(
     if status == 503:
         reviewer.access = (201, {"status": {"allowed": True}})
         await may.oversees(asked())
+
+
+async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_names_the_author(
+    may: access.Access, reviewer: Reviewer
+) -> None:
+    database = databases.Database(NOBODYS)
+    trusting = platform.API(trusted_proxies=["203.0.113.7"])
+    local = access.Access(cluster=may._cluster, database=database, token=None, settings=trusting, clock=reviewer.clock)
+    jane = [(b"x-forwarded-user", b"jane"), (b"authorization", b"Basic x")]
+    for headers, author in (([], "api-client"), (jane, "jane")):
+        request = requests.Request({"type": "http", "client": ("203.0.113.7", 1), "headers": headers})
+        assert (await local.submits(request)).author == (await local.oversees(request)).author == author
+    assert (reviewer.tokens, reviewer.accesses) == ([], [])
+    await database.close()

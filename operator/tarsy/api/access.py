@@ -209,7 +209,7 @@ class Access:
         )
 
     async def _uid(self, namespace: str) -> str | None:
-        async with self._asking.whether(f"what namespace {namespace} is"):
+        async with self._asking.whether("what namespaces there are"):
             return await objects.namespace_uid(self._cluster, namespace)
 
     async def _ensure(self, sender: callers.Sender, action: reviews.Action) -> None:
@@ -226,7 +226,7 @@ class Access:
             return kept.Answer(found=may or None, seconds=ALLOWED_SECONDS if may else REFUSED_SECONDS)
 
         key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
-        async with self._asking.whether(f"whether User {callers.shown(user.name)} may {_told(action)}"):
+        async with self._asking.whether(f"what User {callers.shown(user.name)} may do"):
             return bool(await self._rights.get(key, review))
 
 
@@ -234,13 +234,10 @@ def _of_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> re
     return reviews.Action(verb=verb, plural=investigation.PLURAL, namespace=namespace, name=name)
 
 
-def _told(action: reviews.Action) -> str:
-    return f"{action.verb} {action.plural} in namespace {action.namespace}"
-
-
 def _forbidden(sender: callers.Sender, action: reviews.Action) -> problems.Problem:
     name = callers.shown(sender.who.name) if isinstance(sender.who, reviews.User) else sender.author
-    return problems.Problem(HTTPStatus.FORBIDDEN, f"User {name} may not {_told(action)}")
+    may_not = f"may not {action.verb} {action.plural} in namespace {action.namespace}"
+    return problems.Problem(HTTPStatus.FORBIDDEN, f"User {name} {may_not}")
 
 
 def _caller(sender: callers.Sender) -> Caller:
