@@ -128,7 +128,7 @@ class Access:
     async def lists(self, request: Request, namespace: Namespace = None) -> Scope:
         """Who may list the investigations of a namespace."""
         sender = await self._person(request)
-        name = namespace or self._cluster.namespace
+        name = self._cluster.namespace if namespace is None else namespace
         if not _NAMESPACE.fullmatch(name):
             raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
         action = _of_investigations("list", name)

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict
 
 from tarsy import errors
-from tarsy.api import access, problems, strict
+from tarsy.api import access, described, problems, strict
 from tarsy.resources import investigation
 from tarsy.store import database as databases
 from tarsy.store import listing
@@ -195,7 +195,7 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
     """`GET /api/v1/investigations`."""
     router = strict.router(prefix="/api/v1", tag="investigations")
 
-    @router.get("/investigations", operation_id="listInvestigations")
+    @router.get("/investigations", operation_id="listInvestigations", responses=described.tells(HTTPStatus.NOT_FOUND))
     async def investigations(
         scope: access.Scope = Depends(may.lists),
         phase: Phases = None,
