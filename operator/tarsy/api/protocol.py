@@ -53,7 +53,7 @@ class Protocol(h11_impl.H11Protocol):
         if self.cycle is not None and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
             self._discarded += len(data)
             if self._discarded > DISCARDED_MAX:
-                self._end("", "")
+                self.transport.close()
                 return
         super().data_received(data)
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
