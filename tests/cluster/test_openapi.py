@@ -63,8 +63,8 @@ values = {types}
 "body.alert_type" = {{ dictionary = "types", probability = 0.5 }}
 
 [checks]
-# What is right in form may still be of an unknown alert type, of an investigation that runs, or of none.
-positive_data_acceptance.enabled = false
+# What is right in form may still be about an investigation that runs, or that is not there, or not any longer.
+positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "410"]
 
 [[operations]]
 # Of a notification's alerts, one that cannot be read is told as ignored, and costs the others nothing.
@@ -72,11 +72,23 @@ include-operation-id = "notifyOfAlerts"
 checks.negative_data_rejection.enabled = false
 
 [[operations]]
+# An alert type may be unknown, and a key may be another alert's.
+include-operation-id = "postAlert"
+checks.positive_data_acceptance.enabled = false
+
+[[operations]]
+# An execution may be one of another investigation.
+include-operation-id = "listMessages"
+checks.positive_data_acceptance.enabled = false
+
+[[operations]]
 include-operation-id = "cancelInvestigation"
 parameters = {{ "path.identity" = {{ dictionary = "cancelled", probability = 0.8 }} }}
 
 [[operations]]
+# It is refused unless one says that one means it.
 include-operation-id = "purgeInvestigation"
+checks.positive_data_acceptance.enabled = false
 parameters = {{ "path.identity" = {{ dictionary = "purged", probability = 0.8 }} }}
 """
 

@@ -151,9 +151,8 @@ class Intake:
         except (check.UnservedError, objects.RefusedError) as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         if not draft.asks_for(created.found.spec):
-            raise problems.Problem(
-                HTTPStatus.UNPROCESSABLE_ENTITY, "Idempotency-Key: it was used for another alert; give each its own"
-            )
+            used = "it was used for another alert; give each its own"
+            raise problems.invalid([problems.Fault(place="header.Idempotency-Key", message=used)])
         made = created.found.metadata
         return Queued(alert_id=made.uid, investigation=self.named(made.name))
 
