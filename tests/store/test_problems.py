@@ -47,6 +47,7 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
     ("method", "path", "headers", "status", "detail", "answered"),
     [
         ("GET", "/nowhere", {}, 404, "GET /nowhere: Not Found", {}),
+        ("GET", "/healthz/", {"Host": "elsewhere.example"}, 404, "GET /healthz/: Not Found", {}),
         ("DELETE", "/healthz", {}, 405, "DELETE /healthz: Method Not Allowed", {"Allow": "GET"}),
         ("POST", "/api/v1/alerts", {}, 401, HOW, {"WWW-Authenticate": "Bearer"}),
         ("GET", "/openapi.json", {}, 401, HOW, {}),
@@ -54,7 +55,16 @@ async def api(bare_url: str, tmp_path: Path, token: str | None) -> AsyncIterator
         ("GET", "/openapi.json", {"Authorization": "Bearer x"}, 503, "whose the token is cannot be found out now", {}),
         ("POST", "/api/v1/alerts", WEBHOOK | JSON, 500, "a defect of TARSy; its log has the traceback", {}),
     ],
-    ids=["no path", "no method", "no token", "description", "webhook's token", "no API server", "defect"],
+    ids=[
+        "no path",
+        "a slash too many",
+        "no method",
+        "no token",
+        "description",
+        "webhook's token",
+        "no API server",
+        "defect",
+    ],
 )
 async def test_an_error_is_a_problem(
     api: aiohttp.ClientSession,

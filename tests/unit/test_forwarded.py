@@ -65,7 +65,7 @@ def test_a_trusted_proxy_says_for_whom_it_calls(
             (header, value, 403)
             for header in ("X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups")
             for value in (
-                "",
+                "kubeadm:cluster-admins",
                 "system:admin",
                 "tarsy:proxied",
                 "a" * 254,

@@ -92,6 +92,8 @@ def test_a_database_url_that_is_none_is_refused_with_an_example_and_not_shown(ur
 def test_without_a_token_only_loopback_is_served() -> None:
     environment = {"DATABASE_URL": "postgresql://u:p@127.0.0.1/t"}
     assert read(environment=environment, insecure_dev=True).webhook_token is None
+    with pytest.raises(load.ConfigError, match="TARSY_WEBHOOK_TOKEN is set as well: unset it, or leave the flag out"):
+        read(environment={**environment, "TARSY_WEBHOOK_TOKEN": "t"}, insecure_dev=True)
     for host in ("0.0.0.0", "10.0.0.1"):  # noqa: S104
         with pytest.raises(load.ConfigError, match=rf"--insecure-dev serves loopback only, not {host}: give --listen"):
             read(environment=environment, listen=f"{host}:8080", insecure_dev=True)

@@ -12,7 +12,6 @@ Fails closed: what cannot be found out now is a 503, never a yes.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import time
@@ -132,10 +131,8 @@ class Access:
         if not _NAMESPACE.fullmatch(name):
             raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
         action = _of_investigations("list", name)
-        may, uid = await asyncio.gather(self._may(sender, action), self._uid(name))
-        if not may:
-            raise _forbidden(sender, action)
-        if uid is None:
+        await self._ensure(sender, action)
+        if (uid := await self._uid(name)) is None:
             raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {name}")
         return Scope(namespace=name, uid=uid, caller=_caller(sender))
 
@@ -176,12 +173,12 @@ class Access:
         if found is None:
             raise await self._absent(sender, identity)
         action = _of_investigations(verb, found.namespace, found.name)
-        may, there = await asyncio.gather(self._may(sender, action), self._is_there(sender, found))
-        if not there or not may:
-            get = _of_investigations("get", found.namespace, found.name)
-            if there and verb != "get" and await self._may(sender, get):
-                raise _forbidden(sender, action)
+        may = await self._may(sender, action)
+        learns = may or await self._may(sender, _of_investigations("get", found.namespace, found.name))
+        if not learns or not await self._is_there(sender, found):
             raise await self._absent(sender, identity)
+        if not may:
+            raise _forbidden(sender, action)
         return Known(id=UUID(identity), namespace=found.namespace, name=found.name, caller=_caller(sender))
 
     async def _whereabouts(self, identity: str) -> history.Whereabouts | None:

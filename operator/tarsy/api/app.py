@@ -90,6 +90,7 @@ def build(parts: Parts) -> Application:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would send whoever asks to whatever host he names
     )
     app.router.route_class = strict.Route
     problems.tell(app)

@@ -65,6 +65,14 @@ async def same_machine(request: Request) -> None:
     if not all(map(_is_loopback, request.headers.getlist("Host") or [""])):
         message = "without a token only this machine is served: call 127.0.0.1, [::1] or localhost"
         raise problems.Problem(HTTPStatus.MISDIRECTED_REQUEST, message)
+    of_no_form(request)
+
+
+def of_no_form(request: Request) -> None:
+    """Let pass what changes nothing, and what no form of a page can send: asked of whoever shows no token.
+
+    A browser adds the cookie that a proxy knows people by, and its address, to whatever any page makes it send.
+    """
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if request.method not in ("GET", "HEAD") and kind != "application/json":
         message = "without a token only JSON is taken: send Content-Type: application/json"

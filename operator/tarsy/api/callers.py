@@ -92,6 +92,7 @@ class Callers:
         if self._webhook is None:
             return "anybody"
         if "Authorization" not in request.headers and origin.name is not None:
+            auth.of_no_form(request)
             groups = dict.fromkeys((*origin.groups, _AUTHENTICATED, forwarded.PROXIED))
             return reviews.User(name=origin.name, groups=tuple(groups))
         token = auth.bearer(request)

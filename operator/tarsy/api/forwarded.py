@@ -22,7 +22,7 @@ GROUPS_MAX = 256
 """Groups that somebody may be in."""
 HOPS_MAX = 32
 """Proxies in a row that are gone through for where a request came from."""
-RESERVED = ("system:", "tarsy:")
+RESERVED = ("system:", "kubeadm:", "tarsy:")
 """How the names begin of those who have rights without anybody's doing; no proxy gives them."""
 PROXIED = "tarsy:proxied"
 """The group of all whom a proxy vouches for: who binds a Role to it, gives that to everybody whom the proxy lets in."""
@@ -96,7 +96,7 @@ def _single(headers: datastructures.Headers, header: str) -> str | None:
     values = headers.getlist(header)
     if len(values) > 1:  # one of them may be its sender's own, which the proxy has passed on
         raise problems.Problem(HTTPStatus.BAD_REQUEST, f"{header}: it is there {len(values)} times")
-    return values[0] if values else None
+    return values[0].strip(" \t") or None if values else None
 
 
 def _checked(value: str, header: str) -> str:

@@ -198,14 +198,20 @@ class Health:
         return self._told(said)
 
     def _told(self, said: Sequence[concerns.Said]) -> Report:
-        slots = [one.detail["slots"] for one in said if one.kind == "process" and one.detail["slots"]]
-        self._workers.be("present" if slots else "absent")
+        live = [one for one in said if one.kind == "process" and one.detail["slots"]]
+        self._workers.be("present" if live else "absent")
+        since = min((one.since for one in live), default=self._workers.since)
         watches = [one for one in said if one.kind == "watch"]
         report = Report(
             status="ok",
             database=_state(self._kept.database),
             watch=_state(concerns.worst(watches)) if watches else None,
-            workers=WorkersState(**_state(self._workers).model_dump(), live=len(slots), slots=sum(slots)),
+            workers=WorkersState(
+                state=self._workers.state,
+                since=since,
+                live=len(live),
+                slots=sum(one.detail["slots"] for one in live),
+            ),
             mcp_servers=_by_name(one for one in said if one.kind == "server"),
             providers=_by_name(one for one in said if one.kind == "provider" and one.detail["named"]),
         )

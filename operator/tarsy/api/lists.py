@@ -256,7 +256,7 @@ def phrases(search: str) -> tuple[str, ...]:
     A quote that is not closed goes to the end.
     """
     if not any(map(str.isalnum, search)):
-        raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "query.q: give a word to search for")
+        raise problems.invalid([problems.Fault(place="query.q", message="give a word to search for")])
     outside, quoted = search.split('"')[::2], search.split('"')[1::2]
     words = (word for piece in outside for name in piece.split() for word in _NAME_PARTS.split(name))
     return tuple(phrase for phrase in (*words, *quoted) if any(map(str.isalnum, phrase)))
@@ -278,11 +278,11 @@ def place_of(cursor: str, query: listing.Query) -> listing.Place:
         value, identity, digest = json.loads(_decoded(cursor))
         place = listing.Place(value=_value(value, key=query.key), id=UUID(identity))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        message = "query.cursor: this is no cursor; give `next` of the page before, or none for the first page"
-        raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, message) from None
+        message = "this is no cursor; give `next` of the page before, or none for the first page"
+        raise problems.invalid([problems.Fault(place="query.cursor", message=message)]) from None
     if digest != _digest(query):
-        message = "query.cursor: it is of another query; repeat the one that it came from (namespace, filters, sort)"
-        raise problems.Problem(HTTPStatus.UNPROCESSABLE_ENTITY, message)
+        message = "it is of another query; repeat the one that it came from (namespace, filters, sort)"
+        raise problems.invalid([problems.Fault(place="query.cursor", message=message)])
     return place
 
 

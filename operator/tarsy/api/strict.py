@@ -56,7 +56,9 @@ class Route(routing.APIRoute):
 
 def router(*, prefix: str = "", tag: str, dependencies: Sequence[params.Depends] = ()) -> APIRouter:
     """A router for the routes of one area; `tag` is one of `described.TAGS`."""
-    return APIRouter(prefix=prefix, tags=[tag], dependencies=list(dependencies), route_class=Route)
+    return APIRouter(
+        prefix=prefix, tags=[tag], dependencies=list(dependencies), route_class=Route, redirect_slashes=False
+    )
 
 
 def _after_the_others(

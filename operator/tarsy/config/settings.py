@@ -64,8 +64,11 @@ def operator(
         raise load.ConfigError(
             f"{WEBHOOK_TOKEN} is not set: set it or {WEBHOOK_TOKEN}{FILE}, or give --insecure-dev for an open loopback"
         )
+    url = database_url(environment)
+    if token is not None and insecure_dev:
+        raise load.ConfigError(f"--insecure-dev: {WEBHOOK_TOKEN} is set as well: unset it, or leave the flag out")
     return Settings(
-        database_url=database_url(environment),
+        database_url=url,
         platform_file=config,
         kubeconfig=kubeconfig,
         listen_host=host,

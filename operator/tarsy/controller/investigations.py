@@ -110,6 +110,8 @@ class Reconciler:
         chains, uid = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace), objects.namespace_uid(self._cluster, namespace)
         )
+        if uid is None:  # its end takes the object along
+            raise workqueue.LaterError(1.0)
         admission = await asyncio.to_thread(ingest.of, found, self._index(chains), mask=self._mask, namespace_uid=uid)
         if isinstance(admission.chain, admitted.Refusal) and not found.spec.cancel:
             now = time.monotonic()

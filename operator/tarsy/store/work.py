@@ -271,7 +271,7 @@ async def _cancel(
     row = (await connection.execute(_CANCEL, {"id": investigation, "run": run, "why": why})).one_or_none()
     if row is None:
         return None
-    if by is not None and row.known is None:
+    if by is not None and (row.known is None or row.is_nobodys):
         await audit.write(connection, investigation, "chat/cancel" if run else "cancel", by=by)
     if row.is_nobodys:
         await _end_cancelled(connection, investigation, row.known or why)
