@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import time
+from typing import Any, cast
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 from starlette import requests
-from tarsy.api import auth, forwarded, problems
+from tarsy.api import asking, auth, callers, forwarded, problems
 from tarsy.config import platform
 
 PROXY, FAR = "10.0.0.1", "203.0.113.7"
@@ -33,6 +35,18 @@ def asked(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> reques
     return requests.Request({"type": "http", "client": peer and (peer, 1), "headers": encoded})
 
 
+async def sender(*headers: tuple[str, str], method: str) -> callers.Sender:
+    """Who that is by the word of a proxy, which asks nobody else."""
+    nobody = cast("Any", None)
+    settings = platform.API(trusted_proxies=["10.0.0.0/8"])
+    known = callers.Callers(
+        cluster=nobody, token="the webhook's", settings=settings, asking=asking.Asking(), clock=time.monotonic
+    )
+    request = asked(("X-Forwarded-User", "jane"), *headers)
+    request.scope["method"] = method
+    return await known.sender(request)
+
+
 def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> forwarded.Origin:
     return PROXIES.origin(asked(*headers, peer=peer))
 
@@ -50,6 +64,8 @@ def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> forwa
             ("sre", "on call", "dev"),
         ),
         ([("X-Forwarded-User", "a" * 253)], "a" * 253, ()),
+        ([("X-Forwarded-User", "jane"), ("X-Forwarded-Email", ""), ("X-Forwarded-Groups", " ")], "jane", ()),
+        ([("X-Forwarded-User", "\t"), ("X-Forwarded-Email", "jane@example.com")], "jane@example.com", ()),
     ],
 )
 def test_a_trusted_proxy_says_for_whom_it_calls(
@@ -140,7 +156,7 @@ def test_from_a_stranger_no_header_counts_and_from_a_proxy_none_gives_what_is_re
     for name in (*found.groups, *([found.name] if found.name is not None else [])):
         assert 1 <= len(name) <= 253
         assert name.isprintable()
-        assert not name.startswith(("system:", "tarsy:"))
+        assert not name.startswith(("system:", "kubeadm:", "tarsy:"))
 
 
 @hypothesis.given(
@@ -180,3 +196,16 @@ def test_the_end_of_a_token_that_says_none_is_unknown(token: str) -> None:
 )
 def test_a_token_says_when_it_ends(claims: str, ends: float | None) -> None:
     assert auth.ends(f"x.{claims}.x") == ends
+
+
+async def test_a_form_that_some_page_makes_a_browser_send_is_nobodys_though_the_proxy_knows_the_browser() -> None:
+    json = ("Content-Type", "application/json; charset=utf-8")
+    for method, headers in (("GET", ()), ("HEAD", ()), ("POST", (json,)), ("DELETE", (json,))):
+        assert (await sender(*headers, method=method)).author == "jane"
+    for method in ("POST", "DELETE"):
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; a=application/json"):
+            with pytest.raises(problems.Problem) as error:
+                await sender(("Content-Type", kind), method=method)
+            assert error.value.status == 415
+        with pytest.raises(problems.Problem, match="send Content-Type: application/json"):
+            await sender(method=method)
