@@ -85,7 +85,7 @@ async def check(
     namespace = operator.namespace
     outcomes = await rows(
         operator,
-        "SELECT name, ending, attempts FROM investigations JOIN work ON investigation = id "
+        "SELECT name, runs.ending, attempts FROM investigations JOIN work ON investigation = id "
         "JOIN runs ON runs.investigation = id ORDER BY name",
     )
     assert [(row["name"], row["ending"]) for row in outcomes] == [(name, "Completed") for name in sorted(names)]
