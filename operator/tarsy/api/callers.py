@@ -3,8 +3,8 @@
 A token is the webhook's, compared here and never sent anywhere, or one that the API server knows (TokenReview). Where a
 proxy forwards a request with a token, the token says whose rights count, and the proxy who is its author.
 
-Everybody has a number of requests. Who is not known yet is counted by address, before the API server is asked: it must
-not be kept busy by guesses.
+Everybody has a number of requests. Who is not known yet is counted by address, before the API server is asked: that
+bounds how many guesses reach it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ server; or the headers of a proxy that TARSy is told to trust; or, to send alert
 that TARSy needs is away just now: the same request may work later.
 
 **Strict.** A parameter or a field that is not described here is refused by its name, and so is a body where none is
-described. Bodies are read as JSON, whatever their `Content-Type` says. Every list has pages.
+described. With a token, bodies are read as JSON, whatever their `Content-Type` says; without one, as behind a proxy, it
+has to be application/json. Every list is bounded.
 """
 
 TAGS = {
@@ -98,7 +99,7 @@ PROBLEMS: dict[HTTPStatus, str] = {
     HTTPStatus.CONFLICT: "It is not in a state in which that can be done.",
     HTTPStatus.GONE: "It is no longer there.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body, or the text in it, is larger than what is taken.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "With --insecure-dev, where only JSON is taken: the Content-Type is another.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "Without a token only JSON is taken: the Content-Type is another.",
     HTTPStatus.MISDIRECTED_REQUEST: "With --insecure-dev, where only this machine is served: the Host is another.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "Parameters or fields are wrong or unknown; `errors` names them.",
     HTTPStatus.TOO_MANY_REQUESTS: "This caller has asked too often: Retry-After says when to go on.",

@@ -23,7 +23,8 @@ GROUPS_MAX = 256
 HOPS_MAX = 32
 """Proxies in a row that are gone through for where a request came from."""
 RESERVED = ("system:", "kubeadm:", "tarsy:")
-"""How the names begin of those who have rights without anybody's doing; no proxy gives them."""
+"""How the names begin of those who have rights in a cluster as Kubernetes, kubeadm and we set it up; no proxy gives
+them. Others that an admin has bound to much are for the proxy's own rules to keep back."""
 PROXIED = "tarsy:proxied"
 """The group of all whom a proxy vouches for: who binds a Role to it, gives that to everybody whom the proxy lets in."""
 

@@ -1,7 +1,7 @@
 """HTTP on a connection, with what uvicorn has no limits for: how slowly a request may come, and how many may be open.
 
 Whoever reaches the port can open connections, before any token is asked for. One that is silent, or sends a byte now
-and then, costs a place for ten seconds at most.
+and then, costs a place for ten seconds at most. One that does not read its answers has no such limit yet.
 """
 
 from __future__ import annotations

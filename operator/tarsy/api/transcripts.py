@@ -1,7 +1,7 @@
 """What is shown of a log, wherever it is shown: executions, messages and calls, each in its place.
 
-Nothing is shown that is not stored, so all of it is masked. Providers' state is shown nowhere: it is opaque, and
-theirs.
+Nothing is shown that is not stored: alerts, answers and results as they were masked, chains and instructions as they
+were written. Providers' state is shown nowhere: it is opaque, and theirs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The audit: what was done by the API, when, by whom and from where.
 
-A row is written in the transaction of what it tells of, so that there is never one without the other. What is a single
-statement writes its row in it: creations (`admission`) and questions (`chat`). What changes nothing leaves no row.
+A row is written in the transaction of what it tells of in the store, so that there is never one without the other. What
+is a single statement writes its row in it: creations (`admission`) and questions (`chat`). What changes nothing leaves
+no row.
 """
 
 from __future__ import annotations
