@@ -254,7 +254,7 @@ class _Parts:
             raise StartError(f"--listen: {host}:{port}: {error.strerror}") from error
         self.stack.callback(bound.close)
         log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
-        self.roles.append(lambda: app.serve(application, bound, readiness=readiness))
+        self.roles.append(lambda: app.serve(application, bound, readiness=readiness, settings=self.platform.api))
 
     def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:
         """Have hints told, from this process and from others."""

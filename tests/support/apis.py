@@ -53,7 +53,9 @@ async def listening(given: app.Parts, *, application: FastAPI | None = None) -> 
     """Serve the API of these parts, or an `application` of the test's; its URL."""
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
-    serving = asyncio.create_task(app.serve(application or app.build(given), bound, readiness=given.readiness))
+    serving = asyncio.create_task(
+        app.serve(application or app.build(given), bound, readiness=given.readiness, settings=given.platform.api)
+    )
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:

@@ -20,6 +20,7 @@ from tarsy.api import (
     access,
     actions,
     alerts,
+    answers,
     chains,
     chat,
     described,
@@ -146,12 +147,13 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
         max_queued=parts.platform.queue.max_queued,
         mask=parts.mask,
     )
+    room = answers.Room()
     yield alerts.routes(taking, may)
     yield lists.routes(parts.database, may)
-    yield investigations.routes(parts.database, may)
-    yield messages.routes(parts.database, may)
-    yield traces.routes(parts.database, may)
-    yield export.routes(parts.database, may)
+    yield investigations.routes(parts.database, may, room)
+    yield messages.routes(parts.database, may, room)
+    yield traces.routes(parts.database, may, room)
+    yield export.routes(parts.database, may, room)
     yield chat.routes(asking, may)
     yield actions.routes(actions.Actions(cluster=parts.cluster, database=parts.database), may)
     yield system.routes(
@@ -173,6 +175,7 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, protocol.SEND_BUFFER)  # of the connections to it
     try:
         bound.bind((host, port))
     except OSError:
@@ -181,14 +184,15 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness) -> None:
+async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness, settings: platforms.API) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
     protocol.allow_files()
+    of_one, shared = settings.connections_per_address, settings.trusted_proxies
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(
         uvicorn.Config(
             app,
-            http=protocol.Protocol,
+            http=cast("Any", functools.partial(protocol.Protocol, of_one=of_one, shared=shared)),
             log_config=None,
             access_log=False,
             lifespan="off",
