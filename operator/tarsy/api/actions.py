@@ -15,7 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
-from tarsy import errors
+from tarsy import errors, failpoints
 from tarsy.api import access, described, problems, strict
 from tarsy.kube import client, objects
 from tarsy.store import audit, history, purge, work
@@ -84,20 +84,25 @@ class Actions:
         return Cancelled(investigation=f"{known.namespace}/{known.name}", phase=phase)
 
     async def purge(self, known: access.Known) -> None:
-        """Serve `DELETE /api/v1/investigations/{id}?purge=true`.
-
-        The object goes first: once nothing is left in the store, nobody could say any more whose it was.
-        """
+        """Serve `DELETE /api/v1/investigations/{id}?purge=true`; again, where it was not done to its end."""
         async with _doing():
-            refused = await purge.refusal(self.database, known.id)
+            failpoints.hit("purge.said.before")
+            refused = await purge.purge(self.database, known.id, by=audited(known))
+            failpoints.hit("purge.said.after")
             if refused is None:
-                await objects.delete_investigation(
-                    self.cluster, namespace=known.namespace, name=known.name, uid=str(known.id)
-                )
-                refused = await purge.purge(self.database, known.id, by=audited(known))
+                await self._delete(known)
         if refused is not None:
             raise _refused(refused, known)
         log.info("purged", extra=_about(known, "purged"))
+
+    async def _delete(self, known: access.Known) -> None:
+        """Delete its object, whose namespace may be gone with it."""
+        if known.is_there:
+            await objects.delete_investigation(
+                self.cluster, namespace=known.namespace, name=known.name, uid=str(known.id)
+            )
+        failpoints.hit("purge.object.after")
+        await work.gone(self.database, known.id)
 
 
 def audited(known: access.Known) -> audit.Caller:
