@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
@@ -14,30 +15,45 @@ import pytest
 from aiohttp import web
 from starlette import requests
 from support import answers
-from tarsy.api import access, problems
+from tarsy.api import access, callers, kept, problems
 from tarsy.config import platform
+from tarsy.kube import reviews
 from tarsy.store import database as databases
 
 JANE = {"username": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
 JANES = "jane's"
+NOBODYS_TOKEN = (201, {"status": {"authenticated": False}})
+HERE = "203.0.113.7"
 NOBODYS = "postgresql://postgres@127.0.0.1:1/postgres"
 
 
 class Reviewer:
-    """An API server that knows Jane, by any token, and lets her do everything."""
+    """An API server that knows Jane, by any token but a guess, and lets her do everything."""
 
     def __init__(self) -> None:
         self.tokens: list[str] = []
         self.accesses: list[dict[str, Any]] = []
+        self.namespaces: list[str] = []
         self.token: tuple[int, Any] = (201, {"status": {"authenticated": True, "user": JANE}})
         self.access: tuple[int, Any] = (201, {"status": {"allowed": True}})
+        self.namespace: tuple[int, Any] = (200, {"metadata": {"uid": "n1"}})
+        self.seconds = 0.0
+        """After which a review is answered."""
+        self.hangs = ""
+        """A path of which this is a part."""
         self.now = 0.0
 
     async def __call__(self, request: web.Request) -> tuple[int, Any]:
+        if self.hangs and self.hangs in request.path:
+            await asyncio.Event().wait()
+        if request.path.startswith("/api/v1/namespaces/"):
+            self.namespaces.append(request.path.rpartition("/")[2])
+            return self.namespace
         spec = (await request.json())["spec"]
+        await asyncio.sleep(self.seconds)
         if request.path == "/apis/authentication.k8s.io/v1/tokenreviews":
             self.tokens.append(spec["token"])
-            return self.token
+            return NOBODYS_TOKEN if spec["token"].startswith("guess") else self.token
         assert request.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         self.accesses.append(spec)
         return self.access
@@ -61,9 +77,9 @@ async def may(reviewer: Reviewer, tmp_path: Path) -> AsyncIterator[access.Access
     await database.close()
 
 
-def asked(token: str = JANES) -> requests.Request:
+def asked(token: str = JANES, *, address: str = HERE) -> requests.Request:
     headers = [(b"authorization", f"Bearer {token}".encode())]
-    return requests.Request({"type": "http", "client": ("203.0.113.7", 1), "headers": headers})
+    return requests.Request({"type": "http", "client": (address, 1), "headers": headers})
 
 
 async def refusal(asking: Awaitable[object]) -> int:
@@ -118,6 +134,104 @@ async def test_a_token_is_believed_until_its_own_end_at_most(may: access.Access,
         reviewer.now += later
         await may.oversees(asked(token))
         assert len(reviewer.tokens) == count, (seconds, later)
+
+
+async def answered(asking: Awaitable[object]) -> int:
+    """The status, where nothing stands against it 200."""
+    try:
+        await asking
+    except problems.Problem as problem:
+        return int(problem.status)
+    return 200
+
+
+async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiting(
+    may: access.Access, reviewer: Reviewer
+) -> None:
+    await may.oversees(asked())
+    reviewer.now = 50  # what is known of Jane's token has not long to hold, and nothing of her rights
+    reviewer.seconds = 0.1
+    guessing = asyncio.gather(*(answered(may.oversees(asked(f"guess{number}"))) for number in range(2000)))
+    while len(reviewer.tokens) < 1 + kept.OF_ONE:
+        await asyncio.sleep(0)
+    began = time.monotonic()
+    honest = [asked(), asked("new", address="198.51.100.9"), asked("newer", address="2001:db8:1:2::3")]
+    assert await asyncio.gather(*(answered(may.oversees(one)) for one in honest)) == [200] * 3
+    took = time.monotonic() - began
+    assert took < 1, "two reviews of 0.1 s, one after the other"
+    assert not guessing.done()
+
+    found = Counter(await guessing)
+    guesses = [token for token in reviewer.tokens if token.startswith("guess")]
+    assert found == {401: len(guesses), 429: 2000 - len(guesses)}
+    assert callers.GUESSES <= len(guesses) < callers.GUESSES + kept.OF_ONE
+    assert reviewer.tokens.count(JANES) == 2, "it was asked for again meanwhile"
+    assert reviewer.now == 50
+    reviewer.now = 60 + 49
+    assert await answered(may.oversees(asked())) == 200, "who is known calls on, from there too"
+
+
+async def test_an_address_whose_tokens_were_nobodys_has_to_wait_for_the_next_one(
+    may: access.Access, reviewer: Reviewer
+) -> None:
+    for number in range(callers.GUESSES):
+        assert await answered(may.oversees(asked(f"guess{number}", address="2001:db8:1:2::3"))) == 401
+    there = "2001:db8:1:2:3::4"  # of the same network
+    for _ in range(2):
+        with pytest.raises(problems.Problem) as refused:
+            await may.oversees(asked(address=there))
+        assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
+        with pytest.raises(problems.Problem) as refused:
+            await may.notifies(asked(address=there))
+        assert refused.value.status == 503, "which is sent again"
+    assert await answered(may.oversees(asked("guess0", address=there))) == 401, "that is known"
+    assert await answered(may.submits(asked("hook", address=there))) == 200
+    assert len(reviewer.tokens) == callers.GUESSES
+    assert await answered(may.oversees(asked(address="2001:db8:1:3::3"))) == 200
+    assert await answered(may.oversees(asked(address=there))) == 200, "whose it is is known now"
+    assert await answered(may.oversees(asked("another", address=there))) == 429
+    reviewer.now += 1
+    for _ in range(50):
+        assert await answered(may.oversees(asked("another", address=there))) == 200, "a good one costs nothing"
+    assert await answered(may.oversees(asked("guess-more", address=there))) == 401
+    assert await answered(may.oversees(asked("yet-another", address=there))) == 429
+
+
+async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: access.Access, reviewer: Reviewer) -> None:
+    async def uids() -> set[str]:
+        found = await asyncio.gather(*(may.lists(asked(), namespace="shop") for _ in range(9)))
+        return {one.uid for one in found}
+
+    assert await uids() == {"n1"}
+    reviewer.namespace = (200, {"metadata": {"uid": "n2"}})
+    for reviewer.now, uid, count in ((1, "n1", 1), (2, "n2", 2), (3, "n2", 2), (3.9, "n2", 3), (4, "n2", 3)):
+        assert await uids() == {uid}
+        while len(reviewer.namespaces) < count:
+            await asyncio.sleep(0)
+        assert len(reviewer.namespaces) == count
+    reviewer.namespace = answers.refusal(404, 'namespaces "shop" not found')
+    reviewer.now = 20
+    assert await refusal(may.lists(asked(), namespace="shop")) == 404
+    reviewer.namespace = answers.refusal(500, "etcd is away")
+    reviewer.now = 22
+    assert await refusal(may.lists(asked(), namespace="shop")) == 503
+    assert set(reviewer.namespaces) == {"shop"}
+
+
+@pytest.mark.parametrize("hangs", ["tokenreviews", "subjectaccessreviews", "namespaces"])
+async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some_seconds(
+    reviewer: Reviewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    monkeypatch.setattr(reviews, "SECONDS", 0.2)
+    database = databases.Database(NOBODYS)
+    async with answers.answering(reviewer, folder=tmp_path) as cluster:
+        may = access.Access(cluster=cluster, database=database, token="hook", settings=platform.API())
+        assert await answered(may.lists(asked(), namespace="tarsy")) == 200
+        reviewer.hangs = hangs
+        began = time.monotonic()
+        assert await refusal(may.lists(asked("another"), namespace="shop")) == 503
+        assert time.monotonic() - began < 3
+    await database.close()
 
 
 @pytest.mark.parametrize(

@@ -160,12 +160,15 @@ async def test_whoever_asks_much_takes_nobody_elses_turn_nor_that_of_who_is_know
     many = [asyncio.create_task(answers.get(b"%d" % key, oracle, by="here")) for key in range(100)]
     await turns()
     assert oracle.asked == 1 + kept.OF_ONE
+    elsewhere = asyncio.create_task(answers.get(b"joe", oracle, by="there"))
     assert answers.known(b"jane", oracle) == "yes"
+    await turns()
+    assert oracle.asked == 1 + kept.OF_ONE + 2, "about Joe and about Jane"
     others = [asyncio.create_task(answers.get(b"x%d" % key, oracle, by=str(key))) for key in range(100)]
     await turns()
-    assert oracle.asked == 1 + kept.AT_ONCE + 1, "one of which is about Jane"
+    assert oracle.asked == 1 + kept.AT_ONCE + 1
     oracle.open.set()
-    assert await asyncio.gather(*many, *others) == ["yes"] * 200
+    assert await asyncio.gather(*many, elsewhere, *others) == ["yes"] * 201
     assert not answers._of_one, "nobody is remembered for having asked"
 
 
