@@ -7,7 +7,7 @@ import base64
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tarsy.api import access, callers, kept, problems
 from tarsy.config import platform
 from tarsy.kube import reviews
 from tarsy.store import database as databases
+from tarsy_dev import changes
 
 JANE = {"username": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
 JANES = "jane's"
@@ -42,17 +43,20 @@ class Reviewer:
         self.hangs = ""
         """A path of which this is a part."""
         self.now = 0.0
+        self._changes = changes.Changes()
 
     async def __call__(self, request: web.Request) -> tuple[int, Any]:
         if self.hangs and self.hangs in request.path:
             await asyncio.Event().wait()
         if request.path.startswith("/api/v1/namespaces/"):
             self.namespaces.append(request.path.rpartition("/")[2])
+            self._changes.happened()
             return self.namespace
         spec = (await request.json())["spec"]
         await asyncio.sleep(self.seconds)
         if request.path == "/apis/authentication.k8s.io/v1/tokenreviews":
             self.tokens.append(spec["token"])
+            self._changes.happened()
             return NOBODYS_TOKEN if spec["token"].startswith("guess") else self.token
         assert request.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         self.accesses.append(spec)
@@ -60,6 +64,11 @@ class Reviewer:
 
     def clock(self) -> float:
         return self.now
+
+    async def has_heard(self, enough: Callable[[], bool]) -> None:
+        """Wait until it has been asked so much."""
+        heard = (self.tokens, self.accesses, self.namespaces)
+        await self._changes.until(lambda: enough() or None, timeout=20, state=lambda: str(heard))
 
 
 @pytest.fixture
@@ -152,8 +161,7 @@ async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiti
     reviewer.now = 50  # what is known of Jane's token has not long to hold, and nothing of her rights
     reviewer.seconds = 0.1
     guessing = asyncio.gather(*(answered(may.oversees(asked(f"guess{number}"))) for number in range(2000)))
-    while len(reviewer.tokens) < 1 + kept.OF_ONE:
-        await asyncio.sleep(0)
+    await reviewer.has_heard(lambda: len(reviewer.tokens) > kept.OF_ONE)
     began = time.monotonic()
     honest = [asked(), asked("new", address="198.51.100.9"), asked("newer", address="2001:db8:1:2::3")]
     assert await asyncio.gather(*(answered(may.oversees(one)) for one in honest)) == [200] * 3
@@ -206,8 +214,7 @@ async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: access.A
     reviewer.namespace = (200, {"metadata": {"uid": "n2"}})
     for reviewer.now, uid, count in ((1, "n1", 1), (2, "n2", 2), (3, "n2", 2), (3.9, "n2", 3), (4, "n2", 3)):
         assert await uids() == {uid}
-        while len(reviewer.namespaces) < count:
-            await asyncio.sleep(0)
+        await reviewer.has_heard(lambda count=count: len(reviewer.namespaces) >= count)  # type: ignore[misc]
         assert len(reviewer.namespaces) == count
     reviewer.namespace = answers.refusal(404, 'namespaces "shop" not found')
     reviewer.now = 20

@@ -47,7 +47,10 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.tells(HTTPStatus.CONFLICT),
     )
     async def delete(*, known: access.Known = Depends(may.purges), purge: Purge = False) -> None:
-        """Delete for good, in the cluster and in the store, an investigation that has ended and all that was said."""
+        """Delete for good, in the store and in the cluster, an investigation that has ended and all that was said.
+
+        After a 503, or no answer, send it again: it goes on where it was.
+        """
         if not purge:
             message = "this deletes the object and its transcript for good: say so with ?purge=true"
             raise problems.invalid([problems.Fault(place="query.purge", message=message)])
@@ -86,9 +89,9 @@ class Actions:
     async def purge(self, known: access.Known) -> None:
         """Serve `DELETE /api/v1/investigations/{id}?purge=true`; again, where it was not done to its end."""
         async with _doing():
-            failpoints.hit("purge.said.before")
+            failpoints.hit("purge.commit.before")
             refused = await purge.purge(self.database, known.id, by=audited(known))
-            failpoints.hit("purge.said.after")
+            failpoints.hit("purge.commit.after")
             if refused is None:
                 await self._delete(known)
         if refused is not None:
@@ -101,7 +104,7 @@ class Actions:
             await objects.delete_investigation(
                 self.cluster, namespace=known.namespace, name=known.name, uid=str(known.id)
             )
-        failpoints.hit("purge.object.after")
+        failpoints.hit("purge.delete.after")
         await work.gone(self.database, known.id)
 
 
