@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import re
 import time
 import uuid
@@ -39,8 +40,10 @@ FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/alerts"}
 FORBIDDEN = re.compile(
     r"User (.*) may not (get|list|create|update|delete) (alertinvestigations|agentchains) in namespace"
 )
-SOON_SECONDS = 3.0
-"""Four questions of 0.2 s each to the API server, on a busy machine; behind 2,000 others it would be twelve."""
+SOON_SECONDS = 1.0
+"""Beside guesses; behind 2,000 of them, each of 0.2 s and 32 at once, it would be twelve."""
+BUSY = 5
+"""So often what a call takes alone: 2,000 requests take turns with it, in this process too."""
 PROXIED = platform.API(trusted_proxies=["127.0.0.1"])
 
 
@@ -455,7 +458,7 @@ async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_ho
         url = await stack.enter_async_context(apis.listening(parts))
 
         async def calling(address: str) -> aiohttp.ClientSession:
-            connector = aiohttp.TCPConnector(local_addr=(address, 0), limit=500)
+            connector = aiohttp.TCPConnector(local_addr=(address, 0), limit=200)
             return await stack.enter_async_context(aiohttp.ClientSession(url, connector=connector))
 
         async def ask(session: aiohttp.ClientSession, token: str) -> tuple[int, float]:
@@ -467,18 +470,23 @@ async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_ho
         guesser, known, elsewhere = await calling("127.0.0.1"), await calling("127.0.0.1"), await calling("127.0.0.2")
         assert (await ask(known, editor))[0] == 200
         between.delay_down = 0.2
+        tokens = [plane.kubectl("create", "token", "tarsy-test-editor", namespace="default").strip() for _ in range(2)]
+        alone = await ask(elsewhere, tokens[0])
+        began = time.monotonic()
         guessing = asyncio.gather(*(ask(guesser, f"guess{number}") for number in range(2000)))
         await between.wait_for(lambda: between.open_connections > 2)
-        fresh = plane.kubectl("create", "token", "tarsy-test-editor", namespace="default").strip()
-        first = await ask(elsewhere, fresh)
+        first = await ask(elsewhere, tokens[1])
         told = [await ask(known, editor) for _ in range(5)]
         assert not guessing.done()
         answers = Counter(status for status, _ in await guessing)
-    print(f"the first call took {first[1]:.2f} s, the known one's {max(took for _, took in told):.2f} s; {answers}")
+        took = time.monotonic() - began
+    print(
+        f"alone {alone[1]:.2f} s; the first call took {first[1]:.2f} s, the known one's {max(took for _, took in told):.2f} s; {answers}"
+    )
     assert [status for status, _ in (first, *told)] == [200] * 6
-    assert max(took for _, took in (first, *told)) < SOON_SECONDS
+    assert max(first[1], longest) < SOON_SECONDS + BUSY * alone[1]
     assert set(answers) == {401, 429}
-    assert answers[401] < callers.GUESSES + 20, "and one a second"
+    assert callers.GUESSES <= answers[401] <= callers.GUESSES + math.ceil(took), "and one a second"
 
 
 async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_says_what_it_needs(

@@ -188,6 +188,7 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
     assert said == "query.purge: this deletes the object and its transcript for good: say so with ?purge=true"
     for not_said in ("", "?purge=false", "?purge=maybe"):
         assert (await api.send("DELETE", f"{identity}{not_said}"))[0] == 422
+    assert (await api.send("DELETE", f"{identity}?purge=maybe"))[1] == "query.purge: give true or false"
     assert (await api.send("GET", str(identity)))[1]["summary"]["final_analysis"] == "root cause"
     assert await world.uid() == str(identity)
 

@@ -19,14 +19,22 @@ class Clock:
 def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_own() -> None:
     clock = Clock()
     limited = rates.Rates(per_second=2, burst=3, clock=clock)
-    assert limited.missing("jane") == 0
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
-    assert limited.missing("jane") == 0.5
-    assert limited.take("joe") == limited.missing("joe") == 0
+    assert limited.take("joe") == 0
     clock.now += 0.5
     assert [limited.take("jane") for _ in range(2)] == [0, 0.5]
     clock.now += 3600
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5], "silence is saved up to a burst"
+
+
+def test_what_is_given_back_can_be_taken_again_and_is_no_more_than_was_there() -> None:
+    limited = rates.Rates(per_second=2, burst=3, clock=Clock())
+    assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
+    limited.give_back("jane")
+    assert [limited.take("jane") for _ in range(2)] == [0, 0.5]
+    for _ in range(9):
+        limited.give_back("jane")
+    assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
 
 
 @hypothesis.given(

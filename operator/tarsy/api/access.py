@@ -36,7 +36,8 @@ ALLOWED_SECONDS = 30.0
 REFUSED_SECONDS = 10.0
 """For so long it holds what the API server says of a right."""
 NAMESPACE_SECONDS = 2.0
-"""For so long it holds which namespace has a name: until then one that is made again is taken for the one before."""
+"""For so long it holds which namespace has a name: until then one that is made again is taken for the one before. That
+there is none does not hold: it may be made at any moment, and what is purged of one that is gone has no object."""
 
 Identity = Annotated[
     str,
@@ -229,7 +230,7 @@ class Access:
     async def _uid(self, sender: callers.Sender, namespace: str) -> str | None:
         async def ask() -> kept.Answer[str]:
             uid = await objects.namespace_uid(self._cluster, namespace)
-            return kept.Answer(found=uid, seconds=NAMESPACE_SECONDS)
+            return kept.Answer(found=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
 
         async with self._asking.whether("what namespaces there are"):
             return await self._namespaces.get(namespace.encode(), ask, by=_asker(sender))

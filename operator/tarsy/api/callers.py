@@ -130,11 +130,15 @@ class Callers:
 
     async def _guess(self, place: str, ask: kept.Ask[reviews.User]) -> kept.Answer[reviews.User]:
         """`ask`, unless too many that came from there were nobody's: looked at when it is its turn."""
-        if seconds := self._guesses.missing(place):
+        if seconds := self._guesses.take(place):
             raise _GuessedError(seconds)
-        answer = await ask()
-        if answer.found is None:
-            self._guesses.take(place)
+        is_nobodys = False
+        try:
+            answer = await ask()
+            is_nobodys = answer.found is None
+        finally:
+            if not is_nobodys:
+                self._guesses.give_back(place)
         return answer
 
     async def _review(self, token: str) -> kept.Answer[reviews.User]:

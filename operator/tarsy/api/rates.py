@@ -37,10 +37,10 @@ class Rates:
             self._left.popitem(last=False)
         return missing / self._per_second
 
-    def missing(self, caller: str) -> float:
-        """What `take` would answer, with nothing taken."""
-        left, _ = self._now(caller)
-        return max(0.0, 1.0 - left) / self._per_second
+    def give_back(self, caller: str) -> None:
+        """Undo a `take` that was granted."""
+        left, now = self._now(caller)
+        self._left[caller] = (min(self._burst, left + 1.0), now)
 
     def _now(self, caller: str) -> tuple[float, float]:
         """What the caller's bucket has left now, and when that is."""
