@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +23,13 @@ import aiohttp
 import pytest
 from fastapi import Depends, FastAPI
 from support import accounts, apis, manifests, queue
-from tarsy.api import access, app, problems
+from tarsy.api import access, app, callers, problems
 from tarsy.config import platform
 from tarsy.kube import client
 from tarsy.resources import investigation
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
+from tarsy.store import work
 from tarsy_dev import controlplane, proxy
 from tarsy_dev.controlplane import ControlPlane
 
@@ -37,6 +40,10 @@ FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/alerts"}
 FORBIDDEN = re.compile(
     r"User (.*) may not (get|list|create|update|delete) (alertinvestigations|agentchains) in namespace"
 )
+SOON_SECONDS = 1.0
+"""Beside guesses; behind 2,000 of them, each of 0.2 s and 32 at once, it would be twelve."""
+BUSY = 5
+"""So often what a call takes alone: 2,000 requests take turns with it, in this process too."""
 PROXIED = platform.API(trusted_proxies=["127.0.0.1"])
 
 
@@ -85,7 +92,7 @@ class API:
                 assert response.headers["WWW-Authenticate"].startswith("Bearer")
                 assert ('error="invalid_token"' in response.headers["WWW-Authenticate"]) == (token is not None)
             text = await response.text()
-            return response.status, json.loads(text) if "json" in response.content_type else text
+            return response.status, json.loads(text) if text and "json" in response.content_type else text
 
     async def everywhere(self, identity: UUID, *, token: str | None) -> dict[tuple[str, str], tuple[int, Any]]:
         """What each route answers about an investigation, or about what is sent as `{}`."""
@@ -359,6 +366,35 @@ async def test_a_transcript_belongs_to_the_namespace_that_its_object_was_in(
             assert (found == 404) == (status == 404)
 
 
+async def test_what_is_left_of_a_namespace_that_is_gone_is_purged_by_who_may_delete_in_all(
+    api: API,
+    cluster: client.Cluster,
+    database: databases.Database,
+    admitted: Callable[..., Awaitable[UUID]],
+    editor: str,
+    clock: Clock,
+) -> None:
+    here = await accounts.create(cluster, "here", may=accounts.EDITOR)
+    await eventually(lambda: _is_let_in_anew(api, admitted, here, clock))
+    for namespace, uid in ((cluster.namespace, str(uuid.uuid4())), ("never-there", "any"), ("never-there", None)):
+        identity = await admitted(namespace=namespace, namespace_uid=uid)
+        await work.cancel(database, identity, why="user")
+        path = f"/api/v1/investigations/{identity}"
+        assert (await api.ask("DELETE", f"{path}?purge=true", token=here))[0] in (403, 404)
+        for method, below in (("GET", ""), ("GET", "/timeline"), ("GET", "/export"), ("POST", "/cancel")):
+            assert (await api.ask(method, f"{path}{below}", token=editor))[0] == 404, "nobody reads it"
+        assert (await api.ask("DELETE", f"{path}?purge=true", token=editor))[0] == 204
+        assert (await api.ask("DELETE", f"{path}?purge=true", token=editor))[0] == 404
+        left = "SELECT count(*) FROM entries WHERE investigation = :id"
+        assert await queue.rows(database, left, id=identity) == [(0,)]
+        done = "SELECT who FROM audit WHERE investigation = :id AND action = 'purge'"
+        assert await queue.rows(database, done, id=identity) == [(accounts.EDITORS_NAME,)]
+
+
+async def _is_let_in_anew(api: API, admitted: Callable[..., Awaitable[UUID]], token: str, clock: Clock) -> bool:
+    return await _is_let_in(api, await admitted(), token, clock)
+
+
 async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_the_api_server(
     serve: Serve,
     cluster: client.Cluster,
@@ -382,8 +418,9 @@ async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_
             between.refuse()
             between.cut()
             assert (await api.ask("GET", "/openapi.json", token=editor))[0] == 200, "30 s ago it was so"
+            clock.now += 2
             assert (await api.ask("GET", f"/api/v1/investigations/{identity}", token=editor))[0] == 503, "its namespace"
-            clock.now += 30
+            clock.now += 28
             status, problem = await api.ask("GET", "/openapi.json", token=editor)
             assert (status, problem["detail"].split(" cannot")[0]) == (
                 503,
@@ -396,6 +433,60 @@ async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_
             assert (await api.ask("GET", "/openapi.json", token=editor))[0] == 200
         finally:
             await through.close()
+
+
+@pytest.mark.slow
+async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_honestly(
+    cluster: client.Cluster,
+    database: databases.Database,
+    plane: ControlPlane,
+    admitted: Callable[..., Awaitable[UUID]],
+    editor: str,
+    tmp_path: Path,
+) -> None:
+    """One who is known, at the address of the guesses, and one who calls for the first time, from another."""
+    path = f"/api/v1/investigations/{await admitted()}"
+    host, port = plane.url.removeprefix("https://").split(":")
+    async with contextlib.AsyncExitStack() as stack:
+        between = await stack.enter_async_context(proxy.serve(host, int(port)))
+        kubeconfig = tmp_path / "through"
+        given = plane.kubeconfig(namespace=cluster.namespace).read_text()
+        kubeconfig.write_text(given.replace(plane.url, f"https://127.0.0.1:{between.port}"))
+        through = await client.connect(kubeconfig)
+        stack.push_async_callback(through.close)
+        parts = apis.parts(cluster=through, database=database, token=WEBHOOK)
+        url = await stack.enter_async_context(apis.listening(parts))
+
+        async def calling(address: str) -> aiohttp.ClientSession:
+            connector = aiohttp.TCPConnector(local_addr=(address, 0), limit=200)
+            return await stack.enter_async_context(aiohttp.ClientSession(url, connector=connector))
+
+        async def ask(session: aiohttp.ClientSession, token: str) -> tuple[int, float]:
+            began = time.monotonic()
+            async with session.get(path, headers=apis.bearer(token)) as response:
+                await response.read()
+            return response.status, time.monotonic() - began
+
+        guesser, known, elsewhere = await calling("127.0.0.1"), await calling("127.0.0.1"), await calling("127.0.0.2")
+        assert (await ask(known, editor))[0] == 200
+        between.delay_down = 0.2
+        tokens = [plane.kubectl("create", "token", "tarsy-test-editor", namespace="default").strip() for _ in range(2)]
+        alone = await ask(elsewhere, tokens[0])
+        began = time.monotonic()
+        guessing = asyncio.gather(*(ask(guesser, f"guess{number}") for number in range(2000)))
+        await between.wait_for(lambda: between.open_connections > 2)
+        first = await ask(elsewhere, tokens[1])
+        told = [await ask(known, editor) for _ in range(5)]
+        assert not guessing.done()
+        answers = Counter(status for status, _ in await guessing)
+        took = time.monotonic() - began
+    print(
+        f"alone {alone[1]:.2f} s; the first call took {first[1]:.2f} s, the known one's {max(took for _, took in told):.2f} s; {answers}"
+    )
+    assert [status for status, _ in (first, *told)] == [200] * 6
+    assert max(first[1], longest) < SOON_SECONDS + BUSY * alone[1]
+    assert set(answers) == {401, 429}
+    assert callers.GUESSES <= answers[401] <= callers.GUESSES + math.ceil(took), "and one a second"
 
 
 async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_says_what_it_needs(

@@ -46,18 +46,21 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
 
 
 REFUSED: list[tuple[Parameters, str]] = [
-    ([("phase", "Done")], "query.phase.0: Input should be 'Queued', 'Running', 'Suspended', 'Cancelling'"),
-    ([("sort", "age")], "query.sort: Input should be '-admitted_at', 'admitted_at', '-ended_at'"),
-    ([("limit", "0")], "query.limit: Input should be greater than or equal to 1"),
-    ([("limit", "101")], "query.limit: Input should be less than or equal to 100"),
-    ([("since", "2026-01-01T00:00:00")], "query.since: Value error, give a time of RFC 3339 with its zone"),
-    ([("until", "0001-01-01T00:00:00+14:00")], "query.until: Value error, give a time between the years 1 and 9999"),
+    ([("phase", "Done")], "query.phase.0: give 'Queued', 'Running', 'Suspended', 'Cancelling'"),
+    ([("sort", "age")], "query.sort: give '-admitted_at', 'admitted_at', '-ended_at'"),
+    ([("limit", "0")], "query.limit: give 1 or more"),
+    ([("limit", "101")], "query.limit: give 100 or less"),
+    ([("limit", "ten")], "query.limit: give a whole number"),
+    ([("limit", "9" * 5000)], "query.limit: give a smaller number"),
+    ([("since", "yesterday")], "query.since: give a time of RFC 3339 with its zone, such as 2"),
+    ([("since", "2026-01-01T00:00:00")], "query.since: give a time of RFC 3339 with its zone"),
+    ([("until", "0001-01-01T00:00:00+14:00")], "query.until: give a time between the years 1 and 9999"),
     ([("q", "...")], "query.q: give a word to search for"),
-    ([("q", "x" * 257)], "query.q: String should have at most 256 characters"),
+    ([("q", "x" * 257)], "query.q: give 256 characters at most"),
     ([("cursor", "x")], "query.cursor: this is no cursor"),
-    ([("cursor", "x" * 8193)], "query.cursor: String should have at most 8192 characters"),
+    ([("cursor", "x" * 8193)], "query.cursor: give 8192 characters at most"),
     *(
-        ([(name, value)], f"query.{name}: String should ")
+        ([(name, value)], f"query.{name}: give ")
         for name in ("alert_type", "chain", "author", "fingerprint", "q", "cursor")
         for value in ("", "a\0b")
     ),

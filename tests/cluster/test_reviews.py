@@ -6,7 +6,8 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +15,60 @@ import pytest
 from aiohttp import web
 from starlette import requests
 from support import answers
-from tarsy.api import access, problems
+from tarsy.api import access, callers, kept, problems
 from tarsy.config import platform
+from tarsy.kube import reviews
 from tarsy.store import database as databases
+from tarsy_dev import changes
 
 JANE = {"username": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
 JANES = "jane's"
+NOBODYS_TOKEN = (201, {"status": {"authenticated": False}})
+HERE = "203.0.113.7"
 NOBODYS = "postgresql://postgres@127.0.0.1:1/postgres"
 
 
 class Reviewer:
-    """An API server that knows Jane, by any token, and lets her do everything."""
+    """An API server that knows Jane, by any token but a guess, and lets her do everything."""
 
     def __init__(self) -> None:
         self.tokens: list[str] = []
         self.accesses: list[dict[str, Any]] = []
+        self.namespaces: list[str] = []
         self.token: tuple[int, Any] = (201, {"status": {"authenticated": True, "user": JANE}})
         self.access: tuple[int, Any] = (201, {"status": {"allowed": True}})
+        self.namespace: tuple[int, Any] = (200, {"metadata": {"uid": "n1"}})
+        self.seconds = 0.0
+        """After which a review is answered."""
+        self.hangs = ""
+        """A path of which this is a part."""
         self.now = 0.0
+        self._changes = changes.Changes()
 
     async def __call__(self, request: web.Request) -> tuple[int, Any]:
+        if self.hangs and self.hangs in request.path:
+            await asyncio.Event().wait()
+        if request.path.startswith("/api/v1/namespaces/"):
+            self.namespaces.append(request.path.rpartition("/")[2])
+            self._changes.happened()
+            return self.namespace
         spec = (await request.json())["spec"]
+        await asyncio.sleep(self.seconds)
         if request.path == "/apis/authentication.k8s.io/v1/tokenreviews":
             self.tokens.append(spec["token"])
-            return self.token
+            self._changes.happened()
+            return NOBODYS_TOKEN if spec["token"].startswith("guess") else self.token
         assert request.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         self.accesses.append(spec)
         return self.access
 
     def clock(self) -> float:
         return self.now
+
+    async def has_heard(self, enough: Callable[[], bool]) -> None:
+        """Wait until it has been asked so much."""
+        heard = (self.tokens, self.accesses, self.namespaces)
+        await self._changes.until(lambda: enough() or None, timeout=20, state=lambda: str(heard))
 
 
 @pytest.fixture
@@ -61,9 +86,9 @@ async def may(reviewer: Reviewer, tmp_path: Path) -> AsyncIterator[access.Access
     await database.close()
 
 
-def asked(token: str = JANES) -> requests.Request:
+def asked(token: str = JANES, *, address: str = HERE) -> requests.Request:
     headers = [(b"authorization", f"Bearer {token}".encode())]
-    return requests.Request({"type": "http", "client": ("203.0.113.7", 1), "headers": headers})
+    return requests.Request({"type": "http", "client": (address, 1), "headers": headers})
 
 
 async def refusal(asking: Awaitable[object]) -> int:
@@ -87,7 +112,7 @@ async def test_all_that_is_known_of_a_user_goes_along_with_what_they_ask_for(
 async def test_those_who_ask_at_once_are_reviewed_once_and_again_when_it_no_longer_holds(
     may: access.Access, reviewer: Reviewer
 ) -> None:
-    for now, tokens, accesses in ((0, 1, 1), (29, 1, 1), (30, 1, 2), (59, 1, 2), (60, 2, 3)):
+    for now, tokens, accesses in ((0, 1, 1), (19, 1, 1), (30, 1, 2), (39, 1, 2), (60, 2, 3)):
         reviewer.now = now
         await asyncio.gather(*(may.oversees(asked()) for _ in range(20)))
         assert (len(reviewer.tokens), len(reviewer.accesses)) == (tokens, accesses), now
@@ -111,13 +136,111 @@ async def test_a_token_is_believed_until_its_own_end_at_most(may: access.Access,
         claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + seconds}).encode()).decode().rstrip("=")
         return f"x.{claims}.x"
 
-    for seconds, later, count in ((40, 20, 1), (40, 40, 2), (3600, 59, 1), (3600, 60, 2), (-1, 0, 2)):
+    for seconds, later, count in ((40, 20, 1), (40, 40, 2), (3600, 39, 1), (3600, 60, 2), (-1, 0, 2)):
         reviewer.tokens.clear()
         token = ending(seconds)
         await may.oversees(asked(token))
         reviewer.now += later
         await may.oversees(asked(token))
         assert len(reviewer.tokens) == count, (seconds, later)
+
+
+async def answered(asking: Awaitable[object]) -> int:
+    """The status, where nothing stands against it 200."""
+    try:
+        await asking
+    except problems.Problem as problem:
+        return int(problem.status)
+    return 200
+
+
+async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiting(
+    may: access.Access, reviewer: Reviewer
+) -> None:
+    await may.oversees(asked())
+    reviewer.now = 50  # what is known of Jane's token has not long to hold, and nothing of her rights
+    reviewer.seconds = 0.1
+    guessing = asyncio.gather(*(answered(may.oversees(asked(f"guess{number}"))) for number in range(2000)))
+    await reviewer.has_heard(lambda: len(reviewer.tokens) > kept.OF_ONE)
+    began = time.monotonic()
+    honest = [asked(), asked("new", address="198.51.100.9"), asked("newer", address="2001:db8:1:2::3")]
+    assert await asyncio.gather(*(answered(may.oversees(one)) for one in honest)) == [200] * 3
+    took = time.monotonic() - began
+    assert took < 1, "two reviews of 0.1 s, one after the other"
+    assert not guessing.done()
+
+    found = Counter(await guessing)
+    guesses = [token for token in reviewer.tokens if token.startswith("guess")]
+    assert found == {401: len(guesses), 429: 2000 - len(guesses)}
+    assert len(guesses) == callers.GUESSES
+    assert reviewer.tokens.count(JANES) == 2, "it was asked for again meanwhile"
+    assert reviewer.now == 50
+    reviewer.now = 60 + 49
+    assert await answered(may.oversees(asked())) == 200, "who is known calls on, from there too"
+
+
+async def test_an_address_whose_tokens_were_nobodys_has_to_wait_for_the_next_one(
+    may: access.Access, reviewer: Reviewer
+) -> None:
+    for number in range(callers.GUESSES):
+        assert await answered(may.oversees(asked(f"guess{number}", address="2001:db8:1:2::3"))) == 401
+    there = "2001:db8:1:2:3::4"  # of the same network
+    for _ in range(2):
+        with pytest.raises(problems.Problem) as refused:
+            await may.oversees(asked(address=there))
+        assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
+        with pytest.raises(problems.Problem) as refused:
+            await may.notifies(asked(address=there))
+        assert refused.value.status == 503, "which is sent again"
+    assert await answered(may.oversees(asked("guess0", address=there))) == 401, "that is known"
+    assert await answered(may.submits(asked("hook", address=there))) == 200
+    assert len(reviewer.tokens) == callers.GUESSES
+    assert await answered(may.oversees(asked(address="2001:db8:1:3::3"))) == 200
+    assert await answered(may.oversees(asked(address=there))) == 200, "whose it is is known now"
+    assert await answered(may.oversees(asked("another", address=there))) == 429
+    reviewer.now += 1
+    for _ in range(50):
+        assert await answered(may.oversees(asked("another", address=there))) == 200, "a good one costs nothing"
+    assert await answered(may.oversees(asked("guess-more", address=there))) == 401
+    assert await answered(may.oversees(asked("yet-another", address=there))) == 429
+
+
+async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: access.Access, reviewer: Reviewer) -> None:
+    async def uids() -> set[str]:
+        found = await asyncio.gather(*(may.lists(asked(), namespace="shop") for _ in range(9)))
+        return {one.uid for one in found}
+
+    assert await uids() == {"n1"}
+    reviewer.namespace = (200, {"metadata": {"uid": "n2"}})
+    for reviewer.now, uid, count in ((1, "n1", 1), (2, "n2", 2), (3, "n2", 2), (3.9, "n2", 3), (4, "n2", 3)):
+        assert await uids() == {uid}
+        await reviewer.has_heard(lambda count=count: len(reviewer.namespaces) >= count)  # type: ignore[misc]
+        assert len(reviewer.namespaces) == count
+    reviewer.namespace = answers.refusal(404, 'namespaces "shop" not found')
+    reviewer.now = 20
+    assert await refusal(may.lists(asked(), namespace="shop")) == 404
+    reviewer.namespace = (200, {"metadata": {"uid": "n3"}})
+    assert await uids() == {"n3"}, "that there is none is not kept"
+    reviewer.namespace = answers.refusal(500, "etcd is away")
+    reviewer.now = 22
+    assert await refusal(may.lists(asked(), namespace="shop")) == 503
+    assert set(reviewer.namespaces) == {"shop"}
+
+
+@pytest.mark.parametrize("hangs", ["tokenreviews", "subjectaccessreviews", "namespaces"])
+async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some_seconds(
+    reviewer: Reviewer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    monkeypatch.setattr(reviews, "SECONDS", 0.2)
+    database = databases.Database(NOBODYS)
+    async with answers.answering(reviewer, folder=tmp_path) as cluster:
+        may = access.Access(cluster=cluster, database=database, token="hook", settings=platform.API())
+        assert await answered(may.lists(asked(), namespace="tarsy")) == 200
+        reviewer.hangs = hangs
+        began = time.monotonic()
+        assert await refusal(may.lists(asked("another"), namespace="shop")) == 503
+        assert time.monotonic() - began < 3
+    await database.close()
 
 
 @pytest.mark.parametrize(

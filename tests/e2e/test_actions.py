@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import asyncpg
 import pytest
 from support import audits, manifests
@@ -176,6 +177,60 @@ async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_
     assert all(event["status"] != "streaming" for event in timeline["events"])
     name = made["investigation"].partition("/")[2]
     assert await audits.told(operator.database_url) == [audits.row(done, name) for done in ("create", "cancel")]
+
+
+CUT_OFF = ("purge.commit.before", "purge.commit.after", "purge.delete.after")
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "finishes"),
+    [
+        *(pytest.param(failpoint, "a repeat", marks=SLOW) for failpoint in CUT_OFF),
+        *(pytest.param(failpoint, "a controller", marks=SLOW) for failpoint in CUT_OFF[1:]),
+    ],
+)
+async def test_a_purge_whose_process_dies_between_two_steps_is_finished(
+    operator: Operator, llm: model.Server, failpoint: str, finishes: str
+) -> None:
+    llm.script = lambda _turn: model.Answer(text="root cause: opensesame")
+    await operator.apply(manifests.chain(), manifests.investigation())
+    first = await operator.start()
+    await operator.finished("web-crash")
+    identity = await uid(operator, "web-crash")
+    await first.stop()
+    dying = await operator.start(role="api", env={"TARSY_FAILPOINTS": f"{failpoint}=exit"})
+    with pytest.raises((aiohttp.ClientError, OSError)):
+        await dying.request("DELETE", _purge(identity))
+    await dying.ended()
+    audited = [audits.row("purge", "web-crash")]
+    assert await audits.told(operator.database_url) == (audited if failpoint in CUT_OFF[1:] else [])
+
+    process = await operator.start(role="api")
+    if finishes == "a repeat":
+        assert await process.request("DELETE", _purge(identity)) == (204, None)
+    else:
+        await operator.start(role="controller")
+    await operator.kubectl("wait", "--for=delete", "inv/web-crash", "--timeout=30s")
+    async with asyncio.timeout(20):
+        while (status := (await process.request("DELETE", _purge(identity)))[0]) == 204:
+            pass  # until the controller has noted that it is gone
+    assert status == 404
+    assert (await process.request("GET", f"/api/v1/investigations/{identity}"))[0] == 404
+    assert await audits.told(operator.database_url) == audited
+    assert await said(operator, "opensesame") == 0
+
+
+async def said(operator: Operator, what: str) -> int:
+    """In how many entries of the log, and ends of runs, it is."""
+    connection = await asyncpg.connect(operator.database_url)
+    try:
+        query = """
+          SELECT (SELECT count(*) FROM entries WHERE CAST(entries AS text) LIKE $1)
+            + (SELECT count(*) FROM runs WHERE CAST(runs AS text) LIKE $1)
+        """
+        return int(await connection.fetchval(query, f"%{what}%"))
+    finally:
+        await connection.close()
 
 
 async def passed(operator: Operator) -> bool:

@@ -357,4 +357,4 @@ async def check_markdown(process: Process, path: str) -> None:
     assert "From here on `scripted` is asked." in text
     assert "Failed attempt (`503`)" in text
     status, problem = await process.request("GET", f"{path}/export?format=pdf")
-    assert (status, problem["detail"]) == (422, "query.format: Input should be 'json' or 'markdown'")
+    assert (status, problem["detail"]) == (422, "query.format: give 'json' or 'markdown'")

@@ -58,6 +58,38 @@ async def test_a_database_that_falls_silent_is_known_to_be_away_within_seconds(p
         await database.close()
 
 
+async def test_who_has_little_patience_is_told_so_soon_and_a_commit_waits_on(postgres: launcher.Server) -> None:
+    async with proxy.serve("127.0.0.1", postgres.port) as between:
+        database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
+
+        async def commit() -> None:
+            async with database.begin() as connection:
+                await connection.execute(ECHO, {"text": "x"})
+
+        async def look() -> None:
+            async with database.snapshot() as connection:
+                await connection.execute(ECHO, {"text": "x"})
+
+        async def run() -> None:
+            await database.run(ECHO, text="x")
+
+        for each in (commit, look, run):
+            await each()
+        between.blackhole()
+        waiting = asyncio.create_task(commit())
+        for each in (commit, look, run, run):
+            asked = time.monotonic()
+            with databases.patience(0.2), pytest.raises(databases.StoreDownError, match="cannot be reached"):
+                await each()
+            assert time.monotonic() - asked < 5, "of 30"
+        assert not waiting.done()
+        between.heal()
+        for each in (commit, look, run):
+            await each()
+        await waiting
+        await database.close()
+
+
 async def test_what_is_not_there_and_what_does_not_fit_are_told_apart_from_a_database_that_is_away(
     database: databases.Database,
 ) -> None:

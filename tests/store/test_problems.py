@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
+import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
@@ -14,6 +17,7 @@ from tarsy.api import app
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy_dev import postgres as launcher
+from tarsy_dev import proxy
 
 WEBHOOK = {"Authorization": "Bearer the token"}
 JSON = {"Content-Type": "application/json"}
@@ -91,6 +95,67 @@ async def test_a_defect_is_logged_with_its_traceback(
     async with api.get(f"/api/v1/investigations/{uuid.UUID(int=1)}") as response:
         assert response.status == 500
     assert 'relation "investigations" does not exist' in caplog.text
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Callable[[str], Awaitable[aiohttp.ClientSession]]]:
+    """Serves the API to the programs of this machine, on the database of a URL."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def serving(url: str) -> aiohttp.ClientSession:
+            cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+            stack.push_async_callback(cluster.close)
+            database = databases.Database(url)
+            stack.push_async_callback(database.close)
+            return await stack.enter_async_context(apis.served(apis.parts(cluster=cluster, database=database)))
+
+        yield serving
+
+
+async def test_a_database_that_is_not_open_to_us_is_a_503_and_its_own_words_are_for_the_log(
+    serve: Callable[[str], Awaitable[aiohttp.ClientSession]],
+    migrated_url: str,
+    postgres: launcher.Server,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    role = f"limited_{secrets.token_hex(4)}"
+    postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
+    try:
+        api = await serve(f"postgresql://{role}:{role}@{migrated_url.rpartition('@')[2]}")
+        for path in ("", "/timeline", "/messages", "/trace", "/export"):
+            async with api.get(f"/api/v1/investigations/{uuid.UUID(int=1)}{path}") as response:
+                assert (response.status, response.content_type) == (503, "application/problem+json")
+                problem = await response.text()
+            assert "the database is not open to TARSy as it has to be; its log has more" in problem
+            assert "permission denied" not in problem
+            assert "SELECT" not in problem
+        async with api.get("/health") as response:
+            assert (response.status, (await response.json())["status"]) == (503, "down")
+        assert "permission denied for table investigations" in caplog.text
+    finally:
+        postgres.execute(f"DROP ROLE {role}")
+
+
+async def test_a_database_that_hangs_is_told_to_be_away_before_who_asks_gives_up(
+    serve: Callable[[str], Awaitable[aiohttp.ClientSession]],
+    migrated_url: str,
+    postgres: launcher.Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "PATIENCE_SECONDS", 0.3)
+    path = f"/api/v1/investigations/{uuid.UUID(int=1)}"
+    async with proxy.serve("127.0.0.1", postgres.port) as between:
+        api = await serve(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
+        for _ in ("with no connection", "with one"):
+            between.blackhole()
+            asked = time.monotonic()
+            async with api.get(path) as response:
+                assert response.status == 503
+                assert (await response.json(content_type=None))["detail"].startswith("the database cannot be reached")
+            assert time.monotonic() - asked < 2, "of 30"
+            between.heal()
+            async with api.get(path) as response:
+                assert response.status == 404
 
 
 @pytest.mark.parametrize("token", [None])

@@ -67,12 +67,11 @@ async def test_nothing_that_was_said_is_left_and_that_it_was_is(database: databa
     assert asking == 1
     assert await purge.purge(database, identity, by=queue.CALLER) == "asked"
     answering = await queue.opened(database, await queue.claimed(database))
-    assert await purge.refusal(database, identity) == "asked"
+    assert await purge.purge(database, identity, by=queue.CALLER) == "asked"
     await answering.commit(entries.RunEnded(run=1, ending="Completed", reason="Answered", final_analysis=SECRET))
     said = {table for table, rows in (await everything(database)).items() if SECRET in rows}
     assert said == {"investigations", "runs", "stages", "executions", "entries", "large_alerts"}
 
-    assert await purge.refusal(database, identity) is None
     assert await purge.purge(database, identity, by=queue.CALLER) is None
     left = await everything(database)
     assert {table for table, rows in left.items() if SECRET in rows} == {"large_alerts"}, "another object's"
@@ -93,11 +92,10 @@ async def test_nothing_that_was_said_is_left_and_that_it_was_is(database: databa
 async def test_what_has_not_ended_is_not_purged(database: databases.Database) -> None:
     identity = await queue.admit(database)
     for _ in range(2):  # it waits, it runs
-        assert await purge.refusal(database, identity) == "running"
         assert await purge.purge(database, identity, by=queue.CALLER) == "running"
         claim = await queue.claim(database)
     assert claim is None
-    assert await purge.refusal(database, UUID(int=5)) == "unknown"
+    assert await purge.purge(database, UUID(int=5), by=queue.CALLER) == "unknown"
     assert (await queue.summary(database, identity)).phase == "Running"
     assert await queue.rows(database, "SELECT 1 FROM audit") == []
 
@@ -106,8 +104,6 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     """Through every read and write that may meet what is left of it."""
     identity = await ended(database)
     assert await purge.purge(database, identity, by=queue.CALLER) is None
-    assert await purge.refusal(database, identity) == "unknown"
-    assert await purge.purge(database, identity, by=queue.CALLER) == "unknown"
     assert await history.whereabouts(database, identity) is None
     assert await history.summary(database, identity) is None
     assert await history.head(database, identity) is None
@@ -117,7 +113,11 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     assert await chat.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"
     assert await chat.cancel(database, identity, by=queue.CALLER) == "unknown"
     assert await work.cancel(database, identity, why="user", by=queue.CALLER) is None
+    assert await history.whereabouts(database, identity, purging=True) is not None
+    assert await purge.purge(database, identity, by=queue.CALLER) is None, "its object may be left"
     await work.gone(database, identity)
+    assert await history.whereabouts(database, identity, purging=True) is None
+    assert await purge.purge(database, identity, by=queue.CALLER) == "unknown"
     assert await work.sweep(database) == 0
     assert await queue.claim(database) is None
     assert await retention.expired(database, namespace="tarsy", limit=9) == []
@@ -145,8 +145,43 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
 async def test_of_twenty_purges_at_once_one_does_it(database: databases.Database) -> None:
     identity = await ended(database)
     purges = (purge.purge(database, identity, by=queue.CALLER) for _ in range(20))
-    assert sorted(map(str, await asyncio.gather(*purges))) == ["None", *["unknown"] * 19]
+    assert await asyncio.gather(*purges) == [None] * 20
     assert await queue.rows(database, "SELECT count(*) FROM audit WHERE action = 'purge'") == [(1,)]
+
+
+async def test_the_object_that_a_purge_has_left_goes_at_once_whatever_its_spec_says_by_now(
+    database: databases.Database,
+) -> None:
+    identity, other = await ended(database), await queue.admit(database, queue.subject("another"))
+    expired: dict[str, Any] = {"namespace": "tarsy", "limit": 9}
+    assert await retention.expired(database, **expired) == []
+    assert await purge.purge(database, identity, by=queue.CALLER) is None
+    left = retention.Expired(id=identity, name="web-crash", generation=None)
+    assert await retention.expired(database, **expired) == [left]
+    await work.gone(database, identity)
+    assert await retention.expired(database, **expired) == []
+    assert (await queue.summary(database, other)).phase == "Queued"
+
+
+async def test_of_a_question_and_a_purge_at_once_one_happens_and_is_in_the_audit(database: databases.Database) -> None:
+    outcomes = set()
+    for turn in range(40):
+        identity = await queue.admit(database)
+        await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+        asks = [chat.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)]
+        purges = [purge.purge(database, identity, by=queue.CALLER) for _ in range(1 + turn % 3)]
+        found = await asyncio.gather(*([*purges, *asks] if turn % 2 else [*asks, *purges]))
+        told = await queue.rows(database, "SELECT action FROM audit WHERE investigation = :id", id=identity)
+        outcomes.add(told[0])
+        if told == [("chat",)]:
+            assert sorted(map(str, found)) == ["1", *["asked"] * len(purges)]
+            await chat.cancel(database, identity, by=queue.CALLER)
+        else:
+            assert told == [("purge",)]
+            assert sorted(map(str, found)) == [*["None"] * len(purges), "unknown"]
+            said = "SELECT 1 FROM entries WHERE investigation = :id"
+            assert await queue.rows(database, said, id=identity) == []
+    assert outcomes == {("chat",), ("purge",)}, "both were first"
 
 
 async def test_what_is_committed_while_a_purge_waits_is_purged_too(database: databases.Database) -> None:

@@ -27,6 +27,16 @@ def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_ow
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5], "silence is saved up to a burst"
 
 
+def test_what_is_given_back_can_be_taken_again_and_is_no_more_than_was_there() -> None:
+    limited = rates.Rates(per_second=2, burst=3, clock=Clock())
+    assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
+    limited.give_back("jane")
+    assert [limited.take("jane") for _ in range(2)] == [0, 0.5]
+    for _ in range(9):
+        limited.give_back("jane")
+    assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
+
+
 @hypothesis.given(
     per_second=st.integers(1, 50),
     burst=st.integers(1, 20),

@@ -3,7 +3,8 @@
 Rights are those that people have on the objects themselves, in the objects' namespace, asked of the API server
 (SubjectAccessReview): who may get an investigation reads its transcript, who may list them lists, create submits,
 update cancels and asks, delete purges; who may list the operator's chains sees how TARSy is set up. A transcript
-belongs to the namespace that its object was in, and to none that is made later under its name.
+belongs to the namespace that its object was in, and to none that is made later under its name. Once that namespace is
+gone nobody reads it any more, and who may delete investigations in all namespaces may have it purged.
 
 Nobody learns which ids there are: who may not get an investigation is told the same as if it were not there.
 
@@ -34,6 +35,9 @@ from tarsy.store import history
 ALLOWED_SECONDS = 30.0
 REFUSED_SECONDS = 10.0
 """For so long it holds what the API server says of a right."""
+NAMESPACE_SECONDS = 2.0
+"""For so long it holds which namespace has a name: until then one that is made again is taken for the one before. That
+there is none does not hold: it may be made at any moment, and what is purged of one that is gone has no object."""
 
 Identity = Annotated[
     str,
@@ -52,6 +56,8 @@ Namespace = Annotated[
     ),
 ]
 
+_EVERYWHERE = ""
+"""As a namespace, to SubjectAccessReview: all of them."""
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """Source: Kubernetes documentation, "Object Names and IDs", RFC 1123 label names."""
 
@@ -74,6 +80,8 @@ class Known:
     namespace: str
     name: str
     caller: Caller
+    is_there: bool = True
+    """Its namespace is: else it is to be purged, and there is nothing of it in the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +118,7 @@ class Access:
             cluster=cluster, token=token, settings=settings, asking=self._asking, clock=clock
         )
         self._rights = kept.Kept[bool](within=reviews.SECONDS, clock=clock)
+        self._namespaces = kept.Kept[str](within=reviews.SECONDS, clock=clock)
 
     async def greets(self, request: Request) -> None:
         """What is asked of every request, before anything is known of it."""
@@ -132,7 +141,7 @@ class Access:
             raise problems.invalid([problems.Fault(place="query.namespace", message="no namespace has such a name")])
         action = _of_investigations("list", name)
         await self._ensure(sender, action)
-        if (uid := await self._uid(name)) is None:
+        if (uid := await self._uid(sender, name)) is None:
             raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {name}")
         return Scope(namespace=name, uid=uid, caller=_caller(sender))
 
@@ -145,7 +154,7 @@ class Access:
         return await self._known(request, identity, "update")
 
     async def purges(self, request: Request, identity: Identity) -> Known:
-        """Who may have an investigation and its transcript deleted."""
+        """Who may have an investigation and its transcript deleted; where its namespace is gone: who may it in all."""
         return await self._known(request, identity, "delete")
 
     async def oversees(self, request: Request) -> Caller:
@@ -169,31 +178,44 @@ class Access:
 
     async def _known(self, request: Request, identity: str, verb: reviews.Verb) -> Known:
         sender = await self._person(request)
-        found = await self._whereabouts(identity)
+        found = await self._whereabouts(identity, verb)
         if found is None:
             raise await self._absent(sender, identity)
         action = _of_investigations(verb, found.namespace, found.name)
         may = await self._may(sender, action)
         learns = may or await self._may(sender, _of_investigations("get", found.namespace, found.name))
-        if not learns or not await self._is_there(sender, found):
+        if not learns:
+            raise await self._absent(sender, identity)
+        is_there = await self._is_there(sender, found)
+        if not is_there and not await self._may_everywhere(sender, verb):
             raise await self._absent(sender, identity)
         if not may:
             raise _forbidden(sender, action)
-        return Known(id=UUID(identity), namespace=found.namespace, name=found.name, caller=_caller(sender))
+        return Known(
+            id=UUID(identity),
+            namespace=found.namespace,
+            name=found.name,
+            caller=_caller(sender),
+            is_there=is_there,
+        )
 
-    async def _whereabouts(self, identity: str) -> history.Whereabouts | None:
+    async def _whereabouts(self, identity: str, verb: reviews.Verb) -> history.Whereabouts | None:
         try:
-            return await history.whereabouts(self._database, UUID(identity))
+            return await history.whereabouts(self._database, UUID(identity), purging=verb == "delete")
         except ValueError:
             return None
         except errors.TemporaryError as error:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again") from error
 
+    async def _may_everywhere(self, sender: callers.Sender, verb: reviews.Verb) -> bool:
+        """Whether they may have deleted what is in no namespace any more; nothing else is done to that."""
+        return verb == "delete" and await self._may(sender, _of_investigations("delete", _EVERYWHERE))
+
     async def _is_there(self, sender: callers.Sender, found: history.Whereabouts) -> bool:
         """Whether the namespace is the one that the investigation was in; of earlier ones no uid was kept."""
         if sender.who == "anybody":
             return True
-        uid = await self._uid(found.namespace)
+        uid = await self._uid(sender, found.namespace)
         return uid is not None and found.namespace_uid in (uid, None)
 
     async def _absent(self, sender: callers.Sender, identity: str) -> problems.Problem:
@@ -205,9 +227,13 @@ class Access:
             HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity[: problems.ECHOED_MAX]}"
         )
 
-    async def _uid(self, namespace: str) -> str | None:
+    async def _uid(self, sender: callers.Sender, namespace: str) -> str | None:
+        async def ask() -> kept.Answer[str]:
+            uid = await objects.namespace_uid(self._cluster, namespace)
+            return kept.Answer(found=uid, seconds=NAMESPACE_SECONDS if uid else 0.0)
+
         async with self._asking.whether("what namespaces there are"):
-            return await objects.namespace_uid(self._cluster, namespace)
+            return await self._namespaces.get(namespace.encode(), ask, by=_asker(sender))
 
     async def _ensure(self, sender: callers.Sender, action: reviews.Action) -> None:
         if not await self._may(sender, action):
@@ -224,11 +250,15 @@ class Access:
 
         key = hashlib.sha256(repr((user, action)).encode()).digest()  # of one size, however long the names are
         async with self._asking.whether(f"what User {callers.shown(user.name)} may do"):
-            return bool(await self._rights.get(key, review))
+            return bool(await self._rights.get(key, review, by=user.name))
 
 
 def _of_investigations(verb: reviews.Verb, namespace: str, name: str = "") -> reviews.Action:
     return reviews.Action(verb=verb, plural=investigation.PLURAL, namespace=namespace, name=name)
+
+
+def _asker(sender: callers.Sender) -> str:
+    return sender.who.name if isinstance(sender.who, reviews.User) else sender.who
 
 
 def _forbidden(sender: callers.Sender, action: reviews.Action) -> problems.Problem:

@@ -15,7 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
-from tarsy import errors
+from tarsy import errors, failpoints
 from tarsy.api import access, described, problems, strict
 from tarsy.kube import client, objects
 from tarsy.store import audit, history, purge, work
@@ -47,7 +47,10 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.tells(HTTPStatus.CONFLICT),
     )
     async def delete(*, known: access.Known = Depends(may.purges), purge: Purge = False) -> None:
-        """Delete for good, in the cluster and in the store, an investigation that has ended and all that was said."""
+        """Delete for good, in the store and in the cluster, an investigation that has ended and all that was said.
+
+        After a 503, or no answer, send it again: it goes on where it was.
+        """
         if not purge:
             message = "this deletes the object and its transcript for good: say so with ?purge=true"
             raise problems.invalid([problems.Fault(place="query.purge", message=message)])
@@ -84,20 +87,25 @@ class Actions:
         return Cancelled(investigation=f"{known.namespace}/{known.name}", phase=phase)
 
     async def purge(self, known: access.Known) -> None:
-        """Serve `DELETE /api/v1/investigations/{id}?purge=true`.
-
-        The object goes first: once nothing is left in the store, nobody could say any more whose it was.
-        """
+        """Serve `DELETE /api/v1/investigations/{id}?purge=true`; again, where it was not done to its end."""
         async with _doing():
-            refused = await purge.refusal(self.database, known.id)
+            failpoints.hit("purge.commit.before")
+            refused = await purge.purge(self.database, known.id, by=audited(known))
+            failpoints.hit("purge.commit.after")
             if refused is None:
-                await objects.delete_investigation(
-                    self.cluster, namespace=known.namespace, name=known.name, uid=str(known.id)
-                )
-                refused = await purge.purge(self.database, known.id, by=audited(known))
+                await self._delete(known)
         if refused is not None:
             raise _refused(refused, known)
         log.info("purged", extra=_about(known, "purged"))
+
+    async def _delete(self, known: access.Known) -> None:
+        """Delete its object, whose namespace may be gone with it."""
+        if known.is_there:
+            await objects.delete_investigation(
+                self.cluster, namespace=known.namespace, name=known.name, uid=str(known.id)
+            )
+        failpoints.hit("purge.delete.after")
+        await work.gone(self.database, known.id)
 
 
 def audited(known: access.Known) -> audit.Caller:

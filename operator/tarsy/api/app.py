@@ -15,6 +15,7 @@ from typing import Any, cast
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import JSONResponse
+from starlette import types
 
 from tarsy.api import (
     access,
@@ -43,6 +44,8 @@ from tarsy.resources import base
 from tarsy.store import database as databases
 from tarsy.store import keeper
 
+PATIENCE_SECONDS = 10.0
+"""How long a statement for somebody who waits may take; a worker's may take longer."""
 SWITCH_SECONDS = 0.0005
 """For so long a thread at work keeps the interpreter from the loop, which asks for it once a turn; by default 5 ms."""
 
@@ -65,6 +68,17 @@ class Parts:
     """See `intake.Intake.admitted`."""
     clock: Callable[[], float] = time.monotonic
     """What is kept of callers, and their rates, go by it."""
+
+
+class _Hurried:
+    """The application with a database that answers soon, or is away."""
+
+    def __init__(self, app: types.ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
+        with databases.patience(PATIENCE_SECONDS):
+            await self._app(scope, receive, send)
 
 
 class Application(FastAPI):
@@ -94,6 +108,7 @@ def build(parts: Parts) -> Application:
         redirect_slashes=False,  # it would send whoever asks to whatever host he names
     )
     app.router.route_class = strict.Route
+    app.add_middleware(_Hurried)
     problems.tell(app)
     app.include_router(health.routes(parts.readiness, health.Health(parts.database, parts.keeper)))
     for area in _areas(parts, may):

@@ -3,8 +3,9 @@
 A token is the webhook's, compared here and never sent anywhere, or one that the API server knows (TokenReview). Where a
 proxy forwards a request with a token, the token says whose rights count, and the proxy who is its author.
 
-Everybody has a number of requests. Who is not known yet is counted by address, before the API server is asked: that
-bounds how many guesses reach it.
+Everybody has a number of requests. Who is not known yet is counted by address, before the API server is asked. From an
+address whose tokens were nobody's it is asked about few more, so that guesses keep nobody else waiting for it; whoever
+is known calls on, from there too.
 """
 
 from __future__ import annotations
@@ -32,10 +33,21 @@ ANONYMOUS = "api-client"
 KNOWN_SECONDS = 60.0
 REFUSED_SECONDS = 10.0
 """For so long it holds what the API server says of a token."""
+GUESSES = 30
+"""Tokens from one address that may turn out to be nobody's, one after the other; then it has to wait."""
+GUESSES_PER_SECOND = 1
 
 _AUTHENTICATED = "system:authenticated"
 _TOKEN = re.compile(rb"[\x21-\x7e]{1,16384}")
 """What may be a token of the API server's: others are not sent there."""
+
+
+class _GuessedError(Exception):
+    """Too many tokens that came from one address were nobody's; there may be another one in so many `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +78,7 @@ class Callers:
         self._webhook = None if token is None else _digest(token.encode())
         self._proxies = forwarded.Proxies(settings.trusted_proxies)
         self._rates = rates.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
+        self._guesses = rates.Rates(per_second=GUESSES_PER_SECOND, burst=GUESSES, clock=clock)
         self._asking = asking
         self._users = kept.Kept[reviews.User](within=reviews.SECONDS, clock=clock)
 
@@ -99,16 +112,34 @@ class Callers:
         digest = _digest(token or b"")
         if token and secrets.compare_digest(digest, self._webhook):
             return "webhook"
-        if token and (known := self._users.known(digest)):
+        place = rates.place(origin.address)
+        ask = functools.partial(self._review, (token or b"").decode("latin-1"))
+        if known := self._users.known(digest, ask):
             return known
-        self._count(f"address {rates.place(origin.address)}", busy)
+        self._count(f"address {place}", busy)
         if token is None or not _TOKEN.fullmatch(token):
             raise auth.unknown(given=token is not None)
-        async with self._asking.whether("whose the token is"):
-            user = await self._users.get(digest, functools.partial(self._review, token.decode()))
+        try:
+            async with self._asking.whether("whose the token is"):
+                user = await self._users.get(digest, functools.partial(self._guess, place, ask), by=place)
+        except _GuessedError as error:
+            raise _later(error.seconds, "too many tokens that are nobody's came from here", busy) from error
         if user is None:
             raise auth.unknown(given=True)
         return user
+
+    async def _guess(self, place: str, ask: kept.Ask[reviews.User]) -> kept.Answer[reviews.User]:
+        """`ask`, unless too many that came from there were nobody's: looked at when it is its turn."""
+        if seconds := self._guesses.take(place):
+            raise _GuessedError(seconds)
+        is_nobodys = False
+        try:
+            answer = await ask()
+            is_nobodys = answer.found is None
+        finally:
+            if not is_nobodys:
+                self._guesses.give_back(place)
+        return answer
 
     async def _review(self, token: str) -> kept.Answer[reviews.User]:
         user = await reviews.user_of(self._cluster, token)
@@ -117,9 +148,12 @@ class Callers:
     def _count(self, caller: str, busy: HTTPStatus) -> None:
         """Raise a Problem where the caller has no request left."""
         if seconds := self._rates.take(caller):
-            wait = math.ceil(seconds)
-            message = f"too many requests of one caller: send the next one in {wait} s"
-            raise problems.Problem(busy, message, headers={"Retry-After": str(wait)})
+            raise _later(seconds, "too many requests of one caller", busy)
+
+
+def _later(seconds: float, why: str, busy: HTTPStatus) -> problems.Problem:
+    wait = math.ceil(seconds)
+    return problems.Problem(busy, f"{why}: send the next one in {wait} s", headers={"Retry-After": str(wait)})
 
 
 def _digest(token: bytes) -> bytes:

@@ -84,7 +84,9 @@ RIGHTS = {
     "lists": Right(needs="list on alertinvestigations in that namespace"),
     "reads": Right(needs="get on alertinvestigations in the investigation's namespace"),
     "changes": Right(needs="update on alertinvestigations in the investigation's namespace"),
-    "purges": Right(needs="delete on alertinvestigations in the investigation's namespace"),
+    "purges": Right(
+        needs="delete on alertinvestigations in the investigation's namespace; in all, where that namespace is gone"
+    ),
     "oversees": Right(needs="list on agentchains in the operator's namespace"),
 }
 """By the methods of `access.Access` that routes depend on."""

@@ -190,7 +190,7 @@ class Health:
                 said: Sequence[concerns.Said] = await catalogue.read(
                     self._database, "process", "watch", "server", "provider"
                 )
-        except (errors.TemporaryError, TimeoutError):
+        except (errors.TemporaryError, databases.SchemaError, TimeoutError):
             self._kept.database.be("away")
             said = self._kept.facts()
         else:

@@ -1,7 +1,9 @@
 """Answers that are kept for a while, because they are asked for with every request.
 
-Each is asked for once by all who want it at that moment. A yes and a no are kept apart, so that whoever is refused over
-and over crowds out nobody who is let in. An error is no answer: it is told to those who wait for it, and not kept.
+Each is asked for once by all who want it at that moment. A yes that is used in the last third of its time is asked for
+again meanwhile, so that who is known does not wait in a queue with strangers. A yes and a no are kept apart, so that
+whoever is refused over and over crowds out nobody who is let in. An error is no answer: it is told to those who wait
+for it, and not kept.
 """
 
 from __future__ import annotations
@@ -9,17 +11,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 MOST = 2048
 """Answers of each sort that are kept, the latest."""
 AT_ONCE = 32
 """Questions under way; more wait, so that there are connections left for what else is asked of the same server."""
+OF_ONE = 4
+"""Of these for one who asks: so many of others are needed before anybody else has to wait."""
+RENEWED_AT_ONCE = 8
+"""Questions under way about what is known; they have turns of their own."""
+RENEWED = 2 / 3
+"""Of the time for which a yes holds: who uses it later has it asked for again."""
 
 T = TypeVar("T")
+Ask = Callable[[], Awaitable["Answer[T]"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +43,14 @@ class Answer(Generic[T]):
     """How long it holds, from when it was asked."""
 
 
+@dataclass(kw_only=True)
+class _Holding(Generic[T]):
+    found: T | None
+    until: float
+    renewed: float
+    """From then on its use has it asked for again."""
+
+
 class Kept(Generic[T]):
     """Answers to one sort of question, by what tells one question from others."""
 
@@ -39,50 +58,74 @@ class Kept(Generic[T]):
         """A question is given up `within` seconds, its wait for its turn included; `clock` tells seconds that rise."""
         self._within = within
         self._clock = clock
-        self._yes: OrderedDict[bytes, tuple[Answer[T], float]] = OrderedDict()
-        self._no: OrderedDict[bytes, tuple[Answer[T], float]] = OrderedDict()
-        self._under_way: dict[bytes, asyncio.Task[Answer[T]]] = {}
+        self._yes: OrderedDict[bytes, _Holding[T]] = OrderedDict()
+        self._no: OrderedDict[bytes, _Holding[T]] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[T | None]] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._renewals = asyncio.Semaphore(RENEWED_AT_ONCE)
 
-    def known(self, key: bytes) -> T | None:
-        """The yes that still holds."""
-        answer = self._fresh(self._yes, key)
-        return answer.found if answer else None
+    def known(self, key: bytes, ask: Ask[T]) -> T | None:
+        """The yes that still holds; `ask` is for what has not long to hold, and nobody waits for its answer."""
+        known = self._fresh(self._yes, key)
+        if known is None:
+            return None
+        now = self._clock()
+        if now >= known.renewed and key not in self._under_way:
+            known.renewed = (now + known.until) / 2  # where it brings nothing
+            self._begin(key, ask, turn=self._renewals)
+        return known.found
 
-    async def get(self, key: bytes, ask: Callable[[], Awaitable[Answer[T]]]) -> T | None:
-        """The answer that still holds, else that to `ask`, whose errors go on; a TimeoutError where it takes long."""
-        answer = self._fresh(self._yes, key) or self._fresh(self._no, key)
-        if answer is None:
-            if key not in self._under_way:  # in a context of its own: whoever asks first may give up
-                self._under_way[key] = asyncio.create_task(self._ask(key, ask), context=Context())
-                self._under_way[key].add_done_callback(_heard)
-            answer = await asyncio.shield(self._under_way[key])
-        return answer.found
+    async def get(self, key: bytes, ask: Ask[T], *, by: str) -> T | None:
+        """The answer that still holds, else that to `ask`, whose errors go on; a TimeoutError where it takes long.
 
-    async def _ask(self, key: bytes, ask: Callable[[], Awaitable[Answer[T]]]) -> Answer[T]:
+        `by` is who asks, as far as that is known: they have so many turns, whatever they ask.
+        """
+        if (known := self.known(key, ask)) is not None:
+            return known
+        if self._fresh(self._no, key):
+            return None
+        if key not in self._under_way:
+            self._begin(key, ask, turn=self._turn(by))
+        return await asyncio.shield(self._under_way[key])
+
+    def _begin(self, key: bytes, ask: Ask[T], *, turn: AbstractAsyncContextManager[None]) -> None:
+        asking = self._ask(key, ask, turn=turn)
+        task = asyncio.create_task(asking, context=Context())  # of its own: whoever asks first may give up
+        self._under_way[key] = task
+        task.add_done_callback(_heard)
+
+    async def _ask(self, key: bytes, ask: Ask[T], *, turn: AbstractAsyncContextManager[None]) -> T | None:
         try:
-            async with asyncio.timeout(self._within), self._turns:
+            async with asyncio.timeout(self._within), turn:
                 asked = self._clock()
                 answer = await ask()
         finally:
             del self._under_way[key]
         kept = self._no if answer.found is None else self._yes
-        kept.pop(key, None)
-        kept[key] = answer, asked + answer.seconds
+        for either in (self._no, self._yes):
+            either.pop(key, None)
+        kept[key] = _Holding(found=answer.found, until=asked + answer.seconds, renewed=asked + answer.seconds * RENEWED)
         if len(kept) > MOST:
             kept.popitem(last=False)
-        return answer
+        return answer.found
 
-    def _fresh(self, kept: OrderedDict[bytes, tuple[Answer[T], float]], key: bytes) -> Answer[T] | None:
-        answer, until = kept.get(key, (None, 0.0))
-        if answer is None or self._clock() >= until:
+    @asynccontextmanager
+    async def _turn(self, by: str) -> AsyncIterator[None]:
+        theirs = self._of_one.setdefault(by, asyncio.Semaphore(OF_ONE))  # there for as long as somebody holds it
+        async with theirs, self._turns:
+            yield
+
+    def _fresh(self, kept: OrderedDict[bytes, _Holding[T]], key: bytes) -> _Holding[T] | None:
+        answer = kept.get(key)
+        if answer is None or self._clock() >= answer.until:
             kept.pop(key, None)
             return None
         kept.move_to_end(key)
         return answer
 
 
-def _heard(task: asyncio.Task[Answer[T]]) -> None:
+def _heard(task: asyncio.Task[T | None]) -> None:
     """Its error has been told, or all who waited for it have gone."""
     if not task.cancelled():
         task.exception()

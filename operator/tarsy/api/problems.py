@@ -6,11 +6,13 @@ Source: RFC 9457.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
 import pydantic
+import pydantic_core as core
 from fastapi import FastAPI, Request, routing
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -18,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette import exceptions
 
 from tarsy.ingest import payload
+from tarsy.store import database as databases
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "about:blank"
@@ -27,6 +30,27 @@ _PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
 """By RFC 9110, section 15.5; Python's own are older, or not, by its version."""
 ECHOED_MAX = 200
 """Characters of what came with a request that are told back."""
+
+_PLAIN = {
+    "bool_parsing": "give true or false",
+    "extra_forbidden": "no such field",
+    "greater_than_equal": "give {ge} or more",
+    "int_parsing": "give a whole number",
+    "int_parsing_size": "give a smaller number",
+    "less_than_equal": "give {le} or less",
+    "literal_error": "give {expected}",
+    "missing": "it is missing",
+    "model_type": "give an object",
+    "string_pattern_mismatch": "give a text that matches {pattern}",
+    "string_too_long": "give {max_length} characters at most",
+    "string_too_short": "give {min_length} character(s) or more",
+    "string_type": "give a text",
+    "too_long": "give {max_length} at most",
+    "value_error": "{error}",
+}
+"""What would be right, by what pydantic calls the error; with what it says in its own words (`ctx`)."""
+
+log = logging.getLogger(__name__)
 
 
 class Fault(BaseModel):
@@ -90,8 +114,20 @@ def invalid(faults: Iterable[Fault], *, count: int | None = None) -> Problem:
 
 def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
     """The problem of a body that is no `model`."""
-    first = itertools.islice(payload.faults(error, model=model), FAULTS_TOLD)
+
+    def said(problem: core.ErrorDetails) -> str:
+        if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
+            return f"no such field: there is {', '.join(model.model_fields)}"
+        return _plain(problem)
+
+    first = itertools.islice(payload.faults(error, said=said), FAULTS_TOLD)
     return invalid((Fault(place=place, message=message) for place, message in first), count=error.error_count())
+
+
+def _plain(problem: Mapping[str, Any]) -> str:
+    """What would be right at a place that is wrong; what is not in our words is in pydantic's."""
+    message: str = _PLAIN.get(problem["type"], problem["msg"])
+    return message.format_map(problem.get("ctx", {})) if problem["type"] in _PLAIN else message
 
 
 def tell(app: FastAPI) -> None:
@@ -99,6 +135,7 @@ def tell(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _respond)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(exceptions.HTTPException, _unserved)
+    app.add_exception_handler(databases.SchemaError, _closed)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -129,10 +166,17 @@ async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
     return _response(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback"))
 
 
+async def _closed(_request: Request, error: Exception) -> JSONResponse:
+    """The response where the database is there, and does not let us at what we need of it."""
+    log.warning("a request cannot be served: %s", error, extra={"action": "database_closed"})
+    message = "the database is not open to TARSy as it has to be; its log has more, for who runs it. Ask again"
+    return _response(Problem(HTTPStatus.SERVICE_UNAVAILABLE, message))
+
+
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     """The response to a path or query that is not what it should be."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it alone
-    faults = [Fault(place=".".join(map(str, one["loc"])), message=one["msg"]) for one in error.errors()]
+    faults = [Fault(place=".".join(map(str, one["loc"])), message=_plain(one)) for one in error.errors()]
     return _response(invalid(faults))
 
 

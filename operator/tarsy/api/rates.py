@@ -29,14 +29,24 @@ class Rates:
 
     def take(self, caller: str) -> float:
         """Take one request of the caller's: 0, or after how many seconds there will be one."""
-        now = self._clock()
-        left, then = self._left.pop(caller, (float(self._burst), now))
-        left = min(self._burst, left + (now - then) * self._per_second)
+        left, now = self._now(caller)
         missing = max(0.0, 1.0 - left)
+        self._left.pop(caller, None)
         self._left[caller] = (left if missing else left - 1.0, now)
         if len(self._left) > MOST:
             self._left.popitem(last=False)
         return missing / self._per_second
+
+    def give_back(self, caller: str) -> None:
+        """Undo a `take` that was granted."""
+        left, now = self._now(caller)
+        self._left[caller] = (min(self._burst, left + 1.0), now)
+
+    def _now(self, caller: str) -> tuple[float, float]:
+        """What the caller's bucket has left now, and when that is."""
+        now = self._clock()
+        left, then = self._left.get(caller, (float(self._burst), now))
+        return min(self._burst, left + (now - then) * self._per_second), now
 
 
 def place(address: str) -> str:

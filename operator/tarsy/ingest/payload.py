@@ -6,10 +6,12 @@ import itertools
 import json
 import json.decoder
 import json.scanner
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pydantic
+import pydantic_core as core
 
 from tarsy.transcript import messages
 
@@ -105,15 +107,15 @@ def places(error: pydantic.ValidationError, *, within: str = "") -> str:
 
 
 def faults(
-    error: pydantic.ValidationError, *, within: str = "", model: type[pydantic.BaseModel] | None = None
+    error: pydantic.ValidationError,
+    *,
+    within: str = "",
+    said: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
 ) -> Iterator[tuple[str, str]]:
-    """The places that are wrong, cut to what one can read, each with what is wrong there.
+    """The places that are wrong, cut to what one can read, each with what is wrong there, as it is `said`.
 
-    `within` is the place of what was read; who gives its `model` is told of an unknown field which ones there are.
+    `within` is the place of what was read.
     """
     for problem in error.errors(include_input=False, include_url=False):
         place = ".".join(map(str, (*filter(None, [within]), *problem["loc"])))[:_PLACE_MAX] or "the body"
-        message = problem["msg"][:MESSAGE_MAX]
-        if problem["type"] == "extra_forbidden" and model is not None and len(problem["loc"]) == 1:
-            message = f"{message}: there is {', '.join(model.model_fields)}"
-        yield place, message
+        yield place, said(problem)[:MESSAGE_MAX]

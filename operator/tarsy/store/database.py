@@ -9,10 +9,11 @@ has a connection of its own (`heartbeat.Heartbeat`), and so has who listens (`no
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -215,10 +216,27 @@ async def _nothing(_: asyncpg.Connection) -> None:
     """Reset nothing."""
 
 
+_patience: contextvars.ContextVar[float | None] = contextvars.ContextVar("patience", default=None)
+
+
+@contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Have a StoreDownError come of each statement in here, and of each transaction, that takes longer than this.
+
+    For who answers somebody that waits. The wait for a connection counts. Elsewhere a statement has STATEMENT_SECONDS.
+    """
+    before = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(before)
+
+
 @asynccontextmanager
 async def _errors() -> AsyncIterator[None]:
     try:
-        yield
+        async with asyncio.timeout(_patience.get()):
+            yield
     except asyncpg.PostgresError as error:
         _raise_for(error, state=str(error.sqlstate or ""))
         raise

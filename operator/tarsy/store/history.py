@@ -124,12 +124,20 @@ class Whereabouts:
     name: str
 
 
-_WHEREABOUTS = text("SELECT namespace, namespace_uid, name FROM investigations WHERE id = :id AND purged_at IS NULL")
+_WHEREABOUTS = text("""
+  SELECT namespace, namespace_uid, name FROM investigations
+  WHERE id = :id AND (purged_at IS NULL OR (:purging AND gone_at IS NULL))
+""")
 
 
-async def whereabouts(database: databases.Database, investigation: UUID) -> Whereabouts | None:
-    """Whose it is; None where there is none of that id, or its transcript was purged."""
-    rows = await database.run(_WHEREABOUTS, id=investigation)
+async def whereabouts(
+    database: databases.Database, investigation: UUID, *, purging: bool = False
+) -> Whereabouts | None:
+    """Whose it is; None where there is none of that id, or its transcript was purged.
+
+    With `purging` one is still there that was purged, and whose object is not known to be gone.
+    """
+    rows = await database.run(_WHEREABOUTS, id=investigation, purging=purging)
     return Whereabouts(**rows[0]) if rows else None
 
 

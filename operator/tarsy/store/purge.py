@@ -4,13 +4,17 @@ What is left is that it was: its row, with names and times alone, its place in t
 So the watch does not take its object for a new one, and its alert does not come back with the next notification. It
 has no run any more, which to all who read means that it is not there.
 
+All of it, and its row in the audit, is one transaction. Its object goes after that: until it is known to be gone
+(`gone_at`), to purge again is no harm, and `retention` has it deleted, so it does not matter who dies in between.
+
 The lock is taken before anything is deleted: a statement that had to wait for it would not see what was committed
-meanwhile, and would leave that behind.
+meanwhile, and would leave that behind. It is the one that a question is asked under: either it is open, and nothing is
+purged, or there is nothing any more to ask about.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import text
@@ -22,11 +26,11 @@ from tarsy.transcript import entries
 Refusal = Literal["unknown", "running", "asked"]
 """Why nothing can be purged: there is no such investigation, or not any more; it has not ended; a question is open."""
 
-_FOUND = """
-  SELECT run, state FROM work JOIN investigations ON id = work.investigation
-  WHERE work.investigation = :id AND purged_at IS NULL"""
-_LOOK = text(_FOUND)
-_HOLD = text(f"{_FOUND} FOR NO KEY UPDATE OF work, investigations")
+_HOLD = text("""
+  SELECT run, state, purged_at, gone_at FROM work JOIN investigations ON id = work.investigation
+  WHERE work.investigation = :id
+  FOR NO KEY UPDATE OF work, investigations
+""")
 
 _PURGE = text("""
   WITH said AS (DELETE FROM entries WHERE investigation = :id),
@@ -40,7 +44,7 @@ _PURGE = text("""
     ),
     shown AS (UPDATE work SET stale = false, unreadable = NULL, unreadable_by = '{}' WHERE investigation = :id)
   UPDATE investigations
-  SET purged_at = clock_timestamp(), gone_at = coalesce(gone_at, clock_timestamp()),
+  SET purged_at = clock_timestamp(),
     author = '', words = NULL, alert_type = '', alert_data = '', severity = NULL, runbook_url = NULL,
     chain_name = NULL, chain_namespace = NULL, chain_generation = NULL, chain_hash = NULL, chain_version = NULL,
     chain = NULL, stage_names = '{}', stage_agents = '{}', on_resolved = NULL, chain_ttl_seconds = NULL,
@@ -49,26 +53,19 @@ _PURGE = text("""
 """)
 
 
-async def refusal(database: databases.Database, investigation: UUID) -> Refusal | None:
-    """Why the investigation cannot be purged just now; None where it can."""
-    rows = await database.run(_LOOK, id=investigation)
-    return _refusal(rows[0] if rows else None)
-
-
 async def purge(database: databases.Database, investigation: UUID, *, by: audit.Caller) -> Refusal | None:
-    """Purge the investigation, whose object is gone, and note that in the audit; or why not."""
+    """Purge the investigation and note that in the audit, or say why not.
+
+    None, too, where it was purged before and its object may be left; once that is known to be gone it is unknown.
+    """
     async with database.begin() as connection:
         held = (await connection.execute(_HOLD, {"id": investigation})).one_or_none()
-        if (refused := _refusal(held)) is not None:
-            return refused
+        if held is None or (held.purged_at and held.gone_at):
+            return "unknown"
+        if held.purged_at:
+            return None
+        if held.state != "ended":
+            return "running" if held.run == entries.INVESTIGATION else "asked"
         await audit.write(connection, investigation, "purge", by=by)
         await connection.execute(_PURGE, {"id": investigation})
-    return None
-
-
-def _refusal(row: Any) -> Refusal | None:
-    if row is None:
-        return "unknown"
-    if row.state != "ended":
-        return "running" if row.run == entries.INVESTIGATION else "asked"
     return None

@@ -1,6 +1,7 @@
 """What has had its time: ended investigations whose objects may leave the cluster. What the store knows of them stays.
 
-An object goes only once its status shows the last word of the store: whoever watches it has seen the end.
+An object goes only once its status shows the last word of the store: whoever watches it has seen the end. What was
+purged goes at once: its object is what a purge that was cut off has left.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ class Expired:
 
     id: UUID
     name: str
-    generation: int
-    """What was last seen of the object; a newer one may say otherwise."""
+    generation: int | None
+    """What was last seen of the object; a newer one may say otherwise. None: it goes, whatever it says."""
 
 
 _EXPIRED = text("""
-  SELECT id, name, generation FROM investigations AS known
+  SELECT id, name, CASE WHEN purged_at IS NULL THEN generation END AS generation FROM investigations AS known
   JOIN work ON work.investigation = id
   LEFT JOIN runs AS question ON question.investigation = id AND number = run AND run > 0
   WHERE namespace = :namespace AND known.ended_at IS NOT NULL AND gone_at IS NULL AND NOT stale AND state = 'ended'
-    AND coalesce(question.ended_at, known.ended_at)
-      < clock_timestamp() - make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, :default))
+    AND (
+      purged_at IS NOT NULL
+      OR coalesce(question.ended_at, known.ended_at)
+        < clock_timestamp() - make_interval(secs => coalesce(ttl_seconds, chain_ttl_seconds, :default))
+    )
   ORDER BY known.ended_at LIMIT :limit
 """)
 
