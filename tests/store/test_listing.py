@@ -29,22 +29,30 @@ LATER = timedelta(microseconds=1)
 async def found(database: databases.Database, query: listing.Query) -> set[str]:
     """The names of all that fit."""
     page = await listing.page(database, query, limit=100)
-    assert not page.more
+    assert page.next is None
+    assert page.exact
     return {item.name for item in page.items}
 
 
+async def asked(database: databases.Database, search: str, query: listing.Query = ALL) -> listing.Query:
+    """The query with that search."""
+    understood = await listing.understood(database, search)
+    assert understood
+    return replace(query, search=understood)
+
+
 async def searched(database: databases.Database, search: str) -> set[str]:
-    return await found(database, replace(ALL, phrases=lists.phrases(search)))
+    return await found(database, await asked(database, search))
 
 
 async def walk(database: databases.Database, query: listing.Query, *, limit: int = 2) -> list[listing.Listed]:
     """All that fit, page by page."""
     items: list[listing.Listed] = []
-    after, more = None, True
-    while more:
+    after, first = None, True
+    while after or first:
         page = await listing.page(database, query, after=after, limit=limit)
         items += page.items
-        after, more = page.items[-1].place(query.key) if page.items else None, page.more
+        after, first = page.next, False
     return items
 
 
@@ -159,10 +167,11 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
         ({"since": items["b"].admitted_at}, {"b", "c", "d"}),
         ({"since": items["b"].admitted_at + LATER}, {"c", "d"}),
         ({"until": items["b"].admitted_at}, {"a"}),
-        ({"phrases": ("restarts",)}, {"a", "b", "c", "d"}),
+        ({"search": listing.Search(text="restarts")}, {"a", "b", "c", "d"}),
         ({"alert_type": "Disk", "author": "ann"}, {"b"}),
         ({"alert_type": "Disk", "author": "ann", "phases": ("Queued",), "chain": "pod-crash", "fingerprint": "f-b",
-          "since": items["a"].admitted_at, "until": items["d"].admitted_at, "phrases": ("web", "0")}, {"b"}),
+          "since": items["a"].admitted_at, "until": items["d"].admitted_at,
+          "search": listing.Search(text="web 0")}, {"b"}),
         ({"author": "nobody"}, set()),
     ]  # fmt: skip
     for fields, names in cases:
@@ -259,14 +268,15 @@ async def test_pages_miss_nothing_and_tell_nothing_twice_while_others_come_end_a
 ) -> None:
     still = {f"still-{number}" for number in range(9)}
     await seed(database, still)
-    query = replace(ALL, key=key, descending=descending, phrases=("restarts",) if key == "name" else ())
+    search = listing.Search(text="restarts", phrases=("it restarts",) if key == "name" else ())
+    query = replace(ALL, key=key, descending=descending, search=search if key in ("author", "name") else None)
     order = [item.name for item in (await listing.page(database, query, limit=100)).items]
     told: list[str] = []
-    after, more, dice = None, True, random.Random(2)  # noqa: S311 - any order
-    while more and len(told) < 100:
+    after, first, dice = None, True, random.Random(2)  # noqa: S311 - any order
+    while (after or first) and len(told) < 100:
         page = await listing.page(database, query, after=after, limit=2)
         told += [item.name for item in page.items]
-        after, more = page.items[-1].place(key), page.more
+        after, first = page.next, False
         if dice.random() < 0.7:
             new = f"new-{uuid.uuid4()}"
             await seed(database, {f"{new}-{fate}" for fate in ("ends", "goes", "stays")}, moving=True)
@@ -282,7 +292,7 @@ _SEED = """
     INSERT INTO investigations (id, namespace, name, generation, author, alert_type, chain_name, alert_data, words,
       admitted_at, ended_at, ending)
     SELECT id, 'tarsy', name, 1, 'a' || ascii(right(name, 1)) % 3, 't' || ascii(right(name, 1)) % 2,
-      CASE WHEN ascii(right(name, 1)) % 4 > 0 THEN 'c' END, 'restarts', tarsy_words('restarts'),
+      CASE WHEN ascii(right(name, 1)) % 4 > 0 THEN 'c' END, 'it restarts', tarsy_words('it restarts'),
       clock_timestamp(), CASE WHEN NOT :moving AND ascii(right(name, 1)) % 3 > 0 THEN clock_timestamp() END,
       CASE WHEN NOT :moving AND ascii(right(name, 1)) % 3 > 0 THEN 'Completed' END
     FROM given
@@ -304,6 +314,7 @@ async def test_a_cursor_goes_on_where_its_page_ended(database: databases.Databas
         query = replace(ALL, key=key)
         first = await listing.page(database, query, limit=2)
         place = lists.place_of(lists.cursor_of(first.items[-1].place(key), query), query)
+        assert place == first.next
         second = await listing.page(database, query, after=place, limit=100)
         whole = await listing.page(database, query, limit=100)
         assert [*first.items, *second.items] == whole.items
