@@ -63,7 +63,10 @@ REFUSED: list[tuple[Parameters, str]] = [
     ([("limit", "101")], "query.limit: Input should be less than or equal to 100"),
     ([("since", "2026-01-01T00:00:00")], "query.since: Value error, give a time of RFC 3339 with its zone"),
     ([("until", "0001-01-01T00:00:00+14:00")], "query.until: Value error, give a time between the years 1 and 9999"),
-    ([("q", "...")], "query.q: give a word to search for"),
+    *(
+        ([("q", nothing)], "query.q: give a word to search for, of letters or digits")
+        for nothing in ("...", '"-"', "²")
+    ),
     ([("q", "x" * 257)], "query.q: String should have at most 256 characters"),
     ([("cursor", "x")], "query.cursor: this is no cursor"),
     ([("cursor", "x" * 8193)], "query.cursor: String should have at most 8192 characters"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import random
 import uuid
@@ -11,6 +12,9 @@ from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
+import sqlalchemy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support import queue, stories
 from tarsy.api import lists
 from tarsy.resources import investigation
@@ -213,6 +217,88 @@ async def test_names_are_found_by_their_parts_and_quoted_words_one_behind_the_ot
     await queue.admit(database, queue.subject("another", alertData="nothing of this"))
     assert [search for search in FOUND if await searched(database, search) != {"it"}] == []
     assert [search for search in NOT_FOUND if await searched(database, search)] == []
+
+
+PIECES = (
+    *('"', " ", "-", "+", ".", "/", "~", "&", "<", ">", "_", "@", ":", ";", "'", "\\", "|", "!", "(", ")", "*", "#"),
+    *("\n", "or", "OR", "not", "1", "1e5", "-1", "a", "web", "shop/web-0", "a@b.io", "http://a.b/c?d", "&amp;", "<b x"),
+    *(
+        "²",
+        "½",
+        "\N{COMBINING ACUTE ACCENT}",
+        "é",
+        "İ",
+        "ẞ",
+        "\N{ZERO WIDTH JOINER}",
+        "นี้",
+        "कि",
+        "東京",
+        "💥",
+        "\u00a0",
+    ),
+)
+"""What parsers of texts, of searches and of ours take for something else."""
+SEARCHES = st.one_of(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40),
+)
+_HAS_WORDS = "SELECT tarsy_words(:said) <> ''"
+_SAYS = "UPDATE investigations SET words = tarsy_words(:said)"
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=SEARCHES)
+async def test_any_text_with_a_word_finds_the_alert_that_says_it_in_quotes_and_without_and_no_other_is_a_search(
+    database: databases.Database, said: str
+) -> None:
+    if not (await listing.page(database, ALL, limit=1)).items:
+        await queue.admit(database, queue.subject("it"))
+    async with database.begin() as connection:
+        has_words = await connection.scalar(sqlalchemy.text(_HAS_WORDS), {"said": said})
+        await connection.execute(sqlalchemy.text(_SAYS), {"said": f"before {said} after"})
+    for search in (said, f'"{said}"', f'"{said}'):
+        assert ((await listing.understood(database, search)) is not None) == has_words
+        if has_words:
+            assert await searched(database, search) == {"it"}
+            assert await searched(database, f"{search} nowhere") == set()
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_phrase_is_found_wherever_it_is_though_a_page_looks_into_few(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch, key: listing.Key, descending: bool
+) -> None:
+    monkeypatch.setattr(listing, "LOOKED_INTO", 3)
+    turned = {"a3", "b1", "b4", "b8"}
+    names = {f"{letter}{number}" for letter in "ab" for number in range(10)}
+    await seed(database, names)
+    await queue.execute(database, _TURN_ROUND, names=sorted(turned))
+    phases: tuple[tuple[investigation.Phase, ...], ...] = ((), ("Queued",), ("Completed",), ("Queued", "Completed"))
+    for asked_for in phases:
+        query = replace(ALL, key=key, descending=descending, phases=asked_for)
+        order = [item.name for item in (await listing.page(database, query, limit=100)).items]
+        for phrase, those in (("it restarts", names - turned), ("restarts it", turned), ("it it", set[str]())):
+            search = await asked(database, f'"{phrase}"', query)
+            assert [item.name for item in await walk(database, search)] == [name for name in order if name in those]
+            page = await listing.page(database, search, limit=100)
+            assert (page.exact, sum(page.counts.values()) <= 3, len(page.items) <= 3) == (False, True, True)
+    monkeypatch.setattr(listing, "LOOKED_INTO", len(names) + 1)
+    page = await listing.page(database, search, limit=100)
+    assert (page.exact, page.next, sum(page.counts.values())) == (True, None, 0)
+
+
+_TURN_ROUND = "UPDATE investigations SET words = tarsy_words('restarts it') WHERE name = ANY(:names)"
+
+
+async def test_what_a_page_of_phrases_shows_is_among_its_numbers(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LOOKED_INTO", 4)
+    await seed(database, {f"a{number}" for number in range(10)})
+    page = await listing.page(database, await asked(database, '"it restarts"', replace(ALL, key="name")), limit=100)
+    shown = collections.Counter(item.phase for item in page.items)
+    assert {phase: number for phase, number in page.counts.items() if number} == shown
+    assert (len(page.items), page.exact) == (4, False)
 
 
 async def test_alert_analysis_and_summary_are_searched_each_as_far_as_its_bound(database: databases.Database) -> None:

@@ -146,8 +146,12 @@ class Database:
         The driver gets it as SQLAlchemy has compiled it once, on a connection of the driver's pool: what SQLAlchemy
         does for each execution takes three times the driver's processor time.
         """
-        async with self._connection() as connection:
-            return await _fetch(connection, statement, values)
+        async with _errors(), (await self._driver()).acquire() as connection:
+            try:
+                return await _fetch(connection, statement, values)
+            except asyncio.CancelledError:
+                connection.terminate()  # whoever is cut off does not wait for the server to say so
+                raise
 
     async def run_within(self, seconds: float, statement: sqlalchemy.TextClause, **values: Any) -> Sequence[Row]:
         """The same; a TooLongError where the database has not done it within `seconds`.
@@ -155,7 +159,7 @@ class Database:
         The database itself looks at the clock: it goes on with what nobody waits for any more, and stops then.
         """
         began = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {max(1, round(seconds * 1000))}"
-        async with self._connection() as connection:
+        async with _errors(), (await self._driver()).acquire() as connection:
             ended = False
             try:
                 await connection.execute(began)
@@ -170,16 +174,6 @@ class Database:
                 if not ended:  # the next one would find itself in this transaction
                     connection.terminate()
         return found
-
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[asyncpg.Connection]:
-        """A connection of the driver's pool; whoever is cut off does not wait for the server to say so."""
-        async with _errors(), (await self._driver()).acquire() as connection:
-            try:
-                yield connection
-            except asyncio.CancelledError:
-                connection.terminate()
-                raise
 
     async def _driver(self) -> asyncpg.Pool:
         """The driver's own pool; what a statement leaves behind is nothing, so nothing is reset."""

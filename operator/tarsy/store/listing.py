@@ -154,7 +154,12 @@ async def page(database: databases.Database, query: Query, *, after: Place | Non
     if after:
         given |= {"after": after.value, "after_id": after.id}
     statement = _statement(frozenset(given.keys() & _FILTERS), query.key, query.descending, begins=after is None)
-    given |= {"namespace": query.namespace, "namespace_uid": query.namespace_uid, "rows": limit + 1}
+    given |= {
+        "namespace": query.namespace,
+        "namespace_uid": query.namespace_uid,
+        "rows": limit + 1,
+        "most": LOOKED_INTO,
+    }
     if query.search:
         rows = await database.run_within(SEARCH_SECONDS, statement, **given)
     else:
@@ -264,11 +269,11 @@ _PAGE_OF_FOUND = """
     UNION ALL
     SELECT id, key FROM (SELECT id, key FROM looked WHERE fits ORDER BY {order} LIMIT :rows) AS found
     WHERE (SELECT count(*) FROM near) < :rows"""
-_LAST = f"""(
-    SELECT {{key}} AS last_key, id AS last_id FROM looked
-    WHERE (SELECT count(*) FROM near) < :rows AND (SELECT count(*) FROM looked) = {LOOKED_INTO}
-    ORDER BY {{back}} LIMIT 1
-  ) AS last ON true"""  # noqa: S608 - our own text
+_LAST = """(
+    SELECT {key} AS last_key, id AS last_id FROM looked
+    WHERE (SELECT count(*) FROM near) < :rows AND (SELECT count(*) FROM looked) = :most
+    ORDER BY {back} LIMIT 1
+  ) AS last ON true"""
 """Where a page has looked into as many as it may: the last of them, behind which the next one begins."""
 
 
@@ -285,7 +290,7 @@ def _statement(filters: frozenset[str], key: Key, descending: bool, *, begins: b
         search = _search(filters, key, phases=phases, begin=begin, order=order)
         page, counts = _PAGE_OF_FOUND.format(order=order), _COUNTS_OF_FOUND
     if "phrases" in filters:
-        columns = f"(SELECT count(*) FROM first) < {LOOKED_INTO} AS exact, last_key, last_id, "  # noqa: S608
+        columns = "(SELECT count(*) FROM first) < :most AS exact, last_key, last_id,"
         told_key = "nullif(key, 'infinity')" if key == "ended_at" else "key"
         last = f"LEFT JOIN {_LAST.format(key=told_key, back=f'key {back}, id {back}')}"
     return text(f"""
@@ -309,7 +314,7 @@ def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order
     """The steps of a search: what is near the page's beginning, the list's first, and what the page looks into."""
     fits, in_phrases, kept, most, looks = _fits(filters), "true", "NOT MATERIALIZED", "", "true"
     if "phrases" in filters:
-        in_phrases, kept, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT {LOOKED_INTO}"
+        in_phrases, kept, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"
         # Words are the last column: to read it of all that are sorted takes half as long again.
         looks = f"(SELECT {_IN_PHRASES} FROM investigations AS its WHERE its.id = looked.id)"  # noqa: S608
 
