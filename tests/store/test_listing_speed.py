@@ -17,7 +17,7 @@ from tarsy.store import admission as admissions
 from tarsy.store import database as databases
 from tarsy.store import listing
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
 P95_SECONDS = 0.2
 ADMISSION_SECONDS = 0.05

@@ -132,7 +132,8 @@ Search = Annotated[
             "All these words occur in the first 65,536 characters of alert, analysis or summary, in any case; "
             '"quoted words" stand there one behind the other. Names are found by their parts: web finds shop/web-0. '
             f"For quoted words {listing.LOOKED_INTO:,} investigations are looked into for a page, and the list's first "
-            "for `counts`: a page may be short, or empty, and have a `next`, and `counts_exact` be false."
+            "for `counts`: a page may be short, or empty, and have a `next`, and `counts_exact` be false. What takes "
+            f"longer than {listing.SEARCH_SECONDS:g} seconds is 422: give rarer words, fewer, or a shorter time."
         ),
         examples=['web "exit code 137"'],
     ),
