@@ -55,7 +55,10 @@ REFUSED: list[tuple[Parameters, str]] = [
     ([("since", "yesterday")], "query.since: give a time of RFC 3339 with its zone, such as 2"),
     ([("since", "2026-01-01T00:00:00")], "query.since: give a time of RFC 3339 with its zone"),
     ([("until", "0001-01-01T00:00:00+14:00")], "query.until: give a time between the years 1 and 9999"),
-    ([("q", "...")], "query.q: give a word to search for"),
+    *(
+        ([("q", nothing)], "query.q: give a word to search for, of letters or digits")
+        for nothing in ("...", '"-"', "²")
+    ),
     ([("q", "x" * 257)], "query.q: give 256 characters at most"),
     ([("cursor", "x")], "query.cursor: this is no cursor"),
     ([("cursor", "x" * 8193)], "query.cursor: give 8192 characters at most"),

@@ -123,3 +123,55 @@ async def test_who_is_cut_off_leaves_no_connection_behind(database: databases.Da
     started = time.monotonic()
     assert len(await asyncio.gather(*(database.run(ECHO, text="a") for _ in range(40)))) == 40
     assert time.monotonic() - started < 5
+
+
+SLEEP = sqlalchemy.text("SELECT pg_sleep(30)")
+STANDING = sqlalchemy.text("""
+  SELECT pg_backend_pid() AS pid, current_setting('statement_timeout') AS timeout,
+    current_setting('transaction_read_only') AS read_only
+""")
+"""Which connection it is, and what was left on it."""
+ASLEEP = sqlalchemy.text(
+    "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+)
+
+
+async def test_what_takes_too_long_is_stopped_by_the_database_and_its_connection_serves_on(
+    database: databases.Database,
+) -> None:
+    (first,) = await database.run(STANDING)
+    assert (first.timeout, first.read_only) == ("0", "off")
+    for _ in range(3):
+        with pytest.raises(databases.TooLongError, match=r"within 0\.05 s"):
+            await database.run_within(0.05, SLEEP)
+        assert list(await database.run(STANDING)) == [first]
+    (row,) = await database.run_within(5, ECHO, text="a")
+    assert row.text == "a"
+    assert list(await database.run(STANDING)) == [first]
+
+
+async def test_what_fails_within_its_time_leaves_the_next_one_no_open_transaction(database: databases.Database) -> None:
+    for failing, values, error in (
+        ("SELECT 1 / CAST(:number AS integer)", {"number": 0}, asyncpg.DivisionByZeroError),
+        ("SELECT CAST(:number AS integer)", {"number": "no number"}, asyncpg.DataError),
+        ("DELETE FROM investigations", {}, databases.StoreDownError),  # as by a server that has become a standby
+    ):
+        with pytest.raises(error):
+            await database.run_within(5, sqlalchemy.text(failing), **values)
+        (row,) = await database.run(STANDING)
+        assert (row.timeout, row.read_only) == ("0", "off")
+
+
+async def test_what_nobody_waits_for_any_more_ends_in_the_database_when_its_time_is_over(
+    database: databases.Database,
+) -> None:
+    waiting = asyncio.gather(*(database.run_within(3, SLEEP) for _ in range(3)))
+    async with asyncio.timeout(20):
+        while (await database.run(ASLEEP))[0].count < 3:
+            pass
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert (await database.run(ASLEEP))[0].count == 3
+        while (await database.run(ASLEEP))[0].count:
+            pass

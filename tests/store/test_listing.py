@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import random
 import uuid
@@ -11,6 +12,9 @@ from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
+import sqlalchemy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support import queue, stories
 from tarsy.api import lists
 from tarsy.resources import investigation
@@ -29,22 +33,30 @@ LATER = timedelta(microseconds=1)
 async def found(database: databases.Database, query: listing.Query) -> set[str]:
     """The names of all that fit."""
     page = await listing.page(database, query, limit=100)
-    assert not page.more
+    assert page.next is None
+    assert page.exact
     return {item.name for item in page.items}
 
 
+async def asked(database: databases.Database, search: str, query: listing.Query = ALL) -> listing.Query:
+    """The query with that search."""
+    understood = await listing.understood(database, search)
+    assert understood
+    return replace(query, search=understood)
+
+
 async def searched(database: databases.Database, search: str) -> set[str]:
-    return await found(database, replace(ALL, phrases=lists.phrases(search)))
+    return await found(database, await asked(database, search))
 
 
 async def walk(database: databases.Database, query: listing.Query, *, limit: int = 2) -> list[listing.Listed]:
     """All that fit, page by page."""
     items: list[listing.Listed] = []
-    after, more = None, True
-    while more:
+    after, first = None, True
+    while after or first:
         page = await listing.page(database, query, after=after, limit=limit)
         items += page.items
-        after, more = page.items[-1].place(query.key) if page.items else None, page.more
+        after, first = page.next, False
     return items
 
 
@@ -159,10 +171,11 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
         ({"since": items["b"].admitted_at}, {"b", "c", "d"}),
         ({"since": items["b"].admitted_at + LATER}, {"c", "d"}),
         ({"until": items["b"].admitted_at}, {"a"}),
-        ({"phrases": ("restarts",)}, {"a", "b", "c", "d"}),
+        ({"search": listing.Search(text="restarts")}, {"a", "b", "c", "d"}),
         ({"alert_type": "Disk", "author": "ann"}, {"b"}),
         ({"alert_type": "Disk", "author": "ann", "phases": ("Queued",), "chain": "pod-crash", "fingerprint": "f-b",
-          "since": items["a"].admitted_at, "until": items["d"].admitted_at, "phrases": ("web", "0")}, {"b"}),
+          "since": items["a"].admitted_at, "until": items["d"].admitted_at,
+          "search": listing.Search(text="web 0")}, {"b"}),
         ({"author": "nobody"}, set()),
     ]  # fmt: skip
     for fields, names in cases:
@@ -204,6 +217,88 @@ async def test_names_are_found_by_their_parts_and_quoted_words_one_behind_the_ot
     await queue.admit(database, queue.subject("another", alertData="nothing of this"))
     assert [search for search in FOUND if await searched(database, search) != {"it"}] == []
     assert [search for search in NOT_FOUND if await searched(database, search)] == []
+
+
+PIECES = (
+    *('"', " ", "-", "+", ".", "/", "~", "&", "<", ">", "_", "@", ":", ";", "'", "\\", "|", "!", "(", ")", "*", "#"),
+    *("\n", "or", "OR", "not", "1", "1e5", "-1", "a", "web", "shop/web-0", "a@b.io", "http://a.b/c?d", "&amp;", "<b x"),
+    *(
+        "²",
+        "½",
+        "\N{COMBINING ACUTE ACCENT}",
+        "é",
+        "İ",
+        "ẞ",
+        "\N{ZERO WIDTH JOINER}",
+        "นี้",
+        "कि",
+        "東京",
+        "💥",
+        "\u00a0",
+    ),
+)
+"""What parsers of texts, of searches and of ours take for something else."""
+SEARCHES = st.one_of(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join),
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40),
+)
+_HAS_WORDS = "SELECT tarsy_words(:said) <> ''"
+_SAYS = "UPDATE investigations SET words = tarsy_words(:said)"
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said=SEARCHES)
+async def test_any_text_with_a_word_finds_the_alert_that_says_it_in_quotes_and_without_and_no_other_is_a_search(
+    database: databases.Database, said: str
+) -> None:
+    if not (await listing.page(database, ALL, limit=1)).items:
+        await queue.admit(database, queue.subject("it"))
+    async with database.begin() as connection:
+        has_words = await connection.scalar(sqlalchemy.text(_HAS_WORDS), {"said": said})
+        await connection.execute(sqlalchemy.text(_SAYS), {"said": f"before {said} after"})
+    for search in (said, f'"{said}"', f'"{said}'):
+        assert ((await listing.understood(database, search)) is not None) == has_words
+        if has_words:
+            assert await searched(database, search) == {"it"}
+            assert await searched(database, f"{search} nowhere") == set()
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("key", KEYS)
+async def test_a_phrase_is_found_wherever_it_is_though_a_page_looks_into_few(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch, key: listing.Key, descending: bool
+) -> None:
+    monkeypatch.setattr(listing, "LOOKED_INTO", 3)
+    turned = {"a3", "b1", "b4", "b8"}
+    names = {f"{letter}{number}" for letter in "ab" for number in range(10)}
+    await seed(database, names)
+    await queue.execute(database, _TURN_ROUND, names=sorted(turned))
+    phases: tuple[tuple[investigation.Phase, ...], ...] = ((), ("Queued",), ("Completed",), ("Queued", "Completed"))
+    for asked_for in phases:
+        query = replace(ALL, key=key, descending=descending, phases=asked_for)
+        order = [item.name for item in (await listing.page(database, query, limit=100)).items]
+        for phrase, those in (("it restarts", names - turned), ("restarts it", turned), ("it it", set[str]())):
+            search = await asked(database, f'"{phrase}"', query)
+            assert [item.name for item in await walk(database, search)] == [name for name in order if name in those]
+            page = await listing.page(database, search, limit=100)
+            assert (page.exact, sum(page.counts.values()) <= 3, len(page.items) <= 3) == (False, True, True)
+    monkeypatch.setattr(listing, "LOOKED_INTO", len(names) + 1)
+    page = await listing.page(database, search, limit=100)
+    assert (page.exact, page.next, sum(page.counts.values())) == (True, None, 0)
+
+
+_TURN_ROUND = "UPDATE investigations SET words = tarsy_words('restarts it') WHERE name = ANY(:names)"
+
+
+async def test_what_a_page_of_phrases_shows_is_among_its_numbers(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "LOOKED_INTO", 4)
+    await seed(database, {f"a{number}" for number in range(10)})
+    page = await listing.page(database, await asked(database, '"it restarts"', replace(ALL, key="name")), limit=100)
+    shown = collections.Counter(item.phase for item in page.items)
+    assert {phase: number for phase, number in page.counts.items() if number} == shown
+    assert (len(page.items), page.exact) == (4, False)
 
 
 async def test_alert_analysis_and_summary_are_searched_each_as_far_as_its_bound(database: databases.Database) -> None:
@@ -259,14 +354,15 @@ async def test_pages_miss_nothing_and_tell_nothing_twice_while_others_come_end_a
 ) -> None:
     still = {f"still-{number}" for number in range(9)}
     await seed(database, still)
-    query = replace(ALL, key=key, descending=descending, phrases=("restarts",) if key == "name" else ())
+    search = listing.Search(text="restarts", phrases=("it restarts",) if key == "name" else ())
+    query = replace(ALL, key=key, descending=descending, search=search if key in ("author", "name") else None)
     order = [item.name for item in (await listing.page(database, query, limit=100)).items]
     told: list[str] = []
-    after, more, dice = None, True, random.Random(2)  # noqa: S311 - any order
-    while more and len(told) < 100:
+    after, first, dice = None, True, random.Random(2)  # noqa: S311 - any order
+    while (after or first) and len(told) < 100:
         page = await listing.page(database, query, after=after, limit=2)
         told += [item.name for item in page.items]
-        after, more = page.items[-1].place(key), page.more
+        after, first = page.next, False
         if dice.random() < 0.7:
             new = f"new-{uuid.uuid4()}"
             await seed(database, {f"{new}-{fate}" for fate in ("ends", "goes", "stays")}, moving=True)
@@ -282,7 +378,7 @@ _SEED = """
     INSERT INTO investigations (id, namespace, name, generation, author, alert_type, chain_name, alert_data, words,
       admitted_at, ended_at, ending)
     SELECT id, 'tarsy', name, 1, 'a' || ascii(right(name, 1)) % 3, 't' || ascii(right(name, 1)) % 2,
-      CASE WHEN ascii(right(name, 1)) % 4 > 0 THEN 'c' END, 'restarts', tarsy_words('restarts'),
+      CASE WHEN ascii(right(name, 1)) % 4 > 0 THEN 'c' END, 'it restarts', tarsy_words('it restarts'),
       clock_timestamp(), CASE WHEN NOT :moving AND ascii(right(name, 1)) % 3 > 0 THEN clock_timestamp() END,
       CASE WHEN NOT :moving AND ascii(right(name, 1)) % 3 > 0 THEN 'Completed' END
     FROM given
@@ -304,6 +400,7 @@ async def test_a_cursor_goes_on_where_its_page_ended(database: databases.Databas
         query = replace(ALL, key=key)
         first = await listing.page(database, query, limit=2)
         place = lists.place_of(lists.cursor_of(first.items[-1].place(key), query), query)
+        assert place == first.next
         second = await listing.page(database, query, after=place, limit=100)
         whole = await listing.page(database, query, limit=100)
         assert [*first.items, *second.items] == whole.items

@@ -66,7 +66,8 @@ OTHERS: list[dict[str, Any]] = [
     *({field: "x"} for field in ("alert_type", "chain", "author", "fingerprint")),
     {"since": datetime(2026, 1, 1, tzinfo=UTC)},
     {"until": datetime(2026, 1, 1, tzinfo=UTC)},
-    {"phrases": ("x",)},
+    {"search": listing.Search(text="x")},
+    {"search": listing.Search(text="x", phrases=("x y",))},
 ]
 
 
@@ -136,23 +137,3 @@ def test_a_time_with_its_zone_is_the_moment(naive: datetime, minutes: int) -> No
 def test_what_is_no_time_of_rfc_3339_is_refused(told: str) -> None:
     with pytest.raises(pydantic.ValidationError):
         MOMENT.validate_python(told)
-
-
-@pytest.mark.parametrize(
-    ("search", "phrases"),
-    [
-        ("web", ("web",)),
-        ("shop/web-0 OOMKilled", ("shop", "web", "0", "OOMKilled")),
-        ('web "exit code" oom', ("web", "oom", "exit code")),
-        ('"exit code', ("exit code",)),
-        ('web "" "-"', ("web",)),
-    ],
-)
-def test_a_search_is_for_all_words_and_what_is_quoted(search: str, phrases: tuple[str, ...]) -> None:
-    assert lists.phrases(search) == phrases
-
-
-@pytest.mark.parametrize("search", [" ", "-", '""', "!!! ???"])
-def test_a_search_without_a_word_is_refused(search: str) -> None:
-    with pytest.raises(problems.Problem, match=r"query\.q: give a word to search for"):
-        lists.phrases(search)

@@ -133,6 +133,13 @@ _HEADERS: dict[HTTPStatus, dict[str, Any]] = {
     HTTPStatus.TOO_MANY_REQUESTS: {
         "Retry-After": {"description": "Seconds.", "schema": {"type": "string"}, "example": "3"}
     },
+    HTTPStatus.SERVICE_UNAVAILABLE: {
+        "Retry-After": {
+            "description": "Seconds, where it is full and not away.",
+            "schema": {"type": "string"},
+            "example": "5",
+        }
+    },
 }
 _OF_ALL = (
     HTTPStatus.BAD_REQUEST,

@@ -6,11 +6,15 @@ lead to a place that means nothing there. It is no secret and grants nothing.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import hashlib
 import json
+import math
 import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, cast
@@ -29,6 +33,10 @@ PAGE_DEFAULT = 25
 PAGE_MAX = 100
 SEARCH_MAX = 256
 """Characters of a search."""
+SEARCHES = 2
+"""At once in a process: the connections to the database are there for everybody."""
+WAIT_SECONDS = 5.0
+"""How long another one waits for its turn."""
 CURSOR_MAX = 8192
 """Characters of a cursor: the longest sort key, in JSON and base64."""
 
@@ -122,7 +130,10 @@ Search = Annotated[
         pattern=_NO_NUL,
         description=(
             "All these words occur in the first 65,536 characters of alert, analysis or summary, in any case; "
-            '"quoted words" stand there one behind the other. Names are found by their parts: web finds shop/web-0.'
+            '"quoted words" stand there one behind the other. Names are found by their parts: web finds shop/web-0. '
+            f"For quoted words {listing.LOOKED_INTO:,} investigations are looked into for a page, and the list's first "
+            "for `counts`: a page may be short, or empty, and have a `next`, and `counts_exact` be false. What takes "
+            f"longer than {listing.SEARCH_SECONDS:g} seconds is 422: give rarer words, fewer, or a shorter time."
         ),
         examples=['web "exit code 137"'],
     ),
@@ -187,13 +198,16 @@ class Page(BaseModel):
     items: list[Item]
     counts: dict[investigation.Phase, int]
     """How many fit all filters but `phase`, by phase."""
+    counts_exact: bool
+    """Whether they are all; else there may be more: see `q`."""
     next: str | None
-    """The cursor of the next page; None where this is the last."""
+    """The cursor of the next page; None where this is the last. A page that has one may have few items: see `q`."""
 
 
 def routes(database: databases.Database, may: access.Access) -> APIRouter:
     """`GET /api/v1/investigations`."""
     router = strict.router(prefix="/api/v1", tag="investigations")
+    searches = asyncio.Semaphore(SEARCHES)
 
     @router.get("/investigations", operation_id="listInvestigations", responses=described.tells(HTTPStatus.NOT_FOUND))
     async def investigations(
@@ -221,25 +235,66 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
             fingerprint=fingerprint,
             since=since,
             until=until,
-            phrases=() if q is None else phrases(q),
             key=cast("listing.Key", sort.removeprefix("-")),
             descending=sort.startswith("-"),
         )
-        return await _read(database, query, after=cursor, limit=limit)
+        with _told():
+            if q is None:
+                return await _read(database, query, after=cursor, limit=limit)
+            query = dataclasses.replace(query, search=await _understood(database, q))
+            async with _turn(searches):
+                return await _read(database, query, after=cursor, limit=limit)
 
     return router
 
 
-async def _read(database: databases.Database, query: listing.Query, *, after: str | None, limit: int) -> Page:
-    place = None if after is None else place_of(after, query)
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell what the database could not do as a problem."""
     try:
-        found = await listing.page(database, query, after=place, limit=limit)
+        yield
     except errors.TemporaryError as error:
         raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+    except databases.TooLongError as error:
+        message = (
+            f"the search takes more than {listing.SEARCH_SECONDS:g} s: give rarer words or fewer of them, or a shorter "
+            "time by since and until"
+        )
+        raise problems.invalid([problems.Fault(place="query.q", message=message)]) from error
+
+
+async def _understood(database: databases.Database, search: str) -> listing.Search:
+    found = await listing.understood(database, search)
+    if found is None:
+        message = 'give a word to search for, of letters or digits, such as web or "exit code 137"'
+        raise problems.invalid([problems.Fault(place="query.q", message=message)])
+    return found
+
+
+@asynccontextmanager
+async def _turn(searches: asyncio.Semaphore) -> AsyncIterator[None]:
+    """One of the `searches`; a Problem where none is free within WAIT_SECONDS."""
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await searches.acquire()
+    except TimeoutError:
+        message = f"{SEARCHES} searches are under way and others wait: ask again"
+        later = {"Retry-After": str(math.ceil(WAIT_SECONDS))}
+        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message, headers=later) from None
+    try:
+        yield
+    finally:
+        searches.release()
+
+
+async def _read(database: databases.Database, query: listing.Query, *, after: str | None, limit: int) -> Page:
+    place = None if after is None else place_of(after, query)
+    found = await listing.page(database, query, after=place, limit=limit)
     return Page(
         items=[_item(one) for one in found.items],
         counts=dict(found.counts),
-        next=cursor_of(found.items[-1].place(query.key), query) if found.more else None,
+        counts_exact=found.exact,
+        next=cursor_of(found.next, query) if found.next else None,
     )
 
 
@@ -248,21 +303,6 @@ def _item(found: listing.Listed) -> Item:
     if found.started_at and found.ended_at:
         duration = (found.ended_at - found.started_at).total_seconds()
     return Item(**dataclasses.asdict(found), duration=duration)
-
-
-def phrases(search: str) -> tuple[str, ...]:
-    """What a search is for: what it quotes, and each of its other words; a Problem where it has no word at all.
-
-    A quote that is not closed goes to the end.
-    """
-    if not any(map(str.isalnum, search)):
-        raise problems.invalid([problems.Fault(place="query.q", message="give a word to search for")])
-    outside, quoted = search.split('"')[::2], search.split('"')[1::2]
-    words = (word for piece in outside for name in piece.split() for word in _NAME_PARTS.split(name))
-    return tuple(phrase for phrase in (*words, *quoted) if any(map(str.isalnum, phrase)))
-
-
-_NAME_PARTS = re.compile(r"[^\w]+|_+")
 
 
 def cursor_of(place: listing.Place, query: listing.Query) -> str:

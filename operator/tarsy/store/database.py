@@ -12,7 +12,7 @@ import asyncio
 import contextvars
 import functools
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
@@ -57,6 +57,10 @@ _NOT_NOW = ("08", "25006", "40", "53", "57P")
 
 class StoreDownError(errors.TemporaryError):
     """The database cannot be reached, or does not let us in, or cannot serve, just now; it may work later."""
+
+
+class TooLongError(Exception):
+    """A statement was not done within its time, and the database has stopped it."""
 
 
 class SchemaError(Exception):
@@ -143,13 +147,33 @@ class Database:
         The driver gets it as SQLAlchemy has compiled it once, on a connection of the driver's pool: what SQLAlchemy
         does for each execution takes three times the driver's processor time.
         """
-        compiled = _compiled(statement)
         async with _errors(), (await self._driver()).acquire() as connection:
             try:
-                found: Sequence[Row] = await connection.fetch(compiled.text, *(values[name] for name in compiled.names))
+                return await _fetch(connection, statement, values)
             except asyncio.CancelledError:
                 connection.terminate()  # whoever is cut off does not wait for the server to say so
                 raise
+
+    async def run_within(self, seconds: float, statement: sqlalchemy.TextClause, **values: Any) -> Sequence[Row]:
+        """The same; a TooLongError where the database has not done it within `seconds`.
+
+        The database itself looks at the clock: it goes on with what nobody waits for any more, and stops then.
+        """
+        began = f"BEGIN READ ONLY; SET LOCAL statement_timeout = {max(1, round(seconds * 1000))}"
+        async with _errors(), (await self._driver()).acquire() as connection:
+            ended = False
+            try:
+                await connection.execute(began)
+                found = await _fetch(connection, statement, values)
+                await connection.execute("COMMIT")
+                ended = True
+            except asyncpg.QueryCanceledError as error:
+                await connection.execute("ROLLBACK")
+                ended = True
+                raise TooLongError(f"the database has not done it within {seconds:g} s") from error
+            finally:
+                if not ended:  # the next one would find itself in this transaction
+                    connection.terminate()
         return found
 
     async def _driver(self) -> asyncpg.Pool:
@@ -230,6 +254,14 @@ def patience(seconds: float) -> Iterator[None]:
         yield
     finally:
         _patience.reset(before)
+
+
+async def _fetch(
+    connection: asyncpg.Connection, statement: sqlalchemy.TextClause, values: Mapping[str, Any]
+) -> Sequence[Row]:
+    compiled = _compiled(statement)
+    found: Sequence[Row] = await connection.fetch(compiled.text, *(values[name] for name in compiled.names))
+    return found
 
 
 @asynccontextmanager

@@ -6,13 +6,16 @@ the one before, by sort key and id: whatever is admitted, ends or goes meanwhile
 
 A search goes by the index of words, which tells no order: to look into the words of each investigation in turn would
 take a hundred times as long. But a word that is in many is in one of the next, so they are looked into first.
+
+The index does not know of words that stand one behind the other: for such a phrase it finds those that have its words,
+and each of these has to be looked into. A page looks into so many and no more, and the next one goes on behind them.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -26,9 +29,21 @@ from tarsy.store import standing
 
 SUMMARY_MAX = 1024
 """Characters of a summary that are told."""
+SEARCH_SECONDS = 5.0
+"""How long the database may search for one page."""
 
 Key = Literal["admitted_at", "ended_at", "alert_type", "chain", "author", "name"]
 """What a list can be sorted by; those that are equal in it are sorted by their id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is to occur in the words of alert, analysis or summary."""
+
+    text: str
+    """All its words, wherever they stand."""
+    phrases: tuple[str, ...] = ()
+    """Each with its words, of which it has several, one behind the other; `text` has them too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +64,7 @@ class Query:
     """Admitted then or later."""
     until: datetime | None = None
     """Admitted before."""
-    phrases: tuple[str, ...] = ()
-    """Each occurs in alert, analysis or summary, its words one behind the other."""
+    search: Search | None = None
     key: Key = "admitted_at"
     descending: bool = True
 
@@ -107,25 +121,59 @@ class Page:
     items: Sequence[Listed]
     counts: Mapping[investigation.Phase, int]
     """How many of the whole list are in which phase, whatever phases were asked for."""
-    more: bool
-    """Whether others follow."""
+    exact: bool
+    """Whether `counts` are all; else they are of the first LOOKED_INTO that have the words of the phrases."""
+    next: Place | None
+    """Behind which the next page begins; None where this is the last. Where there is one, a page may have few items, or
+    none."""
+
+
+_UNDERSTOOD = text("""
+  SELECT numnode(plainto_tsquery('simple', tarsy_plain(:text))) AS words, ARRAY(
+    SELECT phrase FROM unnest(CAST(:quoted AS text[])) AS phrase WHERE numnode(tarsy_query(ARRAY[phrase])) > 1
+  ) AS phrases
+""")
+
+
+async def understood(database: databases.Database, search: str) -> Search | None:
+    """What a search is for: all its words, and those in quotes one behind the other; None where it has no word.
+
+    What a word is the database says, which has taken the texts apart. A quote that is not closed goes to the end.
+    """
+    (row,) = await database.run(_UNDERSTOOD, text=search, quoted=search.split('"')[1::2])
+    return Search(text=search, phrases=tuple(row.phrases)) if row.words else None
 
 
 async def page(database: databases.Database, query: Query, *, after: Place | None = None, limit: int) -> Page:
     """Up to `limit` investigations from behind `after`, or from the list's beginning.
 
-    A StoreDownError says that the database cannot serve just now.
+    A StoreDownError says that the database cannot serve just now, a TooLongError that a search takes longer than
+    SEARCH_SECONDS.
     """
     given = {name: value for name, value in _values(query).items() if value is not None}
     if after:
         given |= {"after": after.value, "after_id": after.id}
     statement = _statement(frozenset(given.keys() & _FILTERS), query.key, query.descending, begins=after is None)
-    scope = {"namespace": query.namespace, "namespace_uid": query.namespace_uid}
-    rows = await database.run(statement, **given, **scope, rows=limit + 1)
+    given |= {
+        "namespace": query.namespace,
+        "namespace_uid": query.namespace_uid,
+        "rows": limit + 1,
+        "most": LOOKED_INTO,
+    }
+    if query.search:
+        rows = await database.run_within(SEARCH_SECONDS, statement, **given)
+    else:
+        rows = await database.run(statement, **given)
     counted = json.loads(rows[0].count_of_ended or "{}") | json.loads(rows[0].count_of_open or "{}")
     found = [_listed(row) for row in rows if row.id is not None]
     counts = {phase: counted.get(phase, 0) for phase in (*standing.OPEN, *standing.ENDED)}
-    return Page(items=found[:limit], counts=counts, more=len(found) > limit)
+    exact, further = True, None
+    if query.search and query.search.phrases:
+        exact = rows[0].exact
+        further = Place(value=rows[0].last_key, id=rows[0].last_id) if rows[0].last_id else None
+    if len(found) > limit:
+        further = found[limit - 1].place(query.key)
+    return Page(items=found[:limit], counts=counts, exact=exact, next=further)
 
 
 def _values(query: Query) -> dict[str, Any]:
@@ -137,7 +185,8 @@ def _values(query: Query) -> dict[str, Any]:
         "fingerprint": query.fingerprint,
         "since": query.since,
         "until": query.until,
-        "phrases": list(query.phrases) or None,
+        "words": query.search and query.search.text,
+        "phrases": (query.search and list(query.search.phrases)) or None,
         "ended": ended if query.phases else None,
         "open": [phase for phase in query.phases if phase not in ended] if query.phases else None,
     }
@@ -150,7 +199,8 @@ _FILTERS = {
     "fingerprint": "fingerprint = :fingerprint",
     "since": "admitted_at >= :since",
     "until": "admitted_at < :until",
-    "phrases": "words @@ tarsy_query(CAST(:phrases AS text[]))",
+    "words": "words @@ (SELECT plainto_tsquery('simple', tarsy_plain(:words)))",
+    "phrases": "",
     "ended": "",
     "open": "",
 }
@@ -201,54 +251,90 @@ _COUNTS = f"""
 """By the index that has endings, and by that of the open ones."""
 _COUNTS_OF_FOUND = f"""
     CAST((SELECT json_object_agg(phase, number)
-          FROM (SELECT coalesce(ending, {_OPEN_PHASE}) AS phase, count(*) AS number FROM matched GROUP BY 1) AS found)
+          FROM (SELECT coalesce(ending, {_OPEN_PHASE}) AS phase, count(*) AS number FROM first AS matched WHERE fits
+                GROUP BY 1) AS found)
       AS text) AS count_of_ended,
     NULL AS count_of_open"""  # noqa: S608 - our own text
 """In one pass over what a search has found."""
 
 NEXT = 500
 """How many of the next investigations are looked into before the index of words is asked: a matter of 5 ms."""
+LOOKED_INTO = 1000
+"""How many that have the words of a phrase are looked into for a page, and as many for the numbers: 5 ms each."""
+_SCOPE = """namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
+      AND purged_at IS NULL"""
+_IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
+_PAGE_OF_FOUND = """
+    SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
+    UNION ALL
+    SELECT id, key FROM (SELECT id, key FROM looked WHERE fits ORDER BY {order} LIMIT :rows) AS found
+    WHERE (SELECT count(*) FROM near) < :rows"""
+_LAST = """(
+    SELECT {key} AS last_key, id AS last_id FROM looked
+    WHERE (SELECT count(*) FROM near) < :rows AND (SELECT count(*) FROM looked) = :most
+    ORDER BY {back} LIMIT 1
+  ) AS last ON true"""
+"""Where a page has looked into as many as it may: the last of them, behind which the next one begins."""
 
 
 @functools.cache  # there are as many as there are ways to ask, and no more
 def _statement(filters: frozenset[str], key: Key, descending: bool, *, begins: bool) -> TextClause:  # noqa: FBT001
     sorted_by, place = _KEYS[key]
-    before, way = ("<", "DESC") if descending else (">", "ASC")
+    before, way, back = ("<", "DESC", "ASC") if descending else (">", "ASC", "DESC")
     order = f"key {way}, id {way}"
-    searches = "phrases" in filters
-    scope = """namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
-      AND purged_at IS NULL"""
-    fits = " AND ".join(["true", *(_FILTERS[name] for name in sorted(filters) if _FILTERS[name])])
     phases = _PHASES if "ended" in filters else "true"
     begin = "true" if begins else f"(key, id) {before} ({place}, CAST(:after_id AS uuid))"
-    page = f"""
-    SELECT id, key FROM {"(SELECT * FROM matched OFFSET 0) AS matched" if searches else "matched"}
-    WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows"""  # noqa: S608 - our own texts
-    near = ""
-    if searches and key == "admitted_at":
-        near = f"""near AS MATERIALIZED (
-    SELECT id, key FROM (
-      SELECT * FROM (SELECT *, admitted_at AS key FROM investigations WHERE {scope}) AS sorted
-      WHERE {begin} ORDER BY {order} LIMIT {NEXT}
-    ) AS matched
-    WHERE {fits} AND {phases} ORDER BY {order} LIMIT :rows
-  ), """  # noqa: S608 - our own texts
-        page = f"""
-    SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
-    UNION ALL
-    SELECT id, key FROM ({page}) AS found WHERE (SELECT count(*) FROM near) < :rows"""  # noqa: S608 - our own texts
+    page = f"SELECT id, key FROM matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows"  # noqa: S608
+    search, counts, columns, last = "", _COUNTS, "", ""
+    if "words" in filters:
+        search = _search(filters, key, phases=phases, begin=begin, order=order)
+        page, counts = _PAGE_OF_FOUND.format(order=order), _COUNTS_OF_FOUND
+    if "phrases" in filters:
+        columns = "(SELECT count(*) FROM first) < :most AS exact, last_key, last_id,"
+        told_key = "nullif(key, 'infinity')" if key == "ended_at" else "key"
+        last = f"LEFT JOIN {_LAST.format(key=told_key, back=f'key {back}, id {back}')}"
     return text(f"""
-  WITH {near}matched AS NOT MATERIALIZED (
+  WITH matched AS NOT MATERIALIZED (
     SELECT id, ending, {sorted_by} AS key FROM investigations
-    WHERE {scope} AND {fits}
-  ), page AS ({page}
+    WHERE {_SCOPE} AND {_fits(filters)}
+  ), {search} page AS ({page}
   ), told AS ({_TOLD}
   )
-  SELECT {_COUNTS_OF_FOUND if searches else _COUNTS},
-    told.*
-  FROM (VALUES (1)) AS always LEFT JOIN told ON true
+  SELECT {counts}, {columns} told.*
+  FROM (VALUES (1)) AS always LEFT JOIN told ON true {last}
   ORDER BY {order}
 """)  # noqa: S608 - our own texts
+
+
+def _fits(filters: Iterable[str]) -> str:
+    return " AND ".join(["true", *(_FILTERS[name] for name in sorted(filters) if _FILTERS[name])])
+
+
+def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order: str) -> str:
+    """The steps of a search: what is near the page's beginning, the list's first, and what the page looks into."""
+    fits, in_phrases, kept, most, looks = _fits(filters), "true", "NOT MATERIALIZED", "", "true"
+    if "phrases" in filters:
+        in_phrases, kept, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"
+        # Words are the last column: to read it of all that are sorted takes half as long again.
+        looks = f"(SELECT {_IN_PHRASES} FROM investigations AS its WHERE its.id = looked.id)"  # noqa: S608
+
+    def looked(condition: str) -> str:
+        return f"""
+    SELECT id, ending, key, {looks} AS fits
+    FROM (SELECT * FROM (SELECT * FROM matched OFFSET 0) AS matched WHERE {condition} {most}) AS looked"""  # noqa: S608
+
+    near = "SELECT id, key FROM matched WHERE false"
+    if key == "admitted_at":
+        near = f"""
+    SELECT id, key FROM (
+      SELECT * FROM (
+        SELECT *, admitted_at AS key FROM investigations WHERE {_SCOPE} AND {_fits(filters & {"since", "until"})}
+      ) AS sorted
+      WHERE {begin} ORDER BY {order} LIMIT {NEXT}
+    ) AS matched
+    WHERE {fits} AND {phases} AND {in_phrases} ORDER BY {order} LIMIT :rows"""  # noqa: S608 - our own texts
+    behind = looked(f"{phases} AND {begin}") if (phases, begin) != ("true", "true") else "SELECT * FROM first"
+    return f"near AS MATERIALIZED ({near}), first AS {kept} ({looked('true')}), looked AS {kept} ({behind}),"
 
 
 def _listed(row: Any) -> Listed:
