@@ -344,16 +344,18 @@ async def check_markdown(process: Process, path: str) -> None:
         assert response.headers["Content-Disposition"].endswith('.md"')
         text = await response.text()
     order = [
+        "| Phase | Completed",
         "## Final analysis",
-        "## Facts",
         "## Alert",
         "## Stage `collect`",
         "### Agent `Native`",
         "## Stage `leave`",
     ]
-    places = [text.index(title) for title in [*order, "## Stage `leave`", "## Summary of the investigation"]]
+    places = [text.index(title) for title in [*order, "## Stage `leave`", "## How it was summed up"]]
     assert places == sorted(places)
-    assert text.index("Left is done") < places[1], "the analysis comes first"
+    assert text.index("Left is done") < places[2], "the analysis comes first"
+    assert "\n###### no heading" not in text, "it stands in a fence that is not closed"
+    assert text.index("Prompt (system)") < text.index("Prompt (user)")
     assert "From here on `scripted` is asked." in text
     assert "Failed attempt (`503`)" in text
     status, problem = await process.request("GET", f"{path}/export?format=pdf")

@@ -8,6 +8,7 @@ after the other, so the log is read once for each.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -25,7 +26,7 @@ from tarsy.transcript import entries, timeline
 VERSION = 1
 """Of the JSON document; rises where a program that reads it would have to change."""
 EXECUTIONS_MAX = 10_000
-"""Executions that are told in Markdown."""
+"""Executions that are told in Markdown; it says where there are more."""
 
 Format = Literal["json", "markdown"]
 _TYPES: dict[Format, tuple[str, str]] = {
@@ -93,7 +94,7 @@ async def as_json(database: databases.Database, head: history.Head) -> AsyncIter
         "executions": _executions(database, head),
         "messages": _section(database, head, stored.SAYING, transcripts.said),
         "llm_interactions": _section(database, head, stored.ASKING, _model_calls),
-        "mcp_interactions": _section(database, head, stored.CALLING, _tool_calls),
+        "mcp_interactions": _section(database, head, stored.CALLING, transcripts.tool_calls),
         "timeline": _events(database, head, unreadable),
     }
     for name, section in sections.items():
@@ -126,10 +127,6 @@ def _told(page: Sequence[stored.Placed], tell: Callable[[stored.Placed], Sequenc
 def _model_calls(placed: stored.Placed) -> list[transcripts.ModelCall]:
     found = transcripts.model_call(placed)
     return [found] if found else []
-
-
-def _tool_calls(placed: stored.Placed) -> list[transcripts.ToolCall]:
-    return [call for call, _ in transcripts.tool_calls(placed)]
 
 
 async def _executions(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
@@ -183,23 +180,25 @@ def _written(value: Any) -> bytes:
 
 async def as_markdown(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
     """The document in pieces; a GoneError where it cannot be had whole."""
-    identity = head.summary.id
-    yield (await asyncio.to_thread(markdown.head, head)).encode()
-    scope: tuple[int, str] | None = None
-    for outline in await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX):
-        if scope != (outline.run, outline.stage):
-            scope = (outline.run, outline.stage)
-            yield markdown.scope(head, run=outline.run, stage=outline.stage).encode()
-        yield markdown.execution(outline).encode()
-        after = outline.started - 1
-        async for page in stored.walk(database, identity, after=after, upto=head.log_seq, execution=outline.id):
-            yield (await asyncio.to_thread(_in_markdown, page)).encode()
+    identity, document = head.summary.id, markdown.Document(head)
+    yield (await asyncio.to_thread(document.head)).encode()
+    outlines = await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
+    scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda one: (one.run, one.stage))
+    for scope in [list(group) for _, group in scopes]:
+        yield document.scope(scope).encode()
+        for outline in scope:
+            yield document.execution(outline).encode()
+            after = outline.seq - 1
+            async for page in stored.walk(database, identity, after=after, upto=head.log_seq, execution=outline.id):
+                yield (await asyncio.to_thread(_in_markdown, document, page)).encode()
+    if len(outlines) > EXECUTIONS_MAX:
+        yield document.left_out(EXECUTIONS_MAX).encode()
     yield markdown.END.encode()
     await _still_there(database, head)
 
 
-def _in_markdown(page: Sequence[stored.Placed]) -> str:
-    return "".join(part for placed in page for part in markdown.entry(placed))
+def _in_markdown(document: markdown.Document, page: Sequence[stored.Placed]) -> str:
+    return "".join(part for placed in page for part in document.entry(placed))
 
 
 async def _still_there(database: databases.Database, head: history.Head) -> None:

@@ -262,11 +262,11 @@ def _lines(placed: stored.Placed, names: Mapping[str, str]) -> list[Line]:
                 at=asked.created_at,
             )
         ]
-    return [_tool_line(call, result, name=name) for call, result in transcripts.tool_calls(placed)]
+    return [_tool_line(call, name=name) for call in transcripts.tool_calls(placed)]
 
 
-def _tool_line(call: transcripts.ToolCall, result: messages.Message, *, name: str) -> Line:
-    failure = ("in_doubt" if result.in_doubt else "error") if result.failed else None
+def _tool_line(call: transcripts.ToolCall, *, name: str) -> Line:
+    failure = ("in_doubt" if call.in_doubt else "error") if call.failed else None
     return Line(
         **call.model_dump(include={*Line.model_fields}),
         type="tool",
@@ -364,7 +364,7 @@ def _answer(message: messages.Message) -> Answer:
 
 
 def _called(number: int, found: stored.Call) -> Called:
-    call, result = transcripts.tool_calls(found.placed)[number - found.placed.tool_calls - 1]
+    call = transcripts.tool_calls(found.placed)[number - found.placed.tool_calls - 1]
     server, dot, tool = call.tool_name.partition(".")
     return Called(
         n=number,
@@ -378,10 +378,10 @@ def _called(number: int, found: stored.Call) -> Called:
         tool=tool if dot else call.tool_name,
         arguments=call.arguments,
         arguments_json=_parsed(call.arguments),
-        result=result.text,
-        cut=messages.is_cut(result.text),
-        failed=result.failed,
-        in_doubt=result.in_doubt,
+        result=call.result,
+        cut=messages.is_cut(call.result),
+        failed=call.failed,
+        in_doubt=call.in_doubt,
         seconds=call.seconds,
         asked_by=found.asked_by,
         at=call.created_at,

@@ -129,7 +129,7 @@ class ModelCall(Part):
 
 
 class ToolCall(Part):
-    """One tool call that was made; its result is the message with its `tool_call_id`."""
+    """One tool call that was made, and what came of it."""
 
     n: int
     """Its number in the trace, from 1."""
@@ -140,6 +140,13 @@ class ToolCall(Part):
     call_id: str
     tool_name: str
     arguments: str
+    """As the model gave them."""
+    result: str
+    """As it is kept, masked, and as the model was shown it first."""
+    failed: bool
+    """The tool answered with an error, or not at all."""
+    in_doubt: bool
+    """It may have happened, and was not repeated."""
     seconds: float
     created_at: datetime
 
@@ -268,25 +275,25 @@ def failed(
     return None if isinstance(entry, entries.Answered) else entry.failure
 
 
-def tool_calls(placed: stored.Placed) -> list[tuple[ToolCall, messages.Message]]:
-    """The tool calls that an entry tells of, with their results."""
+def tool_calls(placed: stored.Placed) -> list[ToolCall]:
+    """The tool calls that an entry tells of."""
     logged = placed.logged
     runs = logged.entry.runs if isinstance(logged.entry, entries.ToolsAnswered) else ()
     return [
-        (
-            ToolCall(
-                n=number,
-                seq=logged.seq,
-                run=logged.run,
-                stage=logged.stage,
-                execution=logged.execution,
-                call_id=run.call.id,
-                tool_name=run.call.name,
-                arguments=run.call.arguments,
-                seconds=run.seconds,
-                created_at=logged.at,
-            ),
-            run.result,
+        ToolCall(
+            n=number,
+            seq=logged.seq,
+            run=logged.run,
+            stage=logged.stage,
+            execution=logged.execution,
+            call_id=run.call.id,
+            tool_name=run.call.name,
+            arguments=run.call.arguments,
+            result=run.result.text,
+            failed=run.result.failed,
+            in_doubt=run.result.in_doubt,
+            seconds=run.seconds,
+            created_at=logged.at,
         )
         for number, run in enumerate(runs, placed.tool_calls + 1)
     ]
