@@ -62,7 +62,7 @@ def summary(**fields: Any) -> history.Summary:
         completed=2,
         iterations=4,
         tool_calls=2,
-        tokens=492,
+        total_tokens=492,
     )
     known = history.Summary(
         id=uuid.UUID(int=7),
@@ -126,6 +126,7 @@ def found(**fields: Any) -> history.Head:
         summary=summary(**fields),
         alert_data=fields.get("final_analysis", "Pod shop/web-0 restarts every minute."),
         severity="critical",
+        fingerprint=None,
         runbook_url="https://example.com/runbooks/crash.md",
         chain=None,
         runs=[dataclasses.replace(question, number=0, kind="investigation", question=""), question],
@@ -148,6 +149,7 @@ def outline(execution: str, *, name: str, kind: str = "agent", run: int = 0, sta
         ended_at=BEGAN + timedelta(seconds=61.2),
         outcome="Completed",
         error="",
+        ungrounded=False,
         iterations=2,
         tool_calls=1,
         input_tokens=200,

@@ -17,7 +17,7 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api import access, investigations, markdown, strict, transcripts
+from tarsy.api import access, investigations, markdown, shapes, strict, transcripts
 from tarsy.store import database as databases
 from tarsy.store import history
 from tarsy.store import transcripts as stored
@@ -46,13 +46,13 @@ class Export(investigations.Facts):
     version: Literal[1]
     log_seq: int
     """The last entry of the log that it tells of."""
-    executions: list[transcripts.WholeExecution]
-    messages: list[transcripts.Message]
-    llm_interactions: list[transcripts.ModelCall]
-    mcp_interactions: list[transcripts.ToolCall]
+    executions: list[shapes.WholeExecution]
+    messages: list[shapes.Message]
+    llm_interactions: list[shapes.ModelCall]
+    mcp_interactions: list[shapes.ToolCall]
     timeline: list[investigations.Event]
     """Each event in its newest form."""
-    unreadable: list[transcripts.Unreadable]
+    unreadable: list[shapes.Unreadable]
 
 
 def routes(database: databases.Database, may: access.Access) -> APIRouter:
@@ -89,7 +89,7 @@ async def as_json(database: databases.Database, head: history.Head) -> AsyncIter
     """The document in pieces; a GoneError where it cannot be had whole."""
     told = json.dumps({"version": VERSION, "log_seq": head.log_seq}).encode()
     yield told[:-1] + b"," + (await asyncio.to_thread(lambda: _written(investigations.facts(head))))[1:-1]
-    unreadable: list[transcripts.Unreadable] = []
+    unreadable: list[shapes.Unreadable] = []
     sections = {
         "executions": _executions(database, head),
         "messages": _section(database, head, stored.SAYING, transcripts.said),
@@ -112,7 +112,7 @@ async def _section(
     database: databases.Database,
     head: history.Head,
     kinds: Sequence[str],
-    tell: Callable[[stored.Placed], Sequence[transcripts.Part]],
+    tell: Callable[[stored.Placed], Sequence[shapes.Part]],
 ) -> AsyncIterator[bytes]:
     """What entries of these kinds tell, as JSON lists that have something in them."""
     async for page in stored.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
@@ -120,11 +120,11 @@ async def _section(
             yield written
 
 
-def _told(page: Sequence[stored.Placed], tell: Callable[[stored.Placed], Sequence[transcripts.Part]]) -> bytes:
+def _told(page: Sequence[stored.Placed], tell: Callable[[stored.Placed], Sequence[shapes.Part]]) -> bytes:
     return _written([one for placed in page for one in tell(placed)])
 
 
-def _model_calls(placed: stored.Placed) -> list[transcripts.ModelCall]:
+def _model_calls(placed: stored.Placed) -> list[shapes.ModelCall]:
     found = transcripts.model_call(placed)
     return [found] if found else []
 
@@ -134,18 +134,16 @@ async def _executions(database: databases.Database, head: history.Head) -> Async
     async for page in stored.walk(database, head.summary.id, kinds=stored.FRAMING, upto=head.log_seq):
         ends.add(page)
 
-    def tell(placed: stored.Placed) -> list[transcripts.WholeExecution]:
-        return [
-            transcripts.WholeExecution(**fields, tools=[transcripts.shown(tool) for tool in started.tools])
-            for started, fields in transcripts.executions([placed], ends)
-        ]
+    def tell(placed: stored.Placed) -> list[shapes.WholeExecution]:
+        found = transcripts.execution(placed, ends)
+        return [found] if found else []
 
     async for written in _section(database, head, ("ExecutionStarted",), tell):
         yield written
 
 
 async def _events(
-    database: databases.Database, head: history.Head, unreadable: list[transcripts.Unreadable]
+    database: databases.Database, head: history.Head, unreadable: list[shapes.Unreadable]
 ) -> AsyncIterator[bytes]:
     """The timeline, as JSON lists; what cannot be read is added to `unreadable`."""
     after, more = 0, True

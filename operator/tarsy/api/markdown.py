@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from tarsy.api import quoted, transcripts
+from tarsy.api import quoted, shapes, transcripts
 from tarsy.api.quoted import span
 from tarsy.store import history
 from tarsy.store import transcripts as stored
@@ -127,7 +127,7 @@ class Document:
             yield f"- Tools: {', '.join(span(tool.name) for tool in started.tools) or 'none'}\n\n"
         yield from map(self._said, transcripts.said(placed))
 
-    def _said(self, message: transcripts.Message) -> str:
+    def _said(self, message: shapes.Message) -> str:
         """A prompt, but for what stood in another one."""
         lines = message.text.split("\n")
         parts: list[str] = []
@@ -175,7 +175,7 @@ class Document:
             f"{span(call.provider)}, {span(call.model)}: {call.seconds:.1f} s, {used}{cost}\n\n",
         ]
         parts += [
-            f"- Failed attempt ({span(attempt['code'] or 'no code')}): {span(attempt['error'])}\n"
+            f"- Failed attempt ({span(attempt.code or 'no code')}): {span(attempt.error)}\n"
             for attempt in call.attempts
         ]
         if call.attempts:
@@ -185,21 +185,22 @@ class Document:
             parts.append(f"Failed ({call.failure}{code}):\n\n{quoted.fence(call.failure_text or '')}")
         return "".join(parts)
 
-    def _answered(self, answer: transcripts.Message) -> Iterator[str]:
+    def _answered(self, answer: shapes.Message) -> Iterator[str]:
         if answer.thinking:
             yield _bounded("Thoughts", answer.thinking, self._messages)
         if answer.text:
             yield quoted.fence(answer.text) if self._is_react else quoted.nested(answer.text, below=4)
         for result in answer.native:
-            yield _bounded(f"By the provider's own tool {result['tool']}", result["content"], self._messages)
+            yield _bounded(f"By the provider's own tool {result.tool}", result.content, self._messages)
         for call in answer.tool_calls:
-            arguments = quoted.fence(call["arguments"], language="json")
-            yield f"Calls {span(call['name'])} ({span(call['id'])}):\n\n{arguments}"
+            arguments = quoted.fence(call.arguments, language="json")
+            yield f"Calls {span(call.name)} ({span(call.id)}):\n\n{arguments}"
 
-    def _result(self, call: transcripts.ToolCall) -> str:
+    def _result(self, call: shapes.ToolCall) -> str:
         failed = ", failed" if call.failed else ""
         doubted = ", in doubt" if call.in_doubt else ""
-        title = f"#### Tool call {call.n}: {span(call.tool_name)} ({span(call.call_id)})"
+        name = ".".join(filter(None, (call.server_name, call.tool_name)))
+        title = f"#### Tool call {call.n}: {span(name)} ({span(call.tool_call_id)})"
         result = _bounded("Result", call.result, f"{self._path}/trace/tool/{call.n}")
         return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}"
 
