@@ -51,7 +51,7 @@ class Client:
             (outcome,) = (await response.json())["alerts"]
         if outcome["outcome"] != "created":
             raise asked.BenchError(f"the alert was not taken: {outcome}")
-        return Posted(name=outcome["investigation"], at=at)
+        return Posted(name=f"{outcome['namespace']}/{outcome['name']}", at=at)
 
     async def ended(self, *posted: Posted, within: float) -> None:
         """Wait until these have ended and nothing is left to do for any, its status included; `within` seconds."""

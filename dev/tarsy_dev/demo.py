@@ -84,9 +84,8 @@ def _investigate(shell: _Shell, *, keep: bool) -> int:
 
     receipt = shell.post("/api/v1/webhooks/alertmanager", (FILES / "notification.json").read_bytes())
     (alert,) = receipt["alerts"]
-    if alert["investigation"] is None:
+    if (name := alert["name"]) is None:
         raise DemoError(f"the alert was not taken: {alert['reason']}")
-    name = alert["investigation"].partition("/")[2]
     print(f"Posted alert {alert['alertname']}; it is investigated as {name}.\n")
 
     progress = _Progress()

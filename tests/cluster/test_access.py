@@ -563,8 +563,7 @@ async def test_who_asks_for_an_alert_is_its_author_and_stands_in_the_audit(
         assert (status, receipt["counts"]["created"]) == (200, 1), (case, receipt)
         status, queued = await api.ask("POST", "/api/v1/alerts", token=token, headers=headers, body=alert)
         assert status == 202, (case, queued)
-        for found in (receipt["alerts"][0]["investigation"], queued["investigation"]):
-            name = found.partition("/")[2]
+        for name in (receipt["alerts"][0]["name"], queued["name"]):
             assert plane.kubectl("get", "inv", name, "-o", "jsonpath={.spec.author}", namespace=namespace) == author
             stored = await queue.rows(
                 database,

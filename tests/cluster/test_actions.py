@@ -154,12 +154,13 @@ async def test_a_cancel_is_answered_by_what_it_finds(
     running = await world.admitted()
     assert (await queue.claimed(database)).investigation == running
     for _ in range(2):
-        expected = {"investigation": f"{cluster.namespace}/web-crash", "phase": "Cancelling"}
-        assert await api.cancel(running) == (202, expected)
+        named = {"id": str(running), "namespace": cluster.namespace, "name": "web-crash"}
+        assert await api.cancel(running) == (202, named | {"phase": "Cancelling"})
     waiting = UUID(str(await world.made("waiting")))
     await world.watched(waiting, "waiting")
-    assert await api.cancel(waiting) == (202, {"investigation": f"{cluster.namespace}/waiting", "phase": "Cancelled"})
-    ended = (409, "it has ended already")
+    named = {"id": str(waiting), "namespace": cluster.namespace, "name": "waiting"}
+    assert await api.cancel(waiting) == (202, named | {"phase": "Cancelled"})
+    ended = (409, "it has ended already: Cancelled")
     assert await api.cancel(waiting) == ended
     assert await chat.ask(database, waiting, "Why?", max_queued=9, by=queue.CALLER) == 1
     assert await api.cancel(waiting) == ended

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import exc
 from support import apis, manifests, pace, queue
 from tarsy import process
-from tarsy.api import intake
+from tarsy.api import notifications
 from tarsy.kube import client, objects
 from tarsy.resources import naming
 from tarsy.store import database as databases
@@ -106,7 +106,7 @@ def notification(*alerts: dict[str, Any], **fields: Any) -> bytes:
 async def test_of_a_large_notification_a_part_is_taken_and_the_rest_when_it_is_sent_again(
     api: API, watchdog: Watchdog, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "NEW_AT_ONCE", 10)
+    monkeypatch.setattr(notifications, "NEW_AT_ONCE", 10)
     alerts = [alert(number) for number in range(1, 26)]
     body = notification(alert(100, alert_type="nobody's"), *alerts, alert(1, status="resolved"), {"labels": {}})
     full = "10 are taken of one notification"
@@ -136,10 +136,10 @@ async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_i
     status, receipt = await api.post(notification(*[{}] * 100_000, alert(1)))
     assert time.process_time() - started < 5
     assert (status, receipt["counts"]["ignored"], receipt["counts"]["created"]) == (200, 100_000, 1)
-    assert len(receipt["alerts"]) == intake.OUTCOMES_TOLD
+    assert len(receipt["alerts"]) == notifications.OUTCOMES_TOLD
     told = [record for record in caplog.records if record.name.startswith("tarsy.")]
     assert [record.__dict__["action"] for record in told] == ["notification", "ignored"]
-    assert all(len(record.getMessage()) < 2 * intake.TOLD_MAX for record in told)
+    assert all(len(record.getMessage()) < 2 * notifications.TOLD_MAX for record in told)
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
@@ -153,7 +153,7 @@ async def test_a_group_key_of_100_kb_is_masked_once_and_little_of_it(
     status, receipt = await api.post(notification(*alerts, groupKey=key))
     print(f"{time.process_time() - started:.1f} s of processor time, the loop busy for {watchdog.worst * 1000:.0f} ms")
     assert (status, receipt["counts"]["created"]) == (200, 1000)
-    name = receipt["alerts"][-1]["investigation"].partition("/")[2]
+    name = receipt["alerts"][-1]["name"]
     source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.namespace))["spec"]["source"]
     assert len(source["groupKey"]) <= 4096
     assert "s3cret" not in source["groupKey"]
@@ -224,7 +224,7 @@ async def test_a_defect_that_an_alert_meets_costs_it_alone_and_is_told_once(
     status, receipt = await api.post(body)
     assert status == 200
     assert [one["outcome"] for one in receipt["alerts"]] == ["created", "ignored", "created", "ignored"]
-    assert receipt["alerts"][1]["reason"] == intake.DEFECT
+    assert receipt["alerts"][1]["reason"] == notifications.DEFECT
     told = [record for record in caplog.records if record.__dict__.get("action") == "alert_defect"]
     assert [record.exc_info and record.exc_info[0] for record in told] == [ZeroDivisionError]
     assert len(await queue.rows(database, "SELECT 1 FROM investigations")) == 2
@@ -278,7 +278,7 @@ async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
     status, receipt = await api.post(notification(alert(1)))
     (told,) = receipt["alerts"]
     assert (status, told["outcome"]) == (200, "created")
-    assert told["investigation"].partition("/")[2] != name
+    assert told["name"] != name
 
 
 async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
@@ -288,7 +288,7 @@ async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
     receiver = "password=hunter2-s3cret " * 1000
     status, receipt = await api.post(notification(alert(1), receiver=receiver, truncatedAlerts=3))
     assert status == 200
-    name = receipt["alerts"][0]["investigation"].partition("/")[2]
+    name = receipt["alerts"][0]["name"]
     source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.namespace))["spec"]["source"]
     said = [record.getMessage() for record in caplog.records if record.name.startswith("tarsy.")]
     assert len(said) == 2

@@ -119,7 +119,8 @@ async def test_a_question_is_masked_queued_and_told_with_the_runs(
     identity = await world.ended()
     with caplog.at_level("INFO"):
         status, asked = await api.ask(identity, "Is password=hunter2-Xy9 wrong? \x00\ud83d")
-    assert (status, asked) == (202, {"investigation": f"{cluster.namespace}/web-crash", "run": 1})
+    named = {"id": str(identity), "namespace": cluster.namespace, "name": "web-crash"}
+    assert (status, asked) == (202, named | {"run": 1})
     (line,) = [one for one in caplog.records if one.__dict__.get("action") == "asked"]
     assert (line.__dict__["uid"], line.__dict__["run"]) == (str(identity), 1)
     _, found = await api.send("GET", str(identity))

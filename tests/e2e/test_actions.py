@@ -53,7 +53,7 @@ async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator:
     process = await operator.start(queue={"slots": 1})
     await operator.apply(manifests.chain())
     _, receipt = await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification())
-    running = receipt["alerts"][0]["investigation"].partition("/")[2]
+    running = receipt["alerts"][0]["name"]
     await hanging(llm)
     await operator.apply(
         manifests.investigation("queued"),
@@ -64,8 +64,8 @@ async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator:
     await phase(process, uids["queued"], "Queued")
     await phase(process, uids["suspended"], "Suspended")
     for name in ("queued", "suspended"):
-        named = f"{operator.namespace}/{name}"
-        assert await act(process, uids[name]) == (202, {"investigation": named, "phase": "Cancelled"})
+        named = {"id": uids[name], "namespace": operator.namespace, "name": name}
+        assert await act(process, uids[name]) == (202, named | {"phase": "Cancelled"})
     cancelled = time.time()
     assert (await act(process, uids[running]))[1]["phase"] == "Cancelling"
     (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None, timeout=20)
@@ -175,7 +175,7 @@ async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_
     assert (read["phase"], read["summary"]["message"]) == ("Cancelled", "cancelled by request")
     _, timeline = await process.request("GET", f"/api/v1/investigations/{made['alert_id']}/timeline")
     assert all(event["status"] != "streaming" for event in timeline["events"])
-    name = made["investigation"].partition("/")[2]
+    name = made["name"]
     assert await audits.told(operator.database_url) == [audits.row(done, name) for done in ("create", "cancel")]
 
 

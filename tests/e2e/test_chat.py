@@ -89,7 +89,8 @@ async def test_questions_are_answered_after_any_end_and_the_object_stays_as_it_i
         for name in names:
             uid = before[name]["metadata"]["uid"]
             status, asked = await ask(process, uid)
-            assert (status, asked) == (202, {"investigation": f"{operator.namespace}/{name}", "run": number})
+            named = {"id": uid, "namespace": operator.namespace, "name": name}
+            assert (status, asked) == (202, named | {"run": number})
         for name in names:
             answer = await ended(process, before[name]["metadata"]["uid"], run=number)
             assert (answer["ending"], answer["final_analysis"]) == ("Completed", "shop/web:broken")
@@ -103,7 +104,8 @@ async def test_a_question_ends_on_request_and_with_its_object(operator: Operator
     uid = await hanging(operator, llm, process)
     assert (await ask(process, uid))[0] == 409
     cancelled = time.time()
-    assert (await process.request("POST", f"/api/v1/investigations/{uid}/chat/cancel"))[0] == 202
+    status, stopped = await process.request("POST", f"/api/v1/investigations/{uid}/chat/cancel")
+    assert (status, stopped["id"], stopped["run"], stopped["phase"]) == (202, uid, 1, "Cancelling")
     request = await llm.wait_for(is_over, timeout=20)
     assert request.end == "client closed"
     assert request.ended is not None

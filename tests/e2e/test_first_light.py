@@ -145,7 +145,7 @@ def as_sent(rows: Sequence[dict[str, Any]]) -> tuple[str, tuple[model.Message, .
         if role == "tool":
             results = [
                 model.Result(
-                    name=wire(r["tool_name"]),
+                    name=f"{r['server_name']}__{r['tool_name']}",
                     text=r["text"],
                     failed=r["failed"],
                     reference=f"[tool {r['tool_call_id']}]",
@@ -209,9 +209,10 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
     assert status == 200
     assert [alert["outcome"] for alert in receipt["alerts"]] == ["created", "created"]
     found = await operator.finished()
-    assert {f"{operator.namespace}/{name}" for name in found} == {a["investigation"] for a in receipt["alerts"]}
+    known = {(operator.namespace, name, one["metadata"]["uid"]) for name, one in found.items()}
+    assert known == {(a["namespace"], a["name"], a["id"]) for a in receipt["alerts"]}
     for alert, sent in zip(receipt["alerts"], json.loads(NOTIFICATION)["alerts"], strict=True):
-        name = alert["investigation"].partition("/")[2]
+        name = alert["name"]
         data = json.loads(found[name]["spec"]["alertData"])
         assert sent.items() <= data.items()
         assert found[name]["spec"]["fingerprint"] == sent["fingerprint"]
@@ -281,7 +282,7 @@ async def check_repeat(process: Process, receipt: Any, database_url: str) -> Non
     status, again = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode())
     assert status == 200
     assert [alert["outcome"] for alert in again["alerts"]] == ["repeated", "repeated"]
-    assert [a["investigation"] for a in again["alerts"]] == [a["investigation"] for a in receipt["alerts"]]
+    assert [(a["id"], a["name"]) for a in again["alerts"]] == [(a["id"], a["name"]) for a in receipt["alerts"]]
     connection = await asyncpg.connect(database_url)
     work = await connection.fetch("SELECT state, attempts FROM work JOIN runs USING (investigation)")
     await connection.close()

@@ -49,7 +49,7 @@ async def ask(database: databases.Database, identity: UUID, question: str = "Why
 async def cancel(database: databases.Database, identity: UUID) -> int:
     found = await chat.cancel(database, identity, by=queue.CALLER)
     assert isinstance(found, chat.Cancelled)
-    assert found.investigation == "tarsy/web-crash"
+    assert found.phase in ("Cancelled", "Cancelling")
     return found.run
 
 

@@ -481,7 +481,9 @@ async def test_a_model_call_says_how_many_messages_it_was_sent(database: databas
         (None, 5),
     ]
     assert [message.text for message in found.messages[4:]] == [CONCLUDE.text, ANSWER.text]
-    assert {type(stage.tokens) for stage in found.summary.stages} == {int}, "a Decimal would be served as a string"
+    assert {type(stage.total_tokens) for stage in found.summary.stages} == {int}, (
+        "a Decimal would be served as a string"
+    )
 
 
 async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(database: databases.Database) -> None:
@@ -500,7 +502,7 @@ async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(datab
         (2, "google-default", None, None),
     ]
     (attempt,) = found.llm_interactions[1].attempts
-    assert (attempt["provider"], attempt["code"], attempt["error"]) == ("google-default", "503", "503")
+    assert (attempt.provider, attempt.code, attempt.error) == ("google-default", "503", "503")
 
 
 async def test_a_journal_whose_lease_is_lost_refuses_to_commit_and_keeps_nothing(opened: Journals) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, exports, kubeconfigs, queue, stories
-from tarsy.api import export, problems, traces, transcripts
+from tarsy.api import export, investigations, problems, shapes, traces
 from tarsy.api import messages as api
 from tarsy.kube import client
 from tarsy.store import database as databases
@@ -68,7 +68,7 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
     whole = await exports.whole(database, await written(database, log))
     identity = await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))
-    said: list[transcripts.Message] = []
+    said: list[shapes.Message] = []
     calls: list[traces.Line] = []
     page, trace = api.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
     for size, committed in ((1, log[:5]), (2, log[5:20]), (3, log[20:30]), (500, log[30:])):
@@ -90,7 +90,7 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
         shown = await traces.called(database, identity, number=line.n)
         by = await traces.asked(database, identity, number=shown.asked_by)
         assert by.answer
-        assert shown.call_id in [call["id"] for call in by.answer.tool_calls]
+        assert shown.tool_call_id in [call.id for call in by.answer.tool_calls]
         assert (shown.seq, shown.execution, by.execution) == (line.seq, line.execution, line.execution)
     for find, kind in ((traces.asked, "llm"), (traces.called, "tool")):
         with pytest.raises(problems.Problem, match=f"the trace has no {kind} call 99, so far"):
@@ -131,6 +131,52 @@ async def test_an_export_that_is_deleted_meanwhile_is_not_taken_for_whole(databa
     with pytest.raises(export.GoneError):
         async for _ in pieces:
             pass
+
+
+async def test_a_secret_in_instructions_is_shown_nowhere(database: databases.Database) -> None:
+    """Chains and agents' instructions are kept as they were written: agents run with them."""
+    secret = "ghp_" + "0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX"
+    told = f"Send it to the webhook with {secret}."
+    agents = [{"name": "Own", "customInstructions": told, "mcpServers": []}]
+    chain = queue.chain(agents=agents, stages=[{"name": "analysis", "agent": "Own"}])
+    identity = await queue.admit(database, chain=chain)
+    agent = replace(stories.AGENT, custom_instructions=told, server_instructions=(("k8s", told),))
+    prompt = messages.Message(role="system", text=f"You are an agent. {told}")
+    log: list[entries.Entry] = [
+        stories.stage_started(),
+        replace(stories.started(agent=agent), messages=(prompt, stories.PROMPT[1])),
+        stories.answers("root cause"),
+        stories.ended(),
+    ]
+    await (await queue.opened(database, await queue.claimed(database))).commit(*log)
+    head = await history.head(database, identity)
+    assert head is not None
+    assert secret in str(head.chain)
+    assert secret in str((await history.log(database, identity))[1])
+    exported = await exports.whole(database, identity)
+    assert exported.chain
+    assert exported.chain["agents"][0]["name"] == "Own"
+    shown = [
+        exported.model_dump_json(),
+        (await investigations.read(database, identity)).model_dump_json(),
+        (await api.read(database, identity, after=0, limit=500)).model_dump_json(),
+        (await traces.asked(database, identity, number=1)).model_dump_json(),
+        b"".join([piece async for piece in export.as_markdown(database, head)]).decode(),
+    ]
+    for said in shown:
+        assert secret not in said
+        assert "[MASKED" in said
+
+
+async def test_executions_behind_the_last_that_people_are_told_are_named(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "EXECUTIONS_MAX", 2)
+    head = await history.head(database, await written(database, side_by_side()))
+    assert head is not None
+    document = b"".join([piece async for piece in export.as_markdown(database, head)]).decode()
+    assert document.count("### Agent `KubernetesAgent-") == 2
+    assert "**2 executions are told; the others are in the JSON export**" in document
 
 
 async def test_events_of_an_export_are_told_once_each(

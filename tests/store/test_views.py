@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 from support import exports, queue, stories
-from tarsy.api import transcripts as api
+from tarsy.api import shapes, transcripts
 from tarsy.store import database as databases
 from tarsy.store import work
 from tarsy.transcript import entries, messages
@@ -18,7 +18,8 @@ from tarsy.transcript import entries, messages
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
 SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered")
 """What views show beside the start of an execution."""
-SHARED = set(api.ModelCall.model_fields) - {"n"}
+SHARED = set(shapes.ModelCall.model_fields) - {"n"}
+CALLED = set(shapes.ToolCall.model_fields) - {"n"}
 STATE = messages.ProviderState(
     provider="google-default", data=[{"text": "\u0000 and \ud83d and \\u0000", "deep": [[[{}]]]}]
 )
@@ -110,6 +111,12 @@ async def view(database: databases.Database, name: str, identity: UUID) -> list[
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regclass) AND attnum > 0 ORDER BY attnum"
 
 
+def as_shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A message of the view as the API shows it, with its tool's name in two."""
+    split = row | transcripts.named(row["tool_name"])
+    return {name: split[name] for name in shapes.Message.model_fields}
+
+
 async def test_messages_are_what_the_decoder_reads(database: databases.Database) -> None:
     identity = await told(database)
     decoded = (await exports.whole(database, identity)).messages
@@ -118,7 +125,7 @@ async def test_messages_are_what_the_decoder_reads(database: databases.Database)
     assert len(by_place) == len(found) == len(decoded)
     for message in decoded:
         row = by_place[message.execution, message.position]
-        assert {name: row[name] for name in api.Message.model_fields} == message.model_dump(), message
+        assert as_shown(row) == message.model_dump(), message
 
 
 async def test_llm_interactions_are_what_the_decoder_reads(database: databases.Database) -> None:
@@ -203,11 +210,9 @@ async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
     assert not decoded.unreadable
     said = await view(database, "messages", identity)
     by_place = sorted(said, key=lambda row: row["position"])
-    assert [{name: row[name] for name in api.Message.model_fields} for row in by_place] == [
-        message.model_dump() for message in decoded.messages
-    ]
+    assert [as_shown(row) for row in by_place] == [message.model_dump() for message in decoded.messages]
     called = await view(database, "llm_interactions", identity)
-    shown = set(api.ModelCall.model_fields) - {"attempts", "n"}
+    shown = set(shapes.ModelCall.model_fields) - {"attempts", "n"}
     assert [{name: row[name] for name in shown} for row in called] == [
         call.model_dump(include=shown) for call in decoded.llm_interactions
     ]
@@ -247,15 +252,14 @@ async def test_mcp_interactions_are_what_the_decoder_reads(database: databases.D
     identity = await told(database)
     shown = await exports.whole(database, identity)
     results = {(one.execution, one.tool_call_id): one for one in shown.messages if one.role == "tool"}
-    found = await view(database, "mcp_interactions", identity)
-    own = ("run", "stage", "execution", "call_id", "arguments", "seconds", "created_at")
-    assert [{name: row[name] for name in own} for row in found] == [
-        call.model_dump(include=set(own)) for call in shown.mcp_interactions
+    found = [row | {"tool_call_id": row["call_id"]} for row in await view(database, "mcp_interactions", identity)]
+    assert [{name: row[name] for name in CALLED} for row in found] == [
+        call.model_dump(include=CALLED) for call in shown.mcp_interactions
     ]
-    for row, call in zip(found, shown.mcp_interactions, strict=True):
-        result = results[call.execution, call.call_id]
-        assert (row["result"], row["failed"], row["in_doubt"]) == (result.text, result.failed, result.in_doubt)
-        assert ".".join(filter(None, [row["server_name"], row["tool_name"]])) == call.tool_name
+    for call in shown.mcp_interactions:
+        result = results[call.execution, call.tool_call_id]
+        assert (call.result, call.failed, call.in_doubt) == (result.text, result.failed, result.in_doubt)
+        assert (call.server_name, call.tool_name) == (result.server_name, result.tool_name)
     assert {(row["server_name"], row["tool_name"]) for row in found} == {
         ("k8s", "pods_log"),
         ("k8s", "scale"),

@@ -1,46 +1,290 @@
-"""Text from outside stands in a Markdown document as it is, and is nothing but text in it."""
+"""An export for people: what it says of an investigation, in which order, and that nothing said in one can change it.
+
+`golden/export.md` is the document as it is sent: look at what has changed, then write it anew with
+`TARSY_GOLDEN=write pytest tests/unit/test_markdown.py`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
 import hypothesis
 import markdown_it
+import pytest
 from hypothesis import strategies
+from support import stories
 from tarsy.api import markdown
+from tarsy.store import history
+from tarsy.store import transcripts as stored
+from tarsy.transcript import entries, messages
 
-PARTS = strategies.sampled_from(
-    ["`", "```", "~~~", "#", "# x", "<b>", "<!--", "[x](http://x)", "![", "- ", "> ", "|", "\n", "\r\n", "\n\n", "    "]
+GOLDEN = Path(__file__).parent / "golden" / "export.md"
+BEGAN = datetime(2026, 11, 21, 3, 17, 40, tzinfo=UTC)
+RULES = "\n".join(f"{number}. Look before you conclude, and say what you saw." for number in range(1, 9))
+RESULT = ("FATAL: connection refused; " * 30 + "\n") * 11
+TASK = messages.Message(role="user", text="Do the work of stage 'analysis'.")
+ANALYSIS = """\
+# Root cause
+
+`web-0` cannot reach **shop-db** [tool 0.0]:
+
+```sh
+# as seen
+kubectl logs web-0 --previous
+```
+
+Result
+===
+
+| pod | state |
+|-----|-------|
+| web-0 | `CrashLoopBackOff` |
+
+<details>not ours</details> ![x](http://evil.test/x.png)
+"""
+
+
+def summary(**fields: Any) -> history.Summary:
+    """An investigation that has ended."""
+    stage = history.Stage(
+        name="analysis",
+        outcome="CompletedWithErrors",
+        message="synthesis failed",
+        lacks=[],
+        started_at=BEGAN,
+        ended_at=BEGAN + timedelta(seconds=184),
+        completed=2,
+        iterations=4,
+        tool_calls=2,
+        total_tokens=492,
+    )
+    known = history.Summary(
+        id=uuid.UUID(int=7),
+        revision=9,
+        stale=False,
+        state="ended",
+        attempts=1,
+        namespace="shop",
+        name="web-crash",
+        generation=1,
+        author="ann@example.com",
+        alert_type="KubePodCrashLooping",
+        chain_name="pod-crash",
+        chain_namespace="tarsy",
+        chain_generation=3,
+        chain_hash="abc",
+        stage_names=("analysis", "never"),
+        stage_agents=(2, 1),
+        stages=(stage, dataclasses.replace(stage, name="never", outcome="Skipped", started_at=None)),
+        admitted_at=BEGAN - timedelta(seconds=2),
+        started_at=BEGAN,
+        ended_at=BEGAN + timedelta(seconds=184),
+        ending="CompletedWithErrors",
+        reason="StagesFailed",
+        message="stage 'analysis': synthesis failed",
+        final_analysis=ANALYSIS,
+        summary="The database of web-0 is away.",
+        gaps=[{"tool": "k8s.nodes", "reason": "forbidden | by RBAC"}],
+        grounds="InspectedWithGaps",
+        input_tokens=2100,
+        output_tokens=120,
+        thinking_tokens=18,
+        total_tokens=2238,
+        llm_calls=4,
+        tool_calls=2,
+        cost=0.0042,
+        cancel=None,
+        suspend=False,
+        unreadable=None,
+        duplicates=3,
+        alert_status="firing",
+    )
+    return dataclasses.replace(known, **fields)
+
+
+def found(**fields: Any) -> history.Head:
+    question = history.Run(
+        number=1,
+        kind="chat",
+        question="Since when?",
+        attempts=1,
+        started_at=BEGAN,
+        ended_at=BEGAN,
+        ending="Completed",
+        reason="Answered",
+        message="",
+        final_analysis="Since 3:10.",
+        cost=None,
+    )
+    return history.Head(
+        summary=summary(**fields),
+        alert_data=fields.get("final_analysis", "Pod shop/web-0 restarts every minute."),
+        severity="critical",
+        fingerprint=None,
+        runbook_url="https://example.com/runbooks/crash.md",
+        chain=None,
+        runs=[dataclasses.replace(question, number=0, kind="investigation", question=""), question],
+        log_seq=15,
+    )
+
+
+def outline(execution: str, *, name: str, kind: str = "agent", run: int = 0, stage: str = "analysis") -> stored.Outline:
+    return stored.Outline(
+        id=execution,
+        run=run,
+        stage=stage,
+        kind=kind,
+        index=0,
+        name=name,
+        provider="google-default",
+        strategy="native-thinking",
+        seq=1,
+        started_at=BEGAN,
+        ended_at=BEGAN + timedelta(seconds=61.2),
+        outcome="Completed",
+        error="",
+        ungrounded=False,
+        iterations=2,
+        tool_calls=1,
+        input_tokens=200,
+        output_tokens=40,
+        thinking_tokens=6,
+        total_tokens=1246,
+        cost=None,
+    )
+
+
+def began(execution: str) -> entries.ExecutionStarted:
+    prompt = messages.Message(role="system", text=f"You are the agent of {execution}.\n\n{RULES}\n\nBe brief.")
+    return dataclasses.replace(stories.started(execution), messages=(prompt, TASK))
+
+
+def told(document: markdown.Document, one: stored.Outline, log: Iterable[entries.Entry]) -> str:
+    """What the document says of an execution with that log."""
+    said = [document.execution(one)]
+    for seq, entry in enumerate(log, 1):
+        logged = entries.Logged(seq=seq, at=BEGAN, claim=1, run=one.run, stage=one.stage, execution=one.id, entry=entry)
+        placed = stored.Placed(logged=logged, messages=0, model_calls=seq, tool_calls=seq)
+        said += document.entry(placed)
+    return "".join(said)
+
+
+def written(text: str = ANALYSIS, result: str = RESULT) -> str:
+    """A document about agents that say `text`, of tools that say `result`."""
+    document = markdown.Document(found(final_analysis=text))
+    asked = stories.asks("k8s.pods_log", text="I look.", thinking="Why does it end?")
+    first, second = outline("one", name="KubernetesAgent-1"), outline("two", name="KubernetesAgent-2")
+    asking = outline("three", name="ChatAgent", kind="chat", run=1, stage="")
+    parts = [
+        document.head(),
+        document.scope([first, second]),
+        told(
+            document,
+            first,
+            [began("one"), asked, stories.ran(asked, text=result), stories.fell_back(turn=1), stories.answers(text)],
+        ),
+        told(
+            document,
+            second,
+            [began("two"), stories.unanswered(), stories.answers(text), stories.ended("two", "Failed", "no answer")],
+        ),
+        document.scope([asking]),
+        told(document, asking, [began("three"), stories.answers(text, execution="three")]),
+        document.left_out(10_000),
+        markdown.END,
+    ]
+    return "".join(parts)
+
+
+def test_the_document_is_what_people_were_promised() -> None:
+    document = written()
+    if os.environ.get("TARSY_GOLDEN") == "write":
+        GOLDEN.write_text(document)
+    assert document == GOLDEN.read_text()
+
+
+def test_what_prompts_have_in_common_is_shown_once() -> None:
+    document = written()
+    assert document.count(RULES) == 1
+    for execution in ("one", "two", "three"):
+        assert document.count(f"You are the agent of {execution}.") == 1
+    common = f"\n{RULES}\n\nBe brief."
+    told = f"Left out: {len(common)} characters that stand in the prompt of `KubernetesAgent-1`, execution `one`."
+    assert document.count(told) == 2
+
+
+def test_a_prompt_that_is_too_long_says_so_and_is_forgotten_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markdown, "REMEMBERED_MAX", 100)
+    text = "".join(f"line {number}\n" for number in range(3_000))
+    document = markdown.Document(found())
+    prompt = messages.Message(role="user", text=text)
+    started = dataclasses.replace(stories.started("one"), messages=(prompt, prompt))
+    said = told(document, outline("one", name="KubernetesAgent-1"), [started])
+    path = f"/api/v1/investigations/{uuid.UUID(int=7)}/messages?execution=one"
+    assert f"Cut: 8,000 of {len(text):,} characters are shown; `GET {path}` has all." in said
+    assert said.count("\nline 0\n") == 1, "what is remembered is left out the second time"
+    assert said.count("\nline 200\n") == 2
+
+
+def test_what_is_cut_says_so_and_where_the_whole_is() -> None:
+    result = "".join(f"line {number}\n" for number in range(3_000))
+    document = written(result=result)
+    assert result[: markdown.SHOWN_MAX] in document
+    assert result[: markdown.SHOWN_MAX + 1] not in document
+    path = f"/api/v1/investigations/{uuid.UUID(int=7)}/trace/tool/4"
+    assert f"Cut: 8,000 of {len(result):,} characters are shown; `GET {path}` has all." in document
+    assert "10,000 executions are told; the others are in the JSON export" in document
+
+
+PIECES = (
+    *(
+        "```",
+        "~~~",
+        "`",
+        "# x",
+        "\n",
+        "\n\n",
+        "</details>",
+        "<details>",
+        "<!--",
+        "]: x",
+        "![a](b)",
+        "---",
+        "===",
+        "| a |",
+    ),
+    *("> ", "- ", "    ", "\r", "The end of the transcript.", "## Final analysis", "<script>alert(1)</script>"),
 )
-HOSTILE = strategies.lists(PARTS | strategies.text(max_size=5), max_size=12).map("".join)
 
 
-def parsed(document: str) -> list[tuple[str, str]]:
-    """The leaves of a document: what they are, and what stands in them."""
-    leaves: list[tuple[str, str]] = []
-    for token in markdown_it.MarkdownIt("commonmark").parse(document):
-        leaves += [(child.type, child.content) for child in token.children or ()]
-        if token.type not in ("inline", "paragraph_open", "paragraph_close"):
-            leaves.append((token.type, token.content))
-    return leaves
+def frame(document: str) -> list[tuple[str, int, str]]:
+    """The document's own structure: headings down to its agents, HTML, and where they stand."""
+    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(document)
+    parts = []
+    for token, text in zip(tokens, [*tokens[1:], tokens[-1]], strict=True):
+        if token.type == "heading_open" and token.tag in ("h1", "h2"):
+            parts.append((token.tag, token.level, text.content))
+        elif token.type == "html_block":
+            parts.append(("html", token.level, "".join(one for one in token.content if not one.isdigit())))
+        for child in token.children or ():
+            assert child.type not in ("html_inline", "image")
+    return parts
 
 
-@hypothesis.given(HOSTILE)
-def test_a_block_holds_its_text_and_ends_where_it_ends(text: str) -> None:
-    read = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-    assert parsed(f"before\n\n{markdown.fence(text)}behind\n") == [
-        ("text", "before"),
-        ("fence", f"{read}\n"),
-        ("text", "behind"),
-    ]
+@hypothesis.given(strategies.lists(strategies.sampled_from(PIECES), max_size=14).map("".join))
+def test_nothing_that_is_said_changes_the_document_around_it(text: str) -> None:
+    def plain(document: str) -> list[tuple[str, int, str]]:
+        return [part for part in frame(document) if part[0] != "html"]
 
-
-@hypothesis.given(HOSTILE)
-def test_a_span_holds_its_text_on_one_line(text: str) -> None:
-    read = " ".join(text.split()).replace("\0", "\ufffd") or "(nothing)"
-    assert parsed(f"{markdown.span(text)}: x\n\n# y {markdown.span(text)}\n") == [
-        ("code_inline", read),
-        ("text", ": x"),
-        ("heading_open", ""),
-        ("text", "y "),
-        ("code_inline", read),
-        ("heading_close", ""),
-    ]
+    document = written(text or "x", result=text)
+    assert plain(document) == plain(written("nothing", result=""))
+    html = [part for part in frame(document) if part[0] == "html"]
+    assert html[0::2] == [part for part in html if part[2].startswith("<details><summary>")]
+    assert html[1::2] == [("html", 0, "</details>\n")] * (len(html) // 2)
+    assert document.endswith(markdown.END)

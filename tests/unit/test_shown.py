@@ -162,6 +162,13 @@ def test_any_text_is_hidden_where_secrets_are_expected(place: tuple[str | int, .
         (f"https://{CANARY}@mcp.example/mcp", "https://[MASKED]@mcp.example/mcp"),
         (f"https://mcp.example/mcp?key={CANARY}&x=1", "https://mcp.example/mcp?[MASKED]"),
         (f"https://mcp.example/mcp#{CANARY}", "https://mcp.example/mcp#[MASKED]"),
+        ("https://mjrtbgezdgmrtg4zt.mcp.example:8443/mcp", "https://[MASKED].mcp.example:8443/mcp"),
+        ("https://mcp-4d1c4c6e9a510b8f.example/", "https://[MASKED].example/"),
+        (
+            "https://mcp-server-us-east-1.example-company.com:443/",
+            "https://mcp-server-us-east-1.example-company.com:443/",
+        ),
+        ("http://[2001:db8::4d1c:4c6e:9a51:b8f]:8080/mcp", "http://[2001:db8::4d1c:4c6e:9a51:b8f]:8080/mcp"),
         ("https://mcp.example/s/MjE4ZDk0YTctNGQ5/mcp", "https://mcp.example/s/[MASKED]/mcp"),
         ("https://mcp.example/218d94a7-4d1c-4c6e-9a51-0b8f7d/mcp", "https://mcp.example/[MASKED]/mcp"),
     ],

@@ -69,7 +69,7 @@ def stage(
         completed=int(outcome == "Completed") if completed is None else completed,
         iterations=2 * begun,
         tool_calls=3 * begun,
-        tokens=4 * begun,
+        total_tokens=4 * begun,
     )
 
 
@@ -358,7 +358,7 @@ def test_durations_are_whole_seconds_as_kubernetes_prints_them(seconds: float, d
 @pytest.mark.parametrize(("unit", "size"), [("x", 1), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2), ("\x01", 6)])
 def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, size: int) -> None:
     names = tuple(f"{'s' * 60}-{number:02}" for number in range(20))
-    stages = [replace(stage(name, "Failed", unit * 100_000), tokens=2**53, tool_calls=2**31) for name in names]
+    stages = [replace(stage(name, "Failed", unit * 100_000), total_tokens=2**53, tool_calls=2**31) for name in names]
     found = replace(
         end("Failed", *stages, message=unit * 100_000),
         stage_names=names,

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
@@ -62,8 +63,9 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
 class Cancelled(BaseModel):
     """An investigation that was cancelled."""
 
-    investigation: str
-    """namespace/name."""
+    id: UUID
+    namespace: str
+    name: str
     phase: work.Cancelled
     """Cancelled: it has ended. Cancelling: its worker stops it, or if that has died, it ends soon after its lease."""
 
@@ -79,12 +81,18 @@ class Actions:
         """Serve `POST /api/v1/investigations/{id}/cancel`."""
         async with _doing():
             phase = await work.cancel(self.database, known.id, why="user", by=audited(known))
-            if phase is None and await history.whereabouts(self.database, known.id) is None:
-                raise _refused("unknown", known)
-        if phase is None:
-            raise problems.Problem(HTTPStatus.CONFLICT, "it has ended already")
+            if phase is None:
+                raise await self._ended(known)
         log.info("cancelled by request", extra=_about(known, "cancelled") | {"phase": phase})
-        return Cancelled(investigation=f"{known.namespace}/{known.name}", phase=phase)
+        return Cancelled(id=known.id, namespace=known.namespace, name=known.name, phase=phase)
+
+    async def _ended(self, known: access.Known) -> problems.Problem:
+        """Why it cannot be cancelled, with the phase that it is in."""
+        if await history.whereabouts(self.database, known.id) is None:
+            return _refused("unknown", known)
+        found = await history.summary(self.database, known.id)
+        assert found  # noqa: S101 - what is somewhere has one
+        return problems.Problem(HTTPStatus.CONFLICT, f"it has ended already: {found.phase}")
 
     async def purge(self, known: access.Known) -> None:
         """Serve `DELETE /api/v1/investigations/{id}?purge=true`; again, where it was not done to its end."""

@@ -1,4 +1,4 @@
-"""The routes by which alerts come in; `intake` takes them."""
+"""The routes by which alerts come in; `intake` and `notifications` take them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request
 
-from tarsy.api import access, described, intake, strict
+from tarsy.api import access, described, intake, notifications, strict
 from tarsy.ingest import alertmanager, plain
 
 Key = Annotated[
@@ -30,9 +30,9 @@ def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
         operation_id="notifyOfAlerts",
         openapi_extra=described.body(alertmanager.schema()),
     )
-    async def notify(request: Request, caller: access.Caller = Depends(may.notifies)) -> intake.Receipt:
+    async def notify(request: Request, caller: access.Caller = Depends(may.notifies)) -> notifications.Receipt:
         """Take a notification of Alertmanager's webhook receiver, format 4."""
-        return await taking.notification(request, caller)
+        return await notifications.take(taking, request, caller)
 
     @router.post(
         "/alerts",

@@ -47,7 +47,7 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         status_code=accepted,
         responses=described.tells(HTTPStatus.CONFLICT),
     )
-    async def cancel(known: access.Known = Depends(may.changes)) -> Asked:
+    async def cancel(known: access.Known = Depends(may.changes)) -> Stopped:
         """Have the question that is open stopped."""
         return await asking.cancel(known)
 
@@ -57,10 +57,19 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
 class Asked(BaseModel):
     """A question that is open."""
 
-    investigation: str
-    """namespace/name."""
+    id: UUID
+    """The investigation's."""
+    namespace: str
+    name: str
     run: int
     """Which of the investigation's runs it is: its answer is in `runs` and in the timeline."""
+
+
+class Stopped(Asked):
+    """A question that was cancelled."""
+
+    phase: work.Cancelled
+    """Cancelled: it has ended. Cancelling: its worker stops it, or if that has died, it ends soon after its lease."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +96,11 @@ class Chat:
             run = await chat.ask(self.database, identity, masked, max_queued=self.max_queued, by=actions.audited(known))
         if isinstance(run, str):
             raise self._refused(run, identity)
-        asked = Asked(investigation=f"{about.namespace}/{about.name}", run=run)
-        told = {"action": "asked", "investigation": asked.investigation, "uid": str(identity), "run": run}
+        told = {"action": "asked", "investigation": f"{known.namespace}/{known.name}", "uid": str(identity), "run": run}
         log.info("question asked", extra=told | {"characters": len(masked)})
-        return asked
+        return _asked(known, run=run)
 
-    async def cancel(self, known: access.Known) -> Asked:
+    async def cancel(self, known: access.Known) -> Stopped:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
         async with _keeping():
             found = await chat.cancel(self.database, known.id, by=actions.audited(known))
@@ -102,7 +110,7 @@ class Chat:
             case "none":
                 raise problems.Problem(HTTPStatus.CONFLICT, "no question about it is open")
             case chat.Cancelled():
-                return Asked(investigation=found.investigation, run=found.run)
+                return Stopped(**dict(_asked(known, run=found.run)), phase=found.phase)
 
     async def _question(self, request: Request) -> str:
         too_large = f"a question has at most {question.CHARACTERS_MAX} characters"
@@ -142,6 +150,10 @@ class Chat:
             case "full":
                 message = f"{self.max_queued} investigations are queued already; ask again"
                 return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
+
+
+def _asked(known: access.Known, *, run: int) -> Asked:
+    return Asked(id=known.id, namespace=known.namespace, name=known.name, run=run)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ after the other, so the log is read once for each.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -16,7 +17,7 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api import access, answers, investigations, markdown, strict, transcripts
+from tarsy.api import access, answers, investigations, markdown, shapes, strict, transcripts
 from tarsy.store import database as databases
 from tarsy.store import history
 from tarsy.store import transcripts as stored
@@ -25,7 +26,7 @@ from tarsy.transcript import entries, timeline
 VERSION = 1
 """Of the JSON document; rises where a program that reads it would have to change."""
 EXECUTIONS_MAX = 10_000
-"""Executions that are told in Markdown."""
+"""Executions that are told in Markdown; it says where there are more."""
 HELD = 4 * 1024 * 1024
 """Bytes that an export counts as while it is read: what it has of the log at a time, and what is made of that."""
 
@@ -47,13 +48,13 @@ class Export(investigations.Facts):
     version: Literal[1]
     log_seq: int
     """The last entry of the log that it tells of."""
-    executions: list[transcripts.WholeExecution]
-    messages: list[transcripts.Message]
-    llm_interactions: list[transcripts.ModelCall]
-    mcp_interactions: list[transcripts.ToolCall]
+    executions: list[shapes.WholeExecution]
+    messages: list[shapes.Message]
+    llm_interactions: list[shapes.ModelCall]
+    mcp_interactions: list[shapes.ToolCall]
     timeline: list[investigations.Event]
     """Each event in its newest form."""
-    unreadable: list[transcripts.Unreadable]
+    unreadable: list[shapes.Unreadable]
 
 
 def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
@@ -91,12 +92,12 @@ async def as_json(database: databases.Database, head: history.Head) -> AsyncIter
     """The document in pieces; a GoneError where it cannot be had whole."""
     told = json.dumps({"version": VERSION, "log_seq": head.log_seq}).encode()
     yield told[:-1] + b"," + (await asyncio.to_thread(lambda: _written(investigations.facts(head))))[1:-1]
-    unreadable: list[transcripts.Unreadable] = []
+    unreadable: list[shapes.Unreadable] = []
     sections = {
         "executions": _executions(database, head),
         "messages": _section(database, head, stored.SAYING, transcripts.said),
         "llm_interactions": _section(database, head, stored.ASKING, _model_calls),
-        "mcp_interactions": _section(database, head, stored.CALLING, _tool_calls),
+        "mcp_interactions": _section(database, head, stored.CALLING, transcripts.tool_calls),
         "timeline": _events(database, head, unreadable),
     }
     for name, section in sections.items():
@@ -114,7 +115,7 @@ async def _section(
     database: databases.Database,
     head: history.Head,
     kinds: Sequence[str],
-    tell: Callable[[stored.Placed], Sequence[transcripts.Part]],
+    tell: Callable[[stored.Placed], Sequence[shapes.Part]],
 ) -> AsyncIterator[bytes]:
     """What entries of these kinds tell, as JSON lists that have something in them."""
     async for page in stored.walk(database, head.summary.id, kinds=kinds, upto=head.log_seq):
@@ -122,17 +123,13 @@ async def _section(
             yield written
 
 
-def _told(page: Sequence[stored.Placed], tell: Callable[[stored.Placed], Sequence[transcripts.Part]]) -> bytes:
+def _told(page: Sequence[stored.Placed], tell: Callable[[stored.Placed], Sequence[shapes.Part]]) -> bytes:
     return _written([one for placed in page for one in tell(placed)])
 
 
-def _model_calls(placed: stored.Placed) -> list[transcripts.ModelCall]:
+def _model_calls(placed: stored.Placed) -> list[shapes.ModelCall]:
     found = transcripts.model_call(placed)
     return [found] if found else []
-
-
-def _tool_calls(placed: stored.Placed) -> list[transcripts.ToolCall]:
-    return [call for call, _ in transcripts.tool_calls(placed)]
 
 
 async def _executions(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
@@ -140,18 +137,16 @@ async def _executions(database: databases.Database, head: history.Head) -> Async
     async for page in stored.walk(database, head.summary.id, kinds=stored.FRAMING, upto=head.log_seq):
         ends.add(page)
 
-    def tell(placed: stored.Placed) -> list[transcripts.WholeExecution]:
-        return [
-            transcripts.WholeExecution(**fields, tools=[transcripts.shown(tool) for tool in started.tools])
-            for started, fields in transcripts.executions([placed], ends)
-        ]
+    def tell(placed: stored.Placed) -> list[shapes.WholeExecution]:
+        found = transcripts.execution(placed, ends)
+        return [found] if found else []
 
     async for written in _section(database, head, ("ExecutionStarted",), tell):
         yield written
 
 
 async def _events(
-    database: databases.Database, head: history.Head, unreadable: list[transcripts.Unreadable]
+    database: databases.Database, head: history.Head, unreadable: list[shapes.Unreadable]
 ) -> AsyncIterator[bytes]:
     """The timeline, as JSON lists; what cannot be read is added to `unreadable`."""
     after, more = 0, True
@@ -186,23 +181,25 @@ def _written(value: Any) -> bytes:
 
 async def as_markdown(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
     """The document in pieces; a GoneError where it cannot be had whole."""
-    identity = head.summary.id
-    yield (await asyncio.to_thread(markdown.head, head)).encode()
-    scope: tuple[int, str] | None = None
-    for outline in await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX):
-        if scope != (outline.run, outline.stage):
-            scope = (outline.run, outline.stage)
-            yield markdown.scope(head, run=outline.run, stage=outline.stage).encode()
-        yield markdown.execution(outline).encode()
-        after = outline.started - 1
-        async for page in stored.walk(database, identity, after=after, upto=head.log_seq, execution=outline.id):
-            yield (await asyncio.to_thread(_in_markdown, page)).encode()
+    identity, document = head.summary.id, markdown.Document(head)
+    yield (await asyncio.to_thread(document.head)).encode()
+    outlines = await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
+    scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda one: (one.run, one.stage))
+    for scope in [list(group) for _, group in scopes]:
+        yield document.scope(scope).encode()
+        for outline in scope:
+            yield document.execution(outline).encode()
+            after = outline.seq - 1
+            async for page in stored.walk(database, identity, after=after, upto=head.log_seq, execution=outline.id):
+                yield (await asyncio.to_thread(_in_markdown, document, page)).encode()
+    if len(outlines) > EXECUTIONS_MAX:
+        yield document.left_out(EXECUTIONS_MAX).encode()
     yield markdown.END.encode()
     await _still_there(database, head)
 
 
-def _in_markdown(page: Sequence[stored.Placed]) -> str:
-    return "".join(part for placed in page for part in markdown.entry(placed))
+def _in_markdown(document: markdown.Document, page: Sequence[stored.Placed]) -> str:
+    return "".join(part for placed in page for part in document.entry(placed))
 
 
 async def _still_there(database: databases.Database, head: history.Head) -> None:

@@ -6,29 +6,30 @@ What is answered are models of this room, made from what the store has: the two 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy.api import access, answers, strict, transcripts
+from tarsy.api import access, answers, shapes, strict, transcripts
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
 from tarsy.store import history
 from tarsy.store import transcripts as stored
-from tarsy.transcript import entries, messages, timeline
+from tarsy.transcript import entries, timeline
 
 EVENTS_MAX = 500
 """Events of one page of a timeline."""
 RUNS_MAX = 100
 """Runs that are told of an investigation: its own, and the newest questions."""
+EXECUTIONS_MAX = 1000
+"""Executions of theirs that are told, the first ones."""
 UNREADABLE_MAX = 100
 """Entries that cannot be read, of which is told."""
 
 
-class Stage(transcripts.Part):
+class Stage(shapes.Part):
     """One stage in numbers."""
 
     name: str
@@ -43,17 +44,17 @@ class Stage(transcripts.Part):
     """How many of its agents have completed."""
     iterations: int
     tool_calls: int
-    tokens: int
+    total_tokens: int
 
 
-class Gap(transcripts.Part):
+class Gap(shapes.Part):
     """Something that could not be inspected."""
 
     tool: str
     reason: str
 
 
-class Run(transcripts.Part):
+class Run(shapes.Part):
     """One run: 0 is the investigation itself, each later one a question that was asked after its end."""
 
     number: int
@@ -73,7 +74,7 @@ class Run(transcripts.Part):
     """Of its model calls; None where none had a price."""
 
 
-class Summary(transcripts.Part):
+class Summary(shapes.Part):
     """One investigation in numbers: what it is, and how far it is."""
 
     id: UUID
@@ -129,7 +130,7 @@ class Summary(transcripts.Part):
     """Those that have started, or were skipped."""
 
 
-class Facts(transcripts.Part):
+class Facts(shapes.Part):
     """What is known of one investigation beside its log."""
 
     phase: investigations.Phase
@@ -137,9 +138,11 @@ class Facts(transcripts.Part):
     alert_data: str
     """As the agents read it, masked."""
     severity: str | None
+    fingerprint: str | None
+    """Of the alert that it stands for."""
     runbook_url: str | None
     chain: dict[str, Any] | None
-    """The chain's spec as it was when the investigation was admitted; None where there was none."""
+    """The chain's spec as it was when the investigation was admitted, masked; None where there was none."""
     runs: list[Run]
     """Its own, and then the questions."""
 
@@ -147,13 +150,13 @@ class Facts(transcripts.Part):
 class Investigation(Facts):
     """What one investigation is, and how it stands; what was said and called is under `/messages` and `/trace`."""
 
-    executions: list[transcripts.Execution]
-    """In the order in which they began; those of the runs above."""
-    unreadable: list[transcripts.Unreadable]
+    executions: list[shapes.Execution]
+    """By run, stage as it began, and place in it; the first 1,000 of the runs above."""
+    unreadable: list[shapes.Unreadable]
     """The first entries of its log that are of a kind or a version which this version of TARSy does not know."""
 
 
-class Event(transcripts.Part):
+class Event(shapes.Part):
     """One event of the timeline, in its newest form. One that was there under its id before has changed."""
 
     id: str
@@ -169,7 +172,7 @@ class Event(transcripts.Part):
     updated_at: datetime
 
 
-class Timeline(transcripts.Part):
+class Timeline(shapes.Part):
     """The events that changed behind an entry of the log."""
 
     events: list[Event]
@@ -207,21 +210,32 @@ async def read(database: databases.Database, identity: UUID) -> Investigation:
         head = await history.head(database, identity, runs=RUNS_MAX)
         if head is None:
             raise transcripts.none_such(identity)
-        known = facts(head)
-        executions, unreadable = await _executions(database, head)
-    return Investigation(**dict(known), executions=executions, unreadable=unreadable)
+        runs = [run.number for run in head.runs]
+        outlines = await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX, runs=runs)
+        unknown = await stored.unknown(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
+    return Investigation(
+        **dict(await asyncio.to_thread(facts, head)),
+        executions=[shapes.Execution.model_validate(one) for one in outlines],
+        unreadable=[transcripts.unreadable(*one) for one in unknown],
+    )
 
 
 async def read_timeline(database: databases.Database, identity: UUID, *, after: int, limit: int) -> Timeline:
     """Serve `GET /api/v1/investigations/{id}/timeline`: what changed behind entry `after`, `limit` events or so.
 
-    A page ends with an entry, never inside one: who goes on from its `last` misses nothing.
+    A page ends with an entry, never inside one: who goes on from its `last` misses nothing. It is empty only where
+    nothing follows.
     """
-    with transcripts.store_is_up():
-        found = await history.log_page(database, identity, after=after, limit=limit)
-    if found is None:
-        raise transcripts.none_such(identity)
-    return await asyncio.to_thread(_timeline, found, after=after, limit=limit)
+    entries_max = limit
+    while True:
+        with transcripts.store_is_up():
+            found = await history.log_page(database, identity, after=after, limit=entries_max)
+        if found is None:
+            raise transcripts.none_such(identity)
+        page = await asyncio.to_thread(_timeline, found, after=after, limit=limit)
+        if page.events or not page.more:
+            return page
+        after, entries_max = page.last, EVENTS_MAX
 
 
 def facts(head: history.Head) -> Facts:
@@ -231,36 +245,11 @@ def facts(head: history.Head) -> Facts:
         summary=Summary.model_validate(head.summary),
         alert_data=head.alert_data,
         severity=head.severity,
+        fingerprint=head.fingerprint,
         runbook_url=head.runbook_url,
-        chain=head.chain,
+        chain=transcripts.masked(head.chain),
         runs=[Run.model_validate(one) for one in head.runs],
     )
-
-
-async def _executions(
-    database: databases.Database, head: history.Head
-) -> tuple[list[transcripts.Execution], list[transcripts.Unreadable]]:
-    """The executions of its runs, and the first entries that cannot be read."""
-    runs, found, ends = {run.number for run in head.runs}, list[stored.Placed](), transcripts.Ends()
-    async for page in stored.walk(database, head.summary.id, kinds=stored.FRAMING, upto=head.log_seq):
-        ends.add(page)
-        found += [_light(placed) for placed in page if placed.logged.run in runs]
-    unknown = await stored.unknown(database, head.summary.id, upto=head.log_seq, limit=UNREADABLE_MAX)
-    executions = [
-        transcripts.Execution(**fields, tools=[tool.name for tool in started.tools])
-        for started, fields in transcripts.executions(found, ends)
-    ]
-    return executions, [transcripts.unreadable(*one) for one in unknown]
-
-
-def _light(placed: stored.Placed) -> stored.Placed:
-    """The same without what is not told of it: prompts, and what tools are."""
-    entry = placed.logged.entry
-    if not isinstance(entry, entries.ExecutionStarted):
-        return placed
-    tools = tuple(messages.ToolSpec(name=tool.name) for tool in entry.tools)
-    light = dataclasses.replace(entry, messages=(), tools=tools)
-    return dataclasses.replace(placed, logged=dataclasses.replace(placed.logged, entry=light))
 
 
 def _timeline(found: history.LogPage, *, after: int, limit: int) -> Timeline:

@@ -1,203 +1,298 @@
 """An investigation in Markdown, for people to read, keep and send on.
 
-Text from outside (alerts, answers, results) stands in fences that are longer than any run of backticks in it, and
-within lines in spans of code of the same kind: no heading, link, image or HTML of it is one in the document, and
-nothing of it ends where it stands.
-
-Source: CommonMark 0.31, "Fenced code blocks" and "Code spans".
+What it came to stands first, then what it is made of, agent by agent. Answers of models are shown as the Markdown that
+they are, everything else from outside as it is (`quoted`). What is long is folded; what is longer than anybody reads is
+cut, and says so, and where the whole is; what stood in another prompt before is left out, and it says where it stands.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from datetime import datetime
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 
-from tarsy.api import transcripts
+from tarsy.api import quoted, shapes, transcripts
+from tarsy.api.quoted import span
 from tarsy.store import history
 from tarsy.store import transcripts as stored
-from tarsy.transcript import entries, messages
+from tarsy.transcript import entries, record
 
-END = "\n---\n\nThe end of the transcript.\n"
+END = "---\n\nThe end of the transcript.\n"
 """What a whole document ends with."""
+SHOWN_MAX = 8_000
+"""Characters of a prompt, a thought or a result that are shown."""
+UNFOLDED_MAX = 800
+"""Characters of what is not folded."""
+UNFOLDED_LINES = 12
+REPEATED_MIN = 200
+"""Characters of lines of a prompt that are not shown again where they follow one another as they did in another one."""
+REMEMBERED_MAX = 50_000
+"""Lines of prompts that are remembered."""
 
-_BACKTICKS = re.compile("`+")
 _KINDS = {"agent": "Agent", "synthesis": "Synthesis", "summary": "Summary", "chat": "Answer"}
 
 
-def fence(text: str) -> str:
-    """`text` as a block of its own, as it is."""
-    marks = "`" * max(3, _longest(text) + 1)
-    return f"{marks}text\n{text}\n{marks}\n\n"
+class Document:
+    """One document, told part by part; it remembers what was in its prompts."""
 
+    def __init__(self, found: history.Head) -> None:
+        self._found = found
+        self._path = f"/api/v1/investigations/{found.summary.id}"
+        self._prompts: dict[int, str] = {}
+        """Whose prompt the first was with a line, by the lines' hashes."""
+        self._name, self._execution = "", ""
+        """Of the execution that is told."""
+        self._is_react = False
 
-def span(text: str) -> str:
-    """`text` within a line, as it is but for its line ends."""
-    line = " ".join(text.split()) or "(nothing)"
-    marks = "`" * (_longest(line) + 1)
-    room = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{marks}{room}{line}{room}{marks}"
+    def head(self) -> str:
+        """What the investigation is and what it found: the beginning of the document."""
+        summary = self._found.summary
+        parts = [f"# Investigation {span(f'{summary.namespace}/{summary.name}')}\n\n"]
+        parts.append(_table(("", ""), _facts(self._found)))
+        if summary.summary:
+            parts.append(f"## Summary\n\n{quoted.nested(summary.summary, below=2)}")
+        parts.append("## Final analysis\n\n")
+        parts.append(quoted.nested(summary.final_analysis, below=2) if summary.final_analysis else "There is none.\n\n")
+        if summary.gaps:
+            rows = ((quoted.cell(gap["tool"]), quoted.cell(gap["reason"])) for gap in summary.gaps)
+            parts.append(f"## What could not be inspected\n\n{_table(('Tool', 'Reason'), rows)}")
+        parts.append(f"## Alert\n\n{_folded('The alert', self._found.alert_data)}")
+        return "".join(parts)
 
+    def scope(self, outlines: Sequence[stored.Outline]) -> str:
+        """What begins a stage, or what belongs to none; `outlines` are its executions."""
+        first = outlines[0]
+        return self._title(first) + _table(
+            ("Agent", "Status", "Duration", "Iterations", "Tool calls", "Tokens", "Cost"), map(_numbers, outlines)
+        )
 
-def _longest(text: str) -> int:
-    return max(map(len, _BACKTICKS.findall(text)), default=0)
+    def _title(self, first: stored.Outline) -> str:
+        if first.stage:
+            stages = (one for one in self._found.summary.stages if first.run == 0 and one.name == first.stage)
+            known = next(stages, None)
+            told = f" ({known.outcome})" if known and known.outcome else ""
+            message = f"{span(known.message)}\n\n" if known and known.message else ""
+            return f"## Stage {span(first.stage)}{told}\n\n{message}"
+        asked = next((one for one in self._found.runs if one.number == first.run), None)
+        if asked is None or asked.kind == "investigation":
+            return "## How it was summed up\n\n"
+        ended = f"Ended: {asked.ending} ({asked.reason})\n\n" if asked.ending else ""
+        return f"## Question {first.run}\n\n{quoted.fence(asked.question)}{ended}"
 
+    def execution(self, outline: stored.Outline) -> str:
+        """What begins an execution."""
+        self._name, self._execution = outline.name, outline.id
+        self._is_react = record.is_react(outline.strategy)
+        error = f"{span(outline.error)}\n\n" if outline.error else ""
+        return f"### {_KINDS.get(outline.kind, 'Execution')} {span(outline.name)}\n\n{error}"
 
-def head(found: history.Head) -> str:
-    """What the investigation is and what it found: the beginning of the document."""
-    summary = found.summary
-    parts = [f"# Investigation {span(f'{summary.namespace}/{summary.name}')}\n\n", "## Final analysis\n\n"]
-    parts.append(fence(summary.final_analysis) if summary.final_analysis else "There is none.\n\n")
-    if summary.summary:
-        parts.append(f"### In a few lines\n\n{fence(summary.summary)}")
-    facts = "".join(f"- {name}: {value}\n" for name, value in _facts(found))
-    parts.append(f"## Facts\n\n{facts}\n")
-    if summary.gaps:
-        told = (f"- {span(gap['tool'])}: {span(gap['reason'])}\n" for gap in summary.gaps)
-        parts.append(f"### What could not be inspected\n\n{''.join(told)}\n")
-    parts.append(f"## Alert\n\n{fence(found.alert_data)}")
-    return "".join(parts)
+    def entry(self, placed: stored.Placed) -> Iterator[str]:
+        """What an entry tells of the execution that was begun last."""
+        logged = placed.logged
+        match logged.entry:
+            case entries.ExecutionStarted() as started:
+                yield from self._started(started, placed)
+            case entries.Answered():
+                *before, answer = transcripts.said(placed)
+                yield from map(self._said, before)
+                yield self._call(placed)
+                yield from self._answered(answer)
+            case entries.Unanswered():
+                yield from map(self._said, transcripts.said(placed))
+                yield self._call(placed)
+            case entries.FellBack(provider=provider):
+                yield self._call(placed)
+                yield f"From here on {span(provider)} is asked.\n\n"
+            case entries.ContextCompacted() as compacted:
+                if compacted.call:
+                    yield self._call(placed)
+                told = f"{len(compacted.results)} results are shown to the model as a line each from here on"
+                yield f"{told}, and {len(compacted.cut)} cut to {compacted.shown} characters.\n\n"
+            case entries.ToolsAnswered():
+                yield from map(self._result, transcripts.tool_calls(placed))
+            case entries.ExecutionEnded() as ended:
+                ungrounded = ", without having looked at anything" if ended.ungrounded else ""
+                yield f"Ended {_moment(logged.at)}: {ended.outcome}{ungrounded}\n\n"
+            case entries.Unreadable() as unread:
+                yield f"Entry {logged.seq} cannot be read by this version of TARSy: {span(unread.problem)}\n\n"
+
+    def left_out(self, count: int) -> str:
+        """What is said where there are executions behind the last one that is told."""
+        return f"**{count:,} executions are told; the others are in the JSON export**, `GET {self._path}/export`.\n\n"
+
+    def _started(self, started: entries.ExecutionStarted, placed: stored.Placed) -> Iterator[str]:
+        if agent := started.agent:
+            yield f"- Provider: {span(agent.provider)}\n- Strategy: {agent.strategy}\n"
+            yield f"- Iterations: {agent.max_iterations} at most\n"
+            yield f"- Tools: {', '.join(span(tool.name) for tool in started.tools) or 'none'}\n\n"
+        yield from map(self._said, transcripts.said(placed))
+
+    def _said(self, message: shapes.Message) -> str:
+        """A prompt, but for what stood in another one."""
+        lines = message.text.split("\n")
+        parts: list[str] = []
+        room = SHOWN_MAX
+        for other, run in self._runs(lines):
+            text = "\n".join(run)
+            if other:
+                parts.append(f"Left out: {len(text):,} characters that stand in the prompt of {other}.\n\n")
+            elif room > 0:
+                parts.append(quoted.fence(text[:room]))
+                room -= len(text)
+        if room < 0:
+            parts.append(_cut(SHOWN_MAX, SHOWN_MAX - room, self._messages))
+        for line in lines[: REMEMBERED_MAX - len(self._prompts)]:
+            self._prompts.setdefault(hash(line), f"{span(self._name)}, execution {span(self._execution)}")
+        title, shown = f"Prompt ({message.role})", "".join(parts)
+        return f"{title}:\n\n{shown}" if _is_short(shown) else quoted.folded(title, shown)
+
+    def _runs(self, lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+        """Lines that follow one another, and in whose prompt they stood before, or ""."""
+        new: list[str] = []
+        for known, group in itertools.groupby(lines, key=lambda line: hash(line) in self._prompts):
+            run = list(group)
+            if not known or sum(map(len, run)) < REPEATED_MIN:
+                new += run
+                continue
+            if new:
+                yield "", new
+            yield self._prompts[hash(max(run, key=len))], run
+            new = []
+        if new:
+            yield "", new
+
+    @property
+    def _messages(self) -> str:
+        return f"{self._path}/messages?execution={self._execution}"
+
+    def _call(self, placed: stored.Placed) -> str:
+        call = transcripts.model_call(placed)
+        assert call  # noqa: S101 - the entry tells of one
+        used = _tokens(call.input_tokens, call.output_tokens, call.thinking_tokens, call.total_tokens)
+        cost = f", cost {call.cost:.6g}" if call.cost is not None else ""
+        parts = [
+            f"#### Model call {call.n}\n\n",
+            f"{span(call.provider)}, {span(call.model)}: {call.seconds:.1f} s, {used}{cost}\n\n",
+        ]
+        parts += [
+            f"- Failed attempt ({span(attempt.code or 'no code')}): {span(attempt.error)}\n"
+            for attempt in call.attempts
+        ]
+        if call.attempts:
+            parts.append("\n")
+        if call.failure:
+            code = f", {span(call.failure_code)}" if call.failure_code else ""
+            parts.append(f"Failed ({call.failure}{code}):\n\n{quoted.fence(call.failure_text or '')}")
+        return "".join(parts)
+
+    def _answered(self, answer: shapes.Message) -> Iterator[str]:
+        if answer.thinking:
+            yield _bounded("Thoughts", answer.thinking, self._messages)
+        if answer.text:
+            yield quoted.fence(answer.text) if self._is_react else quoted.nested(answer.text, below=4)
+        for result in answer.native:
+            yield _bounded(f"By the provider's own tool {result.tool}", result.content, self._messages)
+        for call in answer.tool_calls:
+            arguments = quoted.fence(call.arguments, language="json")
+            yield f"Calls {span(call.name)} ({span(call.id)}):\n\n{arguments}"
+
+    def _result(self, call: shapes.ToolCall) -> str:
+        failed = ", failed" if call.failed else ""
+        doubted = ", in doubt" if call.in_doubt else ""
+        name = ".".join(filter(None, (call.server_name, call.tool_name)))
+        title = f"#### Tool call {call.n}: {span(name)} ({span(call.tool_call_id)})"
+        result = _bounded("Result", call.result, f"{self._path}/trace/tool/{call.n}")
+        return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}"
 
 
 def _facts(found: history.Head) -> Iterator[tuple[str, str]]:
     summary = found.summary
     yield "Phase", f"{summary.phase}{f' ({summary.reason})' if summary.reason else ''}"
     if summary.message:
-        yield "Message", span(summary.message)
-    yield "Id", span(str(summary.id))
-    yield "Alert type", span(summary.alert_type)
+        yield "Message", quoted.cell(summary.message)
+    yield "Alert type", quoted.cell(summary.alert_type)
     if found.severity:
-        yield "Severity", span(found.severity)
+        yield "Severity", quoted.cell(found.severity)
+    if summary.alert_status:
+        yield "Alert", summary.alert_status
+    yield "Duplicates", f"{summary.duplicates:,}"
     if summary.chain_name:
-        yield "Chain", span(f"{summary.chain_namespace}/{summary.chain_name}")
-    if summary.author:
-        yield "Author", span(summary.author)
+        yield "Chain", quoted.cell(f"{summary.chain_namespace}/{summary.chain_name}")
+    yield "Author", quoted.cell(summary.author) if summary.author else "nobody says"
     if found.runbook_url:
-        yield "Runbook", span(found.runbook_url)
+        yield "Runbook", quoted.cell(found.runbook_url)
     yield "Admitted", _moment(summary.admitted_at)
     if summary.started_at:
         yield "Started", _moment(summary.started_at)
-    if summary.ended_at:
-        yield "Ended", _moment(summary.ended_at)
+        yield "Duration", _duration(summary.started_at, summary.ended_at)
     if summary.grounds:
         yield "Grounds", summary.grounds
-    yield "Calls", f"{summary.llm_calls} of models, {summary.tool_calls} of tools"
+    yield "Calls", f"{summary.llm_calls:,} of models, {summary.tool_calls:,} of tools"
     used = (summary.input_tokens, summary.output_tokens, summary.thinking_tokens, summary.total_tokens)
     yield "Tokens", _tokens(*used)
-    if summary.cost is not None:
-        yield "Cost", f"{summary.cost:.6g}"
-    skipped = [f"{span(stage.name)}: {span(stage.message)}" for stage in summary.stages if stage.outcome == "Skipped"]
+    yield "Cost", "no price is known" if summary.cost is None else f"{summary.cost:.6g}"
+    skipped = [quoted.cell(stage.name) for stage in summary.stages if stage.outcome == "Skipped"]
     if skipped:
-        yield "Skipped", "; ".join(skipped)
-    yield "Log", f"{found.log_seq} entries"
+        yield "Skipped stages", ", ".join(skipped)
+    yield "Id", span(str(summary.id))
+    yield "Log", f"{found.log_seq:,} entries"
 
 
-def scope(found: history.Head, *, run: int, stage: str) -> str:
-    """What begins a stage, or what belongs to none."""
-    if stage:
-        known = next((one for one in found.summary.stages if run == 0 and one.name == stage), None)
-        told = f" ({known.outcome})" if known and known.outcome else ""
-        message = f"{span(known.message)}\n\n" if known and known.message else ""
-        return f"## Stage {span(stage)}{told}\n\n{message}"
-    asked = next((one for one in found.runs if one.number == run and run > 0), None)
-    if asked is None:
-        return "## Summary of the investigation\n\n"
-    ended = f"Ended: {asked.ending} ({asked.reason})\n\n" if asked.ending else ""
-    return f"## Question {run}\n\n{fence(asked.question)}{ended}"
+def _numbers(outline: stored.Outline) -> tuple[str, ...]:
+    return (
+        quoted.cell(outline.name),
+        outline.outcome or "running",
+        _duration(outline.started_at, outline.ended_at),
+        f"{outline.iterations:,}",
+        f"{outline.tool_calls:,}",
+        f"{outline.total_tokens:,}",
+        "" if outline.cost is None else f"{outline.cost:.6g}",
+    )
 
 
-def execution(outline: stored.Outline) -> str:
-    """What begins an execution."""
-    return f"### {_KINDS.get(outline.kind, 'Execution')} {span(outline.name)}\n\nExecution {span(outline.id)}\n\n"
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are Markdown."""
+    lines = (titles, ["---"] * len(titles), *rows)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + "\n"
 
 
-def entry(placed: stored.Placed) -> Iterator[str]:
-    """What an entry tells of its execution."""
-    logged = placed.logged
-    match logged.entry:
-        case entries.ExecutionStarted() as started:
-            yield from _started(started)
-        case entries.Answered() as answered:
-            yield from map(_said, answered.messages[:-1])
-            yield _call(placed)
-            yield from _answered(answered.messages[-1])
-        case entries.Unanswered() as failed:
-            yield from map(_said, failed.messages)
-            yield _call(placed)
-        case entries.FellBack(provider=provider):
-            yield _call(placed)
-            yield f"From here on {span(provider)} is asked.\n\n"
-        case entries.ContextCompacted() as compacted:
-            if compacted.call:
-                yield _call(placed)
-            told = f"{len(compacted.results)} results are shown to the model as a line each from here on"
-            yield f"{told}, and {len(compacted.cut)} cut to {compacted.shown} characters.\n\n"
-        case entries.ToolsAnswered():
-            for call, result in transcripts.tool_calls(placed):
-                yield _result(call, result)
-        case entries.ExecutionEnded() as ended:
-            error = f": {span(ended.error)}" if ended.error else ""
-            ungrounded = ", without having looked at anything" if ended.ungrounded else ""
-            yield f"Ended {_moment(logged.at)}: {ended.outcome}{ungrounded}{error}\n\n"
-        case entries.Unreadable() as unread:
-            yield f"Entry {logged.seq} cannot be read by this version of TARSy: {span(unread.problem)}\n\n"
+def _folded(title: str, text: str) -> str:
+    """A text as it is, folded where it is long."""
+    if _is_short(text):
+        return quoted.fence(text)
+    return quoted.folded(f"{title}, {len(text):,} characters", quoted.fence(text))
 
 
-def _started(started: entries.ExecutionStarted) -> Iterator[str]:
-    if started.agent:
-        agent = started.agent
-        yield f"- Provider: {span(agent.provider)}\n- Strategy: {agent.strategy}\n"
-        yield f"- Iterations: {agent.max_iterations} at most\n"
-        yield f"- Tools: {', '.join(span(tool.name) for tool in started.tools) or 'none'}\n\n"
-    yield from map(_said, started.messages)
+def _bounded(title: str, text: str, path: str) -> str:
+    """The beginning of a text under its title, and by which `path` the API has all of it, where that is more."""
+    if len(text) <= SHOWN_MAX:
+        return f"{title}:\n\n{_folded(title, text)}"
+    block = quoted.fence(text[:SHOWN_MAX]) + _cut(SHOWN_MAX, len(text), path)
+    return quoted.folded(f"{title}, {len(text):,} characters", block)
 
 
-def _said(message: messages.Message) -> str:
-    return f"#### {message.role.capitalize()}\n\n{fence(message.text)}"
+def _is_short(text: str) -> bool:
+    return len(text) <= UNFOLDED_MAX and text.count("\n") < UNFOLDED_LINES
 
 
-def _call(placed: stored.Placed) -> str:
-    call = transcripts.model_call(placed)
-    assert call  # noqa: S101 - the entry tells of one
-    used = _tokens(call.input_tokens, call.output_tokens, call.thinking_tokens, call.total_tokens)
-    cost = f", cost {call.cost:.6g}" if call.cost is not None else ""
-    parts = [
-        f"#### Model call {call.n}\n\n",
-        f"{span(call.provider)}, {span(call.model)}: {call.seconds:.1f} s, tokens {used}{cost}\n\n",
-    ]
-    parts += [
-        f"- Failed attempt ({span(attempt['code'] or 'no code')}): {span(attempt['error'])}\n"
-        for attempt in call.attempts
-    ]
-    if call.attempts:
-        parts.append("\n")
-    if call.failure:
-        code = f", {span(call.failure_code)}" if call.failure_code else ""
-        parts.append(f"Failed ({call.failure}{code}):\n\n{fence(call.failure_text or '')}")
-    return "".join(parts)
-
-
-def _answered(answer: messages.Message) -> Iterator[str]:
-    if answer.thinking:
-        yield f"Thoughts:\n\n{fence(answer.thinking)}"
-    if answer.text:
-        yield f"Answer:\n\n{fence(answer.text)}"
-    for result in answer.native:
-        yield f"By the provider's own tool {result.tool}:\n\n{fence(result.content)}"
-    for call in answer.calls:
-        yield f"Calls {span(call.name)} ({span(call.id)}):\n\n{fence(call.arguments)}"
-
-
-def _result(call: transcripts.ToolCall, result: messages.Message) -> str:
-    failed = ", failed" if result.failed else ""
-    doubted = ", in doubt" if result.in_doubt else ""
-    title = f"#### Tool call {call.n}: {span(call.tool_name)} ({span(call.call_id)})"
-    return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{fence(result.text)}"
+def _cut(shown: int, length: int, path: str) -> str:
+    return f"Cut: {shown:,} of {length:,} characters are shown; `GET {path}` has all.\n\n"
 
 
 def _tokens(given: int, gave: int, thought: int, total: int) -> str:
-    return f"{total} ({given} in, {gave} out, {thought} thinking)"
+    return f"{total:,} tokens ({given:,} in, {gave:,} out, {thought:,} thinking)"
 
 
 def _moment(at: datetime) -> str:
-    return at.isoformat(timespec="seconds")
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _duration(begin: datetime, end: datetime | None) -> str:
+    if end is None:
+        return "not ended"
+    seconds = (end - begin).total_seconds()
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy.api import access, answers, problems, strict, transcripts
+from tarsy.api import access, answers, problems, shapes, strict, transcripts
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
 
@@ -19,10 +19,10 @@ _NAMED = 20
 """Executions that are named where another one was asked for."""
 
 
-class Messages(transcripts.Part):
+class Messages(shapes.Part):
     """The messages that some entries of the log brought."""
 
-    messages: list[transcripts.Message]
+    messages: list[shapes.Message]
     """By `seq`, and in an entry by `position`."""
     last: int
     """What to give as `after` the next time."""
@@ -69,7 +69,8 @@ async def read(
 ) -> Messages:
     """The messages that entries behind number `after` brought, `limit` entries of them at most.
 
-    `execution`: its own alone. A Problem where there is no such investigation or execution.
+    `execution`: its own alone. It is empty only where nothing follows. A Problem where there is no such investigation
+    or execution.
     """
     with transcripts.store_is_up():
         end = await stored.end(database, identity)
@@ -77,11 +78,19 @@ async def read(
             raise transcripts.none_such(identity)
         if execution is not None and execution not in await stored.names(database, identity, [execution]):
             raise _unknown(execution, await stored.outlines(database, identity, upto=end, limit=_NAMED))
-        page = await stored.page(
-            database, identity, kinds=stored.SAYING, after=after, upto=end, limit=limit, execution=execution
-        )
-    found = await asyncio.to_thread(lambda: [said for placed in page.placed for said in transcripts.said(placed)])
-    return Messages(messages=found, last=page.last, more=page.more)
+    while True:
+        with transcripts.store_is_up():
+            page = await stored.page(
+                database, identity, kinds=stored.SAYING, after=after, upto=end, limit=limit, execution=execution
+            )
+        found = await asyncio.to_thread(_said, page.placed)
+        if found or not page.more:
+            return Messages(messages=found, last=page.last, more=page.more)
+        after = page.last
+
+
+def _said(placed: Sequence[stored.Placed]) -> list[shapes.Message]:
+    return [said for one in placed for said in transcripts.said(one)]
 
 
 def _unknown(execution: str, known: Sequence[stored.Outline]) -> problems.Problem:

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from pydantic import Field
 
 from tarsy.agent import requests
-from tarsy.api import access, answers, problems, strict, transcripts
+from tarsy.api import access, answers, problems, shapes, strict, transcripts
 from tarsy.api import messages as paging
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
@@ -27,7 +27,7 @@ _JSON = ["object", "array", "string", "number", "boolean", "null"]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, examples=[1], description="Its number in the trace.")]
 
 
-class Line(transcripts.Part):
+class Line(shapes.Part):
     """One call."""
 
     n: int
@@ -38,13 +38,14 @@ class Line(transcripts.Part):
     run: int
     stage: str
     execution: str
-    name: str
-    """Its execution's, beside its siblings."""
+    execution_name: str
+    """What its execution is called beside its siblings."""
     provider: str | None = None
     """Of a model call."""
     model: str | None = None
-    tool: str | None = None
-    """Of a tool call: `server.tool`."""
+    server_name: str | None = None
+    """Of a tool call."""
+    tool_name: str | None = None
     seconds: float
     input_tokens: int | None = None
     """Of a model call, as its provider counted them."""
@@ -58,13 +59,13 @@ class Line(transcripts.Part):
     """timeout, rejected or fatal of a model call; error or in_doubt of a tool call."""
     failure_code: str | None = None
     """What the provider calls it, such as an HTTP status; "" where nothing does."""
-    attempts: int
+    failed_attempts: int
     """How many of its requests failed."""
-    at: datetime
+    created_at: datetime
     """When it was committed."""
 
 
-class Trace(transcripts.Part):
+class Trace(shapes.Part):
     """The calls that some entries of the log tell of."""
 
     calls: list[Line]
@@ -75,115 +76,64 @@ class Trace(transcripts.Part):
     """Whether there are more already."""
 
 
-class Sent(transcripts.Part):
+class Sent(shapes.Part):
     """One message as the model was shown it."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
-    tool_calls: list[dict[str, Any]]
-    """Calls that it asked for before: id, name, arguments."""
+    tool_calls: list[shapes.Call]
+    """Calls that it asked for before."""
     tool_call_id: str
+    server_name: str
     tool_name: str
     failed: bool
 
 
-class Request(transcripts.Part):
+class Request(shapes.Part):
     """What a model was asked, before its provider's protocol."""
 
     messages: list[Sent]
     """The whole conversation: results that had given way are a line, and in ReAct they stand in the text."""
-    tools: list[dict[str, Any]]
-    """Those that were offered: name, description, parameters (a JSON Schema), idempotent."""
+    tools: list[shapes.Tool]
+    """Those that were offered."""
     native_tools: list[str]
     """The provider's own that it might use."""
     final: bool
     """It was asked to conclude, without tools."""
 
 
-class Failure(transcripts.Part):
-    """Why a call brought nothing."""
-
-    kind: messages.FailureKind
-    code: str
-    text: str
-
-
-class Usage(transcripts.Part):
-    """Tokens, as the provider counted them."""
-
-    input_tokens: int
-    output_tokens: int
-    thinking_tokens: int
-    total_tokens: int
-
-
-class Answer(transcripts.Part):
+class Answer(shapes.Part):
     """What a model said."""
 
     text: str
     thinking: str
-    tool_calls: list[dict[str, Any]]
-    native: list[dict[str, Any]]
-    """What the provider's own tools brought: tool, content, details."""
+    tool_calls: list[shapes.Call]
+    native: list[shapes.NativeResult]
+    """What the provider's own tools brought."""
 
 
-class Asked(transcripts.Part):
+class Asked(shapes.ModelCall):
     """One model call: what was sent, and what came of it."""
 
-    n: int
-    seq: int
-    run: int
-    stage: str
-    execution: str
-    name: str
-    turn: int
-    """Which of the execution's model calls, from 0; another provider is asked for the same turn once more."""
-    provider: str
-    model: str
-    agent: dict[str, Any] | None
+    execution_name: str
+    agent: shapes.Agent | None
     """The settings of its execution."""
     request: Request | None
     """None where it cannot be told any more: `problem` says why."""
     problem: str
     answer: Answer | None
-    failure: Failure | None
-    attempts: list[dict[str, Any]]
-    """Its requests that failed: provider, error, code, and usage, which is not in the below."""
-    usage: Usage
-    """Of its last request."""
-    cost: float | None
-    seconds: float
-    at: datetime
 
 
-class Called(transcripts.Part):
+class Called(shapes.ToolCall):
     """One tool call: what was sent, and what came of it."""
 
-    n: int
-    seq: int
-    run: int
-    stage: str
-    execution: str
-    name: str
-    """Its execution's."""
-    call_id: str
-    server: str
-    tool: str
-    arguments: str
-    """As the model gave them."""
+    execution_name: str
     arguments_json: Annotated[Any, Field(json_schema_extra={"type": _JSON})]
-    """The same, parsed; null where they are no JSON."""
-    result: str
-    """As it is kept and as the model was shown it first."""
+    """The arguments, parsed; null where they are no JSON."""
     cut: bool
-    """It was longer than what is kept; its last line says how long."""
-    failed: bool
-    in_doubt: bool
-    """It may have happened, and was not repeated."""
-    seconds: float
+    """The result was longer than what is kept; its last line says how long."""
     asked_by: int
     """The number of the model call whose answer asked for it; 0 where that cannot be told."""
-    at: datetime
 
 
 def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
@@ -213,21 +163,32 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
 
 
 async def read(database: databases.Database, identity: UUID, *, after: int, limit: int) -> Trace:
-    """The calls that entries behind number `after` tell of, `limit` entries of them at most."""
+    """The calls that entries behind number `after` tell of, `limit` entries of them at most.
+
+    It is empty only where nothing follows.
+    """
     with transcripts.store_is_up():
         end = await stored.end(database, identity)
-        if end is None:
-            raise transcripts.none_such(identity)
-        kinds = {*stored.ASKING, *stored.CALLING}
-        page = await stored.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
-        names = await stored.names(database, identity, (placed.logged.execution for placed in page.placed))
-    found = await asyncio.to_thread(lambda: [line for placed in page.placed for line in _lines(placed, names)])
-    return Trace(calls=found, last=page.last, more=page.more)
+    if end is None:
+        raise transcripts.none_such(identity)
+    kinds = {*stored.ASKING, *stored.CALLING}
+    while True:
+        with transcripts.store_is_up():
+            page = await stored.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
+            names = await stored.names(database, identity, (placed.logged.execution for placed in page.placed))
+        found = await asyncio.to_thread(_all_lines, page.placed, names)
+        if found or not page.more:
+            return Trace(calls=found, last=page.last, more=page.more)
+        after = page.last
+
+
+def _all_lines(placed: Sequence[stored.Placed], names: Mapping[str, str]) -> list[Line]:
+    return [line for one in placed for line in _lines(one, names)]
 
 
 async def asked(database: databases.Database, identity: UUID, *, number: int) -> Asked:
     """A model call; a Problem where there is none of that number."""
-    return await asyncio.to_thread(_asked, number, await _find(database, identity, kind="llm", number=number))
+    return await asyncio.to_thread(_asked, await _find(database, identity, kind="llm", number=number))
 
 
 async def called(database: databases.Database, identity: UUID, *, number: int) -> Called:
@@ -250,64 +211,44 @@ def _lines(placed: stored.Placed, names: Mapping[str, str]) -> list[Line]:
     """The calls that an entry tells of; `names` are those of executions."""
     name = names.get(placed.logged.execution, "")
     if asked := transcripts.model_call(placed):
-        shared = asked.model_dump(include={*Line.model_fields} - {"attempts"})
-        outcome = "failed" if asked.failure else "ok"
         return [
             Line(
-                **shared,
+                **asked.model_dump(include={*Line.model_fields}),
                 type="llm",
-                name=name,
-                outcome=outcome,
-                attempts=len(asked.attempts),
-                at=asked.created_at,
+                execution_name=name,
+                outcome="failed" if asked.failure else "ok",
+                failed_attempts=len(asked.attempts),
             )
         ]
-    return [_tool_line(call, result, name=name) for call, result in transcripts.tool_calls(placed)]
+    return [_tool_line(call, name=name) for call in transcripts.tool_calls(placed)]
 
 
-def _tool_line(call: transcripts.ToolCall, result: messages.Message, *, name: str) -> Line:
-    failure = ("in_doubt" if result.in_doubt else "error") if result.failed else None
+def _tool_line(call: shapes.ToolCall, *, name: str) -> Line:
+    failure = ("in_doubt" if call.in_doubt else "error") if call.failed else None
     return Line(
         **call.model_dump(include={*Line.model_fields}),
         type="tool",
-        name=name,
-        tool=call.tool_name,
+        execution_name=name,
         outcome="failed" if failure else "ok",
         failure=failure,
-        attempts=1 if failure else 0,
-        at=call.created_at,
+        failed_attempts=1 if failure else 0,
     )
 
 
-def _asked(number: int, found: stored.Call) -> Asked:
-    logged = found.placed.logged
-    entry = transcripts.called(logged.entry)
-    assert entry  # noqa: S101 - `stored.call` counts no other
-    assert entry.call  # noqa: S101 - the same
-    call, failure = entry.call, transcripts.failed(entry)
+def _asked(found: stored.Call) -> Asked:
+    call, entry = transcripts.model_call(found.placed), transcripts.called(found.placed.logged.entry)
+    assert call  # noqa: S101 - `stored.call` counts no other
+    assert entry  # noqa: S101 - the same
     request, problem = _request(found.before, entry)
     starts = (one.entry for one in found.before if isinstance(one.entry, entries.ExecutionStarted))
     started = next(starts, None)
     return Asked(
-        n=number,
-        seq=logged.seq,
-        run=logged.run,
-        stage=logged.stage,
-        execution=logged.execution,
-        name=found.name,
-        turn=entry.turn,
-        provider=call.provider,
-        model=call.model,
-        agent=transcripts.shown(started.agent) if started and started.agent else None,
+        **dict(call),
+        execution_name=found.name,
+        agent=transcripts.agent(started.agent) if started else None,
         request=request,
         problem=problem,
         answer=_answer(entry.messages[-1]) if isinstance(entry, entries.Answered) else None,
-        failure=Failure.model_validate(failure) if failure else None,
-        attempts=[transcripts.shown(attempt) for attempt in call.attempts],
-        usage=Usage.model_validate(call.usage),
-        cost=call.cost,
-        seconds=call.seconds,
-        at=logged.at,
     )
 
 
@@ -340,15 +281,15 @@ def _shown(request: ports.Request, *, final: bool) -> Request:
         messages=[
             Sent(
                 role=message.role,
-                text=message.text,
-                tool_calls=[transcripts.shown(call) for call in message.calls],
+                text=transcripts.prompt(message),
+                tool_calls=transcripts.calls(message.calls),
                 tool_call_id=message.call_id,
-                tool_name=message.tool_name,
+                **transcripts.named(message.tool_name),
                 failed=message.failed,
             )
             for message in request.messages
         ],
-        tools=[transcripts.shown(tool) for tool in request.tools],
+        tools=[transcripts.tool(tool) for tool in request.tools],
         native_tools=list(request.native_tools),
         final=final,
     )
@@ -358,33 +299,19 @@ def _answer(message: messages.Message) -> Answer:
     return Answer(
         text=message.text,
         thinking=message.thinking,
-        tool_calls=[transcripts.shown(call) for call in message.calls],
-        native=[transcripts.shown(result) for result in message.native],
+        tool_calls=transcripts.calls(message.calls),
+        native=transcripts.natives(message),
     )
 
 
 def _called(number: int, found: stored.Call) -> Called:
-    call, result = transcripts.tool_calls(found.placed)[number - found.placed.tool_calls - 1]
-    server, dot, tool = call.tool_name.partition(".")
+    call = transcripts.tool_calls(found.placed)[number - found.placed.tool_calls - 1]
     return Called(
-        n=number,
-        seq=call.seq,
-        run=call.run,
-        stage=call.stage,
-        execution=call.execution,
-        name=found.name,
-        call_id=call.call_id,
-        server=server if dot else "",
-        tool=tool if dot else call.tool_name,
-        arguments=call.arguments,
+        **dict(call),
+        execution_name=found.name,
         arguments_json=_parsed(call.arguments),
-        result=result.text,
-        cut=messages.is_cut(result.text),
-        failed=result.failed,
-        in_doubt=result.in_doubt,
-        seconds=call.seconds,
+        cut=messages.is_cut(call.result),
         asked_by=found.asked_by,
-        at=call.created_at,
     )
 
 

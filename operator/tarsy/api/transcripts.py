@@ -1,7 +1,8 @@
 """What is shown of a log, wherever it is shown: executions, messages and calls, each in its place.
 
-Nothing is shown that is not stored: alerts, answers and results as they were masked, chains and instructions as they
-were written. Providers' state is shown nowhere: it is opaque, and theirs.
+Nothing is shown that is not stored: alerts, answers and results as they were masked. Chains and instructions are stored
+as they were written, for agents to run with, and masked on their way out. Providers' state is shown nowhere: it is
+opaque, and theirs.
 """
 
 from __future__ import annotations
@@ -9,171 +10,85 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
-
 from tarsy import errors
-from tarsy.api import problems
+from tarsy.api import problems, shapes
+from tarsy.config import resolve
+from tarsy.masking import masker
 from tarsy.store import transcripts as stored
 from tarsy.transcript import entries, messages
 
 ENTRIES_MAX = 500
 """Entries of the log whose messages or calls are on one page."""
+_MASKER = masker.Masker(groups=["security"])
 
 
-class Part(BaseModel):
-    """Something that is answered."""
-
-    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
-
-
-class _Execution(Part):
-    id: str
-    run: int
-    stage: str
-    """"" where it is of no stage."""
-    kind: str
-    """agent, synthesis, summary or chat."""
-    index: int
-    """Its place in the stage, from 0."""
-    name: str
-    """What it is called beside its siblings."""
-    agent: dict[str, Any] | None
-    """Its settings, resolved; None where it ended before it could begin."""
-    provider: str
-    """The one that it asks now, or asked last: its agent's, or a fallback."""
-    started_at: datetime
-    ended_at: datetime | None = None
-    outcome: str | None = None
-    error: str = ""
-    ungrounded: bool = False
-    """It concluded without having looked at anything, although it had tools."""
+def execution(placed: stored.Placed, ends: Ends) -> shapes.WholeExecution | None:
+    """What an entry starts, if it does."""
+    logged = placed.logged
+    if not isinstance(logged.entry, entries.ExecutionStarted):
+        return None
+    entry = logged.entry
+    begun = {
+        "id": logged.execution,
+        "run": logged.run,
+        "stage": logged.stage,
+        "kind": entry.kind,
+        "index": entry.index,
+        "name": entry.name,
+        "provider": entry.agent.provider if entry.agent else "",
+        "started_at": logged.at,
+        "agent": agent(entry.agent),
+        "tools": [tool(one) for one in entry.tools],
+    }
+    return shapes.WholeExecution(**begun | ends.of(logged.execution))
 
 
-class Execution(_Execution):
-    """The work of one agent, a synthesis, a summary or an answer: what it ran with, and how it ended."""
-
-    tools: list[str]
-    """The names of the tools that it was shown."""
+def agent(settings: resolve.ResolvedAgent | None) -> shapes.Agent | None:
+    """What an execution runs with, masked."""
+    return shapes.Agent.model_validate(masked(shown(settings))) if settings else None
 
 
-class WholeExecution(_Execution):
-    """The same, with all that it was shown of its tools."""
-
-    tools: list[dict[str, Any]]
-
-
-class Message(Part):
-    """One message of an execution's conversation, as it was said; what the model is shown of it later may be less."""
-
-    seq: int
-    """The entry of the log that brought it."""
-    run: int
-    stage: str
-    execution: str
-    position: int
-    """In the conversation, from 0."""
-    role: Literal["system", "user", "assistant", "tool"]
-    text: str
-    thinking: str
-    """What the model let us see of its thoughts; it was never sent back as text."""
-    tool_calls: list[dict[str, Any]]
-    """The calls that it asks for: id, name (`server.tool`), arguments (JSON as text)."""
-    native: list[dict[str, Any]]
-    """What the provider's own tools brought on the way to it: tool, content, details."""
-    tool_call_id: str
-    """With role tool: the call that this is the result of."""
-    tool_name: str
-    failed: bool
-    """With role tool: the tool answered with an error, or not at all."""
-    in_doubt: bool
-    """With role tool: the call may have happened, and was not repeated."""
-    created_at: datetime
+def tool(spec: messages.ToolSpec) -> shapes.Tool:
+    """A tool as a model was shown it."""
+    return shapes.Tool.model_validate(shown(spec))
 
 
-class ModelCall(Part):
-    """One model call: what it was asked with, what it cost, and why it brought nothing, if so."""
-
-    n: int
-    """Its number in the trace, from 1."""
-    seq: int
-    run: int
-    stage: str
-    execution: str
-    turn: int
-    """Which of the execution's model calls, from 0."""
-    provider: str
-    model: str
-    context_messages: int
-    """It was sent the first so many messages of the execution."""
-    seconds: float
-    input_tokens: int
-    output_tokens: int
-    thinking_tokens: int
-    total_tokens: int
-    attempts: list[dict[str, Any]]
-    """Its requests that failed: provider, error, code, and tokens counted by then, which are not in the above."""
-    failure: str | None
-    failure_code: str | None
-    """What the provider calls it, such as an HTTP status; "" where nothing does."""
-    failure_text: str | None
-    cost: float | None
-    """Of all its requests; None where the provider has no price."""
-    created_at: datetime
+def calls(asked: Iterable[messages.ToolCall]) -> list[shapes.Call]:
+    """The calls that an answer asks for."""
+    return [shapes.Call.model_validate(one) for one in asked]
 
 
-class ToolCall(Part):
-    """One tool call that was made; its result is the message with its `tool_call_id`."""
-
-    n: int
-    """Its number in the trace, from 1."""
-    seq: int
-    run: int
-    stage: str
-    execution: str
-    call_id: str
-    tool_name: str
-    arguments: str
-    seconds: float
-    created_at: datetime
+def natives(answer: messages.Message) -> list[shapes.NativeResult]:
+    """What the provider's own tools brought."""
+    return [shapes.NativeResult.model_validate(shown(one)) for one in answer.native]
 
 
-class Unreadable(Part):
-    """An entry of the log that this version of TARSy cannot read: the investigation waits for one that can."""
-
-    seq: int
-    kind: str
-    version: int
-    problem: str
+def named(name: str) -> dict[str, str]:
+    """`server.tool` as the fields that have the two apart."""
+    server, dot, tool = name.partition(".")
+    return {"server_name": server if dot else "", "tool_name": tool if dot else name}
 
 
-def executions(
-    started: Iterable[stored.Placed], ends: Ends
-) -> Iterator[tuple[entries.ExecutionStarted, dict[str, Any]]]:
-    """What these entries start, as the fields of an Execution, but for its tools."""
-    for placed in started:
-        logged = placed.logged
-        if isinstance(logged.entry, entries.ExecutionStarted):
-            entry = logged.entry
-            yield (
-                entry,
-                {
-                    "id": logged.execution,
-                    "run": logged.run,
-                    "stage": logged.stage,
-                    "kind": entry.kind,
-                    "index": entry.index,
-                    "name": entry.name,
-                    "agent": entry.agent and shown(entry.agent),
-                    "provider": entry.agent.provider if entry.agent else "",
-                    "started_at": logged.at,
-                }
-                | ends.of(logged.execution),
-            )
+def masked(value: Any) -> Any:
+    """JSON with all its texts masked, for what people wrote who may have written a secret into it."""
+    match value:
+        case str():
+            return _MASKER.text(value)
+        case dict():
+            return {key: masked(item) for key, item in value.items()}
+        case list():
+            return [masked(item) for item in value]
+        case _:
+            return value
+
+
+def prompt(message: messages.Message) -> str:
+    """The text of a message; where it is instructions, masked: all else was masked when it came in."""
+    return _MASKER.text(message.text) if message.role == "system" else message.text
 
 
 class Ends:
@@ -194,11 +109,11 @@ class Ends:
                     changed |= {"outcome": entry.outcome, "error": entry.error, "ungrounded": entry.ungrounded}
 
     def of(self, execution: str) -> dict[str, Any]:
-        """What has changed of an execution since it began, as fields of an Execution."""
+        """What has changed of an execution since it began, as fields of what tells of it."""
         return self._changed.get(execution, {})
 
 
-def said(placed: stored.Placed) -> list[Message]:
+def said(placed: stored.Placed) -> list[shapes.Message]:
     """The messages that an entry brings."""
     match placed.logged.entry:
         case entries.ExecutionStarted() | entries.Answered() | entries.Unanswered() as entry:
@@ -210,7 +125,7 @@ def said(placed: stored.Placed) -> list[Message]:
     return [_message(placed.logged, one, position=place) for place, one in enumerate(found, placed.messages)]
 
 
-def model_call(placed: stored.Placed) -> ModelCall | None:
+def model_call(placed: stored.Placed) -> shapes.ModelCall | None:
     """The model call that an entry tells of, if it does."""
     logged = placed.logged
     entry = called(logged.entry)
@@ -222,7 +137,7 @@ def model_call(placed: stored.Placed) -> ModelCall | None:
             added = len(entry.messages) - isinstance(entry, entries.Answered)
         case _:
             added = 0
-    return ModelCall(
+    return shapes.ModelCall(
         n=placed.model_calls + 1,
         seq=logged.seq,
         run=logged.run,
@@ -237,7 +152,7 @@ def model_call(placed: stored.Placed) -> ModelCall | None:
         output_tokens=call.usage.output_tokens,
         thinking_tokens=call.usage.thinking_tokens,
         total_tokens=call.usage.total_tokens,
-        attempts=[shown(attempt) for attempt in call.attempts],
+        attempts=[shapes.Attempt.model_validate(attempt) for attempt in call.attempts],
         failure=failure and failure.kind,
         failure_code=failure and failure.code,
         failure_text=failure and failure.text,
@@ -266,33 +181,33 @@ def failed(
     return None if isinstance(entry, entries.Answered) else entry.failure
 
 
-def tool_calls(placed: stored.Placed) -> list[tuple[ToolCall, messages.Message]]:
-    """The tool calls that an entry tells of, with their results."""
+def tool_calls(placed: stored.Placed) -> list[shapes.ToolCall]:
+    """The tool calls that an entry tells of."""
     logged = placed.logged
     runs = logged.entry.runs if isinstance(logged.entry, entries.ToolsAnswered) else ()
     return [
-        (
-            ToolCall(
-                n=number,
-                seq=logged.seq,
-                run=logged.run,
-                stage=logged.stage,
-                execution=logged.execution,
-                call_id=run.call.id,
-                tool_name=run.call.name,
-                arguments=run.call.arguments,
-                seconds=run.seconds,
-                created_at=logged.at,
-            ),
-            run.result,
+        shapes.ToolCall(
+            n=number,
+            seq=logged.seq,
+            run=logged.run,
+            stage=logged.stage,
+            execution=logged.execution,
+            tool_call_id=run.call.id,
+            **named(run.call.name),
+            arguments=run.call.arguments,
+            result=run.result.text,
+            failed=run.result.failed,
+            in_doubt=run.result.in_doubt,
+            seconds=run.seconds,
+            created_at=logged.at,
         )
         for number, run in enumerate(runs, placed.tool_calls + 1)
     ]
 
 
-def unreadable(seq: int, entry: entries.Unreadable) -> Unreadable:
+def unreadable(seq: int, entry: entries.Unreadable) -> shapes.Unreadable:
     """An entry that cannot be read."""
-    return Unreadable(seq=seq, kind=entry.kind, version=entry.version, problem=entry.problem)
+    return shapes.Unreadable(seq=seq, kind=entry.kind, version=entry.version, problem=entry.problem)
 
 
 def shown(part: Any) -> dict[str, Any]:
@@ -312,20 +227,20 @@ def _listed(value: Any) -> Any:
             return value
 
 
-def _message(logged: entries.Logged, message: messages.Message, *, position: int) -> Message:
-    return Message(
+def _message(logged: entries.Logged, message: messages.Message, *, position: int) -> shapes.Message:
+    return shapes.Message(
         seq=logged.seq,
         run=logged.run,
         stage=logged.stage,
         execution=logged.execution,
         position=position,
         role=message.role,
-        text=message.text,
+        text=prompt(message),
         thinking=message.thinking,
-        tool_calls=[shown(call) for call in message.calls],
-        native=[shown(result) for result in message.native],
+        tool_calls=calls(message.calls),
+        native=natives(message),
         tool_call_id=message.call_id,
-        tool_name=message.tool_name,
+        **named(message.tool_name),
         failed=message.failed,
         in_doubt=message.in_doubt,
         created_at=logged.at,

@@ -1,8 +1,8 @@
 """What may be shown of the platform file: what stands there, without what may be secret.
 
-Hidden are all values of variables and arguments, whatever stands in a URL beside its host and path, and what the masker
-would take out of a text. Names stay: of variables, of files, of an argument's flag. What is hidden is looked for in
-other texts, too: a server that cannot be reached may tell with which arguments.
+Hidden are all values of variables and arguments, whatever stands in a URL beside its host and path, parts of these two
+that look like keys, and what the masker would take out of a text. Names stay: of variables, of files, of an argument's
+flag. What is hidden is looked for in other texts, too: a server that cannot be reached may tell with which arguments.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ VALUES_MAX = 20_000
 """Values that are shown: by aliases of YAML a short file may stand for a long one."""
 DEEPEST = 20
 _LIKE_A_KEY = 16
-"""Characters from which a name without an underscore, or a part of a path with a digit in it, may be a key."""
+"""Characters from which a name without an underscore, or a part of a host or path that is no words, may be a key."""
 _LONGEST_WORD = 12
+_KEY_OF_HOST = 12
+"""Characters from which a piece of a host's name with letters and digits may be a key; twice as many of letters."""
 _MASKER = masker.Masker(groups=["security"])
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(=.*)?", re.DOTALL)
@@ -78,11 +80,13 @@ def provider(settings: providers.Provider) -> dict[str, Any]:
 
 
 def url(value: str) -> str:
-    """A URL without user, query and fragment, and without parts of its path that look like keys."""
+    """A URL without user, query and fragment, and without parts of its host and path that look like keys."""
     if not parts.is_url(value):
         return MASKED
     found = urllib.parse.urlsplit(value)
     _, at, host = found.netloc.rpartition("@")
+    name, port = _name_and_port(host)
+    host = ".".join(MASKED if _is_key_of_host(label) else label for label in name.split(".")) + port
     path = "/".join(MASKED if _may_be_key(part) else part for part in found.path.split("/"))
     bare = f"{found.scheme}://{host}{path}"
     if _MASKER.text(bare) != bare:
@@ -192,6 +196,21 @@ def _may_be_key(part: str) -> bool:
     return len(part) >= _LIKE_A_KEY and not _WORDS.fullmatch(part.lower())
 
 
+def _name_and_port(host: str) -> tuple[str, str]:
+    """A URL's host without its port, and that with its colon; an address of IPv6 has none of interest."""
+    name, colon, port = host.rpartition(":")
+    return (name, f":{port}") if colon and not host.startswith("[") else (host, "")
+
+
+def _is_key_of_host(label: str) -> bool:
+    """Whether a part of a host's name may be a key. Those of many hosts have digits, short or behind a dash."""
+    pieces = [] if label.startswith("[") else label.split("-")
+    return any(
+        len(one) >= _KEY_OF_HOST and (len(one) >= 2 * _KEY_OF_HOST or not (one.isalpha() or one.isdigit()))
+        for one in pieces
+    )
+
+
 def _plain(value: object) -> str:
     """What YAML made of a value, as text: a number, a date, bytes."""
     return value if isinstance(value, str) else str(value)
@@ -205,9 +224,10 @@ def _parts(value: str) -> Iterator[str]:
     try:
         found = urllib.parse.urlsplit(value)
         if found.scheme and found.netloc:
-            user, _, _ = found.netloc.rpartition("@")
+            user, _, host = found.netloc.rpartition("@")
             queried = (right for _, right in urllib.parse.parse_qsl(found.query, keep_blank_values=True))
-            keys = filter(_may_be_key, found.path.split("/"))
+            keys = [*filter(_is_key_of_host, _name_and_port(host)[0].split("."))]
+            keys += filter(_may_be_key, found.path.split("/"))
             for part in (user, *user.split(":"), found.query, *queried, found.fragment, *keys):
                 yield from (part, urllib.parse.unquote(part))
     except ValueError:

@@ -298,7 +298,7 @@ def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.S
         duration=_duration(stage.started_at, stage.ended_at),
         iterations=stage.iterations,
         tool_calls=stage.tool_calls,
-        tokens=stage.tokens,
+        tokens=stage.total_tokens,
         message=_cut("; ".join(filter(None, [stage.message, *stage.lacks])), base.MESSAGE_MAX) or None,
     )
 

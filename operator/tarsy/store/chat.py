@@ -126,13 +126,12 @@ def _refusal(*, run: int, state: str, gone: bool) -> Refusal:
 class Cancelled:
     """A question that is to stop."""
 
-    investigation: str
-    """As namespace/name."""
     run: int
+    phase: work.Cancelled
 
 
 _LATEST = text("""
-  SELECT run, namespace || '/' || name AS name FROM work JOIN investigations ON id = investigation
+  SELECT run FROM work JOIN investigations ON id = investigation
   WHERE investigation = :id AND purged_at IS NULL
 """)
 
@@ -147,6 +146,7 @@ async def cancel(
     (row,) = rows
     if row.run == entries.INVESTIGATION:
         return "none"
-    if await work.cancel(database, investigation, why="user", run=row.run, by=by) is None:
+    phase = await work.cancel(database, investigation, why="user", run=row.run, by=by)
+    if phase is None:
         return "none"
-    return Cancelled(investigation=row.name, run=row.run)
+    return Cancelled(run=row.run, phase=phase)

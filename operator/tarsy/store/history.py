@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
@@ -41,7 +41,7 @@ class Stage:
     """Agents that completed."""
     iterations: int
     tool_calls: int
-    tokens: int
+    total_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ _SUMMARY = text("""
         'completed', count(executions.id)
           FILTER (WHERE executions.kind = 'agent' AND executions.outcome = 'Completed'),
         'iterations', coalesce(sum(iterations), 0), 'tool_calls', coalesce(sum(tool_calls), 0),
-        'tokens', coalesce(sum(total_tokens), 0)) AS text)
+        'total_tokens', coalesce(sum(total_tokens), 0)) AS text)
       FROM stages
       LEFT JOIN executions ON executions.investigation = stages.investigation AND executions.run = stages.run
         AND executions.stage = stages.name
@@ -242,6 +242,8 @@ class Head:
     alert_data: str
     """As the agents read it, masked."""
     severity: str | None
+    fingerprint: str | None
+    """Of the alert that it stands for."""
     runbook_url: str | None
     chain: dict[str, Any] | None
     """The chain's spec as it was when the investigation was admitted; None where there is none that can be read."""
@@ -268,6 +270,7 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
         runs=_runs([row._mapping for row in asked], map(logged, questions)),
         alert_data=facts.alert_data,
         severity=facts.severity,
+        fingerprint=facts.fingerprint,
         runbook_url=facts.runbook_url,
         chain=_object(facts.chain),
         log_seq=facts.log_seq,
@@ -275,7 +278,7 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
 
 
 _FACTS = text("""
-  SELECT alert_data, severity, runbook_url, CAST(chain AS text) AS chain, log_seq
+  SELECT alert_data, severity, fingerprint, runbook_url, CAST(chain AS text) AS chain, log_seq
   FROM investigations JOIN work ON work.investigation = id WHERE id = :id
 """)
 
@@ -362,18 +365,25 @@ class LogPage:
     """Whether entries follow."""
 
 
-_PAGE = text(f"""
-  SELECT {COLUMNS}, NULL
+def paged(wanted: str, *, columns: str = "") -> TextClause:
+    """The first `:rows` entries that are `wanted`, fewer where they are large: `:bytes` beyond the first.
+
+    Their COLUMNS, and then `columns`.
+    """
+    return text(f"""
+  SELECT {COLUMNS}, NULL{columns}
   FROM (
     SELECT *, row_number() OVER in_order AS place,
       sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
-    FROM (SELECT * FROM entries WHERE investigation = :id AND seq > :after AND seq <= :upto
-      ORDER BY seq LIMIT :rows) AS following
+    FROM (SELECT * FROM entries WHERE {wanted} ORDER BY seq LIMIT :rows) AS following
     WINDOW in_order AS (ORDER BY seq)
   ) AS sized
   WHERE place = 1 OR bytes <= :bytes
   ORDER BY seq
 """)  # noqa: S608 - our own text
+
+
+_PAGE = paged("investigation = :id AND seq > :after AND seq <= :upto")
 
 _AROUND = text(f"""
   WITH concerned AS MATERIALIZED (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -61,15 +62,34 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """One execution in a line: what it is, and where in the log it stands."""
+    """One execution in numbers: what it is, how far it is, and where in the log it stands."""
 
     id: str
     run: int
     stage: str
     kind: str
+    index: int
     name: str
-    started: int
+    provider: str
+    """The one that it asks now, or asked last."""
+    strategy: str
+    seq: int
     """The entry that started it."""
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+    error: str
+    ungrounded: bool
+    """It concluded without having looked at anything, although it had tools."""
+    iterations: int
+    """Its model calls."""
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    total_tokens: int
+    cost: float | None
+    """None where no model call had a price."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,17 +110,7 @@ _END = text("SELECT log_seq FROM work WHERE investigation = :id")
 _WANTED = """investigation = :id AND seq > :after AND seq <= :upto
       AND (CAST(:kinds AS text[]) IS NULL OR kind = ANY(CAST(:kinds AS text[])))
       AND (CAST(:execution AS text) IS NULL OR execution = :execution)"""
-_PAGE = text(f"""
-  SELECT {history.COLUMNS}, NULL, messages, model_calls, tool_calls
-  FROM (
-    SELECT *, row_number() OVER in_order AS place,
-      sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
-    FROM (SELECT * FROM entries WHERE {_WANTED} ORDER BY seq LIMIT :rows) AS following
-    WINDOW in_order AS (ORDER BY seq)
-  ) AS sized
-  WHERE place = 1 OR bytes <= :bytes
-  ORDER BY seq
-""")  # noqa: S608 - our own text
+_PAGE = history.paged(_WANTED, columns=", messages, model_calls, tool_calls")
 _FOLLOWS = text(f"SELECT EXISTS (SELECT FROM entries WHERE {_WANTED}) AS more")  # noqa: S608 - the same
 _BETWEEN = text("""
   SELECT execution, CAST(sum(messages) AS bigint) AS messages, CAST(sum(model_calls) AS bigint) AS model_calls,
@@ -205,18 +215,33 @@ async def names(database: databases.Database, investigation: UUID, executions: I
 
 
 _OUTLINES = text("""
-  SELECT executions.id, executions.run, executions.stage, executions.kind, executions.name, seq AS started
-  FROM entries JOIN executions ON executions.investigation = entries.investigation AND executions.id = execution
+  WITH ended AS (
+    SELECT execution, body->>'ungrounded' = 'true' AS ungrounded FROM entries
+    WHERE investigation = :id AND seq <= :upto AND kind = 'ExecutionEnded'
+  )
+  SELECT executions.id, executions.run, executions.stage, executions.kind, executions.index, executions.name, provider,
+    strategy, seq, started_at, ended_at, outcome, error, coalesce(ungrounded, false) AS ungrounded, iterations,
+    executions.tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens, cost
+  FROM entries
+  JOIN executions ON executions.investigation = entries.investigation AND executions.id = entries.execution
+  LEFT JOIN ended ON ended.execution = entries.execution
   WHERE entries.investigation = :id AND seq <= :upto AND entries.kind = 'ExecutionStarted'
+    AND (CAST(:runs AS integer[]) IS NULL OR executions.run = ANY(CAST(:runs AS integer[])))
   ORDER BY executions.run, min(seq) OVER (PARTITION BY executions.run, executions.stage),
     executions.kind <> 'agent', executions.index, seq
   LIMIT :rows
 """)
 
 
-async def outlines(database: databases.Database, investigation: UUID, *, upto: int, limit: int) -> list[Outline]:
-    """The executions that had started by entry `upto`: by run, stage as it began, and place in it; `limit` at most."""
-    return [Outline(**row) for row in await database.run(_OUTLINES, id=investigation, upto=upto, rows=limit)]
+async def outlines(
+    database: databases.Database, investigation: UUID, *, upto: int, limit: int, runs: Sequence[int] | None = None
+) -> list[Outline]:
+    """The executions that had started by entry `upto`, `limit` at most, with their numbers as they are by now.
+
+    By run, stage as it began, and place in it. `runs`: those of these runs alone.
+    """
+    rows = await database.run(_OUTLINES, id=investigation, upto=upto, rows=limit, runs=runs and list(runs))
+    return [Outline(**row) for row in rows]
 
 
 _COUNTED = {"llm": "model_calls", "tool": "tool_calls"}

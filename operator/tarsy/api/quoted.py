@@ -1,0 +1,176 @@
+"""Text from outside within a Markdown document: whatever it says, it stays where it stands.
+
+It stands there in one of three ways. As it is: in a fence that is longer than any run of backticks in it, and within a
+line in a span of code of the same kind. Or as the Markdown that models write (`nested`), without what could change the
+document around it or load anything: HTML, images, definitions of links, headings above its own place. That needs no
+parser: what could be read in two ways is written in one that all read alike, at worst as text.
+
+Source: CommonMark 0.31, and GitHub's tables and bare links.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import string
+
+_BACKTICKS = re.compile("`+")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`]*)")
+_CONTAINERS = r"((?:[ \t]|>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))*)"
+"""What a line begins with that stands in lists and quotes."""
+_HEADING = re.compile(rf"{_CONTAINERS}(#{{1,6}})(?=[ \t]|$)")
+_RULE = re.compile(r"([ \t>]*)(?:-[ \t]*){3,}")
+_UNDERLINE = re.compile(rf"{_CONTAINERS}(=+|-+)[ \t]*")
+_TILDES = re.compile("~{3,}")
+_LABEL = re.compile(rf"{_CONTAINERS}\[(?![^\]\\]*\](?!:))")
+"""What may begin a definition of a link: a label that does not end in its line as in a text."""
+_MARKS = re.compile(r"\\[\\`<!\[\]]|`+|<|!(?=\[)|\]\(")
+"""What may begin something: an escape, a span of code, HTML, an image, the target of a link."""
+_LINKED = re.compile(r"\]\([^\s()<>`\"'\\]+\)")
+_ALONE = re.compile(r"(?:^|\s)[(*_\"']{0,3}$")
+"""The end of what stands before something that is no part of a bare link."""
+_RISKY = re.compile(r"<|!\[")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
+_CELL_MAX = 300
+"""Characters of a text in a table."""
+
+
+def fence(text: str, *, language: str = "text") -> str:
+    """`text` as a block of its own, as it is."""
+    marks = "`" * max(3, _longest(text) + 1)
+    return f"{marks}{language}\n{text}\n{marks}\n\n"
+
+
+def span(text: str) -> str:
+    """`text` within a line, as it is but for its line ends."""
+    line = " ".join(text.split()) or "(nothing)"
+    marks = "`" * (_longest(line) + 1)
+    room = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{marks}{room}{line}{room}{marks}"
+
+
+def cell(text: str) -> str:
+    """`text` in a table, where not even a span of code holds a |; a long one is cut, and says so."""
+    line = " ".join(text.split())
+    if len(line) > _CELL_MAX:
+        line = f"{line[:_CELL_MAX]}… ({len(line):,} characters)"
+    if "|" not in line:
+        return span(line)
+    return "".join(_entity(one) if one in string.punctuation else one for one in line)
+
+
+def folded(title: str, block: str) -> str:
+    """A `block` of Markdown that is opened by a click on its `title`, which is text."""
+    shown = html.escape(" ".join(title.split()))
+    return f"<details><summary>{shown}</summary>\n\n{block}</details>\n\n"
+
+
+def nested(text: str, *, below: int) -> str:
+    """`text`, which is Markdown, below a heading of that level.
+
+    Its headings are below that one, its blocks of code stand at the margin. Images are links, links have one word as
+    their target, and titles and definitions of links are text, as HTML is.
+    """
+    lines: list[str] = []
+    code: list[str] | None = None
+    indent, opened, language = 0, "", ""
+    dedent = 0
+    """What stood behind a block of code in its list stands at the margin with it."""
+    for written in _LINE_END.split(text.replace("\0", "\ufffd")):
+        line = written.expandtabs(4)
+        if code is not None:
+            if _closes(line, opened, indent):
+                lines.append(_block(code, language))
+                code = None
+            else:
+                code.append(written[min(indent, _indent(written)) :])
+        elif begins := _FENCE.fullmatch(line):
+            code, opened, indent = [], begins[2], _indent(line)
+            found = _LANGUAGE.match(begins[3])
+            language, dedent = found[0] if found else "", indent
+        else:
+            if line.strip() and _indent(line) < dedent:
+                dedent = 0
+            lines.append(_line(line[min(dedent, _indent(line)) :], below=below))
+    if code is not None:
+        lines.append(_block(code, language))
+    return "\n".join(lines).strip("\n") + "\n\n"
+
+
+def _closes(line: str, opened: str, indent: int) -> bool:
+    marks = line.strip()
+    is_one = len(marks) >= len(opened) and not marks.strip(opened[0])
+    return is_one and _indent(line) <= indent + 3
+
+
+def _block(code: list[str], language: str) -> str:
+    return fence("\n".join(code), language=language).rstrip("\n")
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _line(line: str, *, below: int) -> str:
+    """A line that is in no block of code of its own."""
+    if rule := _RULE.fullmatch(line):
+        return f"{rule[1]}***"
+    if underline := _UNDERLINE.fullmatch(line):
+        return f"{underline[1]}{_entity(underline[2][0])}{underline[2][1:]}"
+    begin = ""
+    if heading := _HEADING.match(line):
+        begin = heading[1] + "#" * min(6, len(heading[2]) + below)
+        line = line[heading.end() :]
+    elif label := _LABEL.match(line):
+        begin = label[1] + _entity("[")
+        line = line[label.end() :]
+    line = _TILDES.sub(lambda found: _entity("~") + found[0][1:], line)
+    return begin + (_inline(line, holds_code=True) or _inline(line, holds_code=False) or "")
+
+
+def _inline(line: str, *, holds_code: bool) -> str | None:
+    """What stands in a line, without what is refused; None where its spans of code may be read as none.
+
+    `holds_code`: what stands between backticks is a span of code, else backticks are text.
+    """
+    told: list[str] = []
+    place = 0
+    spans: list[str] = []
+    while found := _MARKS.search(line, place):
+        told.append(line[place : found.start()])
+        mark, place = found[0], found.end()
+        if mark.startswith("\\"):
+            told.append(mark)
+        elif mark.startswith("`"):
+            end = _end_of_span(line, place, mark) if holds_code else None
+            if end is None:
+                told.append(_entity("`") * len(mark))
+                continue
+            spans.append(line[found.start() : end])
+            if _RISKY.search(spans[-1]) and not _ALONE.search(line, max(0, found.start() - 4), found.start()):
+                return None
+            told.append(spans[-1])
+            place = end
+        elif mark == "](" and (link := _LINKED.match(line, found.start())):
+            told.append(link[0])
+            place = link.end()
+        else:
+            told.append(f"{mark[:-1]}{_entity(mark[-1])}")
+    if any(map(_RISKY.search, spans)) and any("|" in one for one in spans):
+        return None  # as a line of a table it is cut at each |
+    return "".join([*told, line[place:]])
+
+
+def _end_of_span(line: str, place: int, marks: str) -> int | None:
+    """Where the span of code ends that begins with `marks` before `place`; None where it does not end in its line."""
+    ends = (one.end() for one in _BACKTICKS.finditer(line, place) if one[0] == marks)
+    return next(ends, None)
+
+
+def _entity(character: str) -> str:
+    return "&lt;" if character == "<" else f"&#{ord(character)};"
+
+
+def _longest(text: str) -> int:
+    return max(map(len, _BACKTICKS.findall(text)), default=0)

@@ -1,0 +1,244 @@
+"""What is answered of an investigation's log: executions, messages and calls, with the same names wherever they are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from tarsy.resources import chain
+
+
+class Part(BaseModel):
+    """Something that is answered."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
+
+
+class Usage(Part):
+    """Tokens, as a provider counted them."""
+
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    total_tokens: int
+
+
+class Native(Part):
+    """Tools of a provider's own."""
+
+    offered: list[chain.NativeTool]
+    left_out: list[chain.NativeTool]
+    """Wanted, and not offered, because the provider does not take them beside those of MCP servers."""
+    mixes: bool
+    """Whether it does."""
+
+
+class Fallback(Part):
+    """A provider that is asked where those before it give no answer."""
+
+    provider: str
+    native: Native
+
+
+class Agent(Part):
+    """What an execution runs with, resolved when it started; instructions are masked."""
+
+    name: str
+    provider: str
+    strategy: chain.IterationStrategy
+    max_iterations: int
+    servers: list[str]
+    custom_instructions: str
+    server_instructions: list[tuple[str, str]]
+    """(server, instructions) of those servers that have any."""
+    problems: list[str]
+    """What it lacked, a sentence each: servers that could not be reached when it started."""
+    native: Native
+    fallbacks: list[Fallback]
+    """In the order in which they are asked."""
+
+
+class Tool(Part):
+    """A tool as a model was shown it."""
+
+    name: str
+    """`server.tool`."""
+    description: str
+    parameters: dict[str, Any]
+    """A JSON Schema of the arguments."""
+    idempotent: bool
+    """Read-only or idempotent: a call in flight at a crash may be sent once more."""
+
+
+class Call(Part):
+    """A tool call that an answer asks for."""
+
+    id: str
+    """Unique in its execution; what else is about the call has it as `tool_call_id`."""
+    name: str
+    """`server.tool`; elsewhere `server_name` and `tool_name`."""
+    arguments: str
+    """JSON as text, as the model gave it."""
+
+
+class NativeResult(Part):
+    """What a provider's own tool came to, within an answer."""
+
+    tool: chain.NativeTool
+    content: str
+    """For people: what the code printed, or the sources, a line each."""
+    details: dict[str, Any]
+    """`code`, `language` and `outcome` of code; else `queries` and `sources` (title, url, problem)."""
+
+
+class Attempt(Part):
+    """A request to a provider that failed."""
+
+    error: str
+    usage: Usage
+    """What the provider had counted until then; no part of the call's own."""
+    provider: str
+    """"" where it was written before attempts named theirs: then it is the call's."""
+    code: str
+    """What the provider calls the error: an HTTP status, or a word; "" where nothing does."""
+
+
+class _Execution(Part):
+    id: str
+    run: int
+    stage: str
+    """"" where it is of no stage."""
+    kind: str
+    """agent, synthesis, summary or chat."""
+    index: int
+    """Its place in the stage, from 0."""
+    name: str
+    """What it is called beside its siblings; elsewhere `execution_name`."""
+    provider: str
+    """The one that it asks now, or asked last: its agent's, or a fallback."""
+    started_at: datetime
+    ended_at: datetime | None = None
+    outcome: str | None = None
+    error: str = ""
+    ungrounded: bool = False
+    """It concluded without having looked at anything, although it had tools."""
+
+
+class Execution(_Execution):
+    """The work of one agent, a synthesis, a summary or an answer, in numbers; the export has what it ran with."""
+
+    strategy: str
+    """"" where it ended before it could begin."""
+    iterations: int
+    """Its model calls."""
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    total_tokens: int
+    cost: float | None
+    """None where no model call had a price."""
+
+
+class WholeExecution(_Execution):
+    """The same, with what it ran with; its calls are among the others, by its id."""
+
+    agent: Agent | None
+    """None where it ended before it could begin."""
+    tools: list[Tool]
+
+
+class Message(Part):
+    """One message of an execution's conversation, as it was said; what the model is shown of it later may be less."""
+
+    seq: int
+    """The entry of the log that brought it."""
+    run: int
+    stage: str
+    execution: str
+    position: int
+    """In the conversation, from 0."""
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    thinking: str
+    """What the model let us see of its thoughts; it was never sent back as text."""
+    tool_calls: list[Call]
+    """The calls that it asks for."""
+    native: list[NativeResult]
+    """What the provider's own tools brought on the way to it."""
+    tool_call_id: str
+    """With role tool: the call that this is the result of."""
+    server_name: str
+    tool_name: str
+    failed: bool
+    """With role tool: the tool answered with an error, or not at all."""
+    in_doubt: bool
+    """With role tool: the call may have happened, and was not repeated."""
+    created_at: datetime
+
+
+class ModelCall(Part):
+    """One model call: what it was asked with, what it cost, and why it brought nothing, if so."""
+
+    n: int
+    """Its number in the trace, from 1."""
+    seq: int
+    run: int
+    stage: str
+    execution: str
+    turn: int
+    """Which of the execution's model calls, from 0."""
+    provider: str
+    model: str
+    context_messages: int
+    """It was sent the first so many messages of the execution."""
+    seconds: float
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    total_tokens: int
+    attempts: list[Attempt]
+    """Its requests that failed; their tokens are not in the above."""
+    failure: str | None
+    failure_code: str | None
+    """What the provider calls it, such as an HTTP status; "" where nothing does."""
+    failure_text: str | None
+    cost: float | None
+    """Of all its requests; None where the provider has no price."""
+    created_at: datetime
+
+
+class ToolCall(Part):
+    """One tool call that was made, and what came of it."""
+
+    n: int
+    """Its number in the trace, from 1."""
+    seq: int
+    run: int
+    stage: str
+    execution: str
+    tool_call_id: str
+    server_name: str
+    """"" where the model named none."""
+    tool_name: str
+    arguments: str
+    """As the model gave them."""
+    result: str
+    """As it is kept, masked, and as the model was shown it first."""
+    failed: bool
+    """The tool answered with an error, or not at all."""
+    in_doubt: bool
+    """It may have happened, and was not repeated."""
+    seconds: float
+    created_at: datetime
+
+
+class Unreadable(Part):
+    """An entry of the log that this version of TARSy cannot read: the investigation waits for one that can."""
+
+    seq: int
+    kind: str
+    version: int
+    problem: str

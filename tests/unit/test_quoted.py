@@ -1,0 +1,129 @@
+"""Text from outside stands in a Markdown document as it is, and changes nothing around it."""
+
+from __future__ import annotations
+
+import time
+
+import hypothesis
+import markdown_it
+import pytest
+from hypothesis import strategies
+from tarsy.api import quoted
+
+PIECES = (
+    *("`", "``", "```", "```sh\n", "~~~", "# ", "## x", "###### y", "=", "===", "-", "---", "- ", "1. ", "> ", "* "),
+    *("<b>", "</details>", "<!--", "-->", "<script>", "<http://x>", "![", "![a](http://x/y.png)", "[a]", "](", "]: x"),
+    *("[a](http://x)", "[a]: http://x", '"', "'", "(", ")", "\\", "http://x/", "www.x.com/", "&lt;", "&", "a@b.c"),
+    *("|", "\n", "\r\n", "\n\n", " ", "  ", "    ", "\t", "x", "|---|---|\n", "| a | b |\n"),
+)
+HOSTILE = strategies.lists(strategies.sampled_from(PIECES) | strategies.text(max_size=3), max_size=16).map("".join)
+BELOW = 2
+READERS = {
+    "CommonMark": markdown_it.MarkdownIt("commonmark"),
+    "with tables": markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]),
+}
+
+
+def leaves(document: str, reader: str = "CommonMark") -> list[tuple[str, str]]:
+    """The leaves of a document: what they are, and what stands in them."""
+    found: list[tuple[str, str]] = []
+    for token in READERS[reader].parse(document):
+        found += [(child.type, child.content) for child in token.children or ()]
+        if token.type not in ("inline", "paragraph_open", "paragraph_close"):
+            found.append((token.type, token.content))
+    return found
+
+
+@hypothesis.given(HOSTILE)
+def test_a_block_holds_its_text_and_ends_where_it_ends(text: str) -> None:
+    read = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    assert leaves(f"before\n\n{quoted.fence(text)}behind\n") == [
+        ("text", "before"),
+        ("fence", f"{read}\n"),
+        ("text", "behind"),
+    ]
+
+
+@hypothesis.given(HOSTILE)
+def test_a_span_holds_its_text_on_one_line(text: str) -> None:
+    read = " ".join(text.split()).replace("\0", "\ufffd") or "(nothing)"
+    assert leaves(f"{quoted.span(text)}: x\n\n# y {quoted.span(text)}\n") == [
+        ("code_inline", read),
+        ("text", ": x"),
+        ("heading_open", ""),
+        ("text", "y "),
+        ("code_inline", read),
+        ("heading_close", ""),
+    ]
+
+
+@hypothesis.given(HOSTILE)
+def test_a_cell_holds_its_text_and_no_other_cell(text: str) -> None:
+    read = " ".join(text.split()).replace("\0", "\ufffd") or "(nothing)"
+    found = READERS["with tables"].parse(f"| a | b |\n|---|---|\n| {quoted.cell(text)} | x |\n")
+    cells = [token for token in found if token.type == "inline"][2:]
+    assert ["".join(one.content for one in token.children or ()) for token in cells] == [read, "x"]
+    assert {one.type for token in cells for one in token.children or ()} <= {"text", "code_inline", "text_special"}
+
+
+@hypothesis.settings(max_examples=500)
+@hypothesis.given(HOSTILE, strategies.sampled_from(sorted(READERS)))
+def test_markdown_from_outside_stays_below_its_heading(text: str, reader: str) -> None:
+    document = f"# one\n\n## two\n\n{quoted.nested(text, below=BELOW)}## three\n\n`four`\n"
+    found = READERS[reader].parse(document)
+    tops = [token for token in found if token.type == "heading_open" and token.tag in ("h1", "h2")]
+    assert [(token.tag, token.level) for token in tops] == [("h1", 0), ("h2", 0), ("h2", 0)]
+    assert [token.content for token in found[-5:] if token.type == "inline"] == ["three", "`four`"]
+    types = {kind for kind, _ in leaves(document, reader)}
+    assert not types & {"html_inline", "html_block", "image"}, document
+    links = [child for token in found for child in token.children or () if child.type == "link_open"]
+    assert all("\n" not in str(link.attrs["href"]) and "`" not in str(link.attrs["href"]) for link in links)
+
+
+@hypothesis.given(HOSTILE)
+def test_definitions_of_links_are_text(text: str) -> None:
+    environment: dict[str, object] = {}
+    READERS["CommonMark"].parse(quoted.nested(text, below=BELOW), environment)
+    assert not environment.get("references")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("# Cause\n\nThe *disk* is **full**.\n", "### Cause\n\nThe *disk* is **full**.\n\n"),
+        ("##### a\n###### b", "###### a\n###### b\n\n"),
+        ("See `kubectl logs <pod> | grep x` and <b>.", "See &#96;kubectl logs &lt;pod> | grep x&#96; and &lt;b>.\n\n"),
+        ("See `kubectl logs <pod>`.", "See `kubectl logs <pod>`.\n\n"),
+        ("`a | b` [c](http://d/e) ![f](http://g)", "`a | b` [c](http://d/e) &#33;[f](http://g)\n\n"),
+        ("| a | b |\n|---|:-:|\n| 1 | `2` |", "| a | b |\n|---|:-:|\n| 1 | `2` |\n\n"),
+        ("a\n---\nb\n===\n- - -", "a\n***\nb\n&#61;==\n***\n\n"),
+        ("[a]: http://b\n[tool 0.0] x: y", "&#91;a]: http://b\n[tool 0.0] x: y\n\n"),
+        ("~~~yaml\n# x\n```\n~~~\n", "````yaml\n# x\n```\n````\n\n"),
+        ("```sh\n\tx <y>\n# z", "```sh\n\tx <y>\n# z\n```\n\n"),
+        (
+            "1. one\n   ```sh\n   ls\n     -l\n   ```\n\n   more\n2. two",
+            "1. one\n```sh\nls\n  -l\n```\n\nmore\n2. two\n\n",
+        ),
+    ],
+)
+def test_markdown_is_shown_as_it_was_meant(text: str, shown: str) -> None:
+    assert quoted.nested(text, below=BELOW) == shown
+
+
+HUGE = {
+    "spans": "`<` " * 100_000,
+    "backticks": "`" * 400_000,
+    "backticks of all lengths": " ".join("`" * length for length in range(1, 900)),
+    "quotes": "> " * 200_000,
+    "fences": "```\n" * 100_000,
+    "links": "[](" * 100_000,
+    "dashes": "- " * 200_000 + "x",
+    "escapes": "\\" * 400_000,
+}
+
+
+@pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
+def test_a_hostile_text_of_400_kb_is_told_in_seconds(text: str) -> None:
+    began = time.process_time()
+    quoted.nested(text, below=BELOW)
+    assert time.process_time() - began < 5
