@@ -35,6 +35,7 @@ from tarsy.api import (
     system,
     traces,
 )
+from tarsy.api.compat import paths
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
@@ -130,7 +131,7 @@ def describe() -> dict[str, Any]:
 
 
 def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
-    """The routes of `/api/v1`."""
+    """The routes of `/api/v1`, and those of earlier clients."""
     taking = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
@@ -153,7 +154,9 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield traces.routes(parts.database, may)
     yield export.routes(parts.database, may)
     yield chat.routes(asking, may)
-    yield actions.routes(actions.Actions(cluster=parts.cluster, database=parts.database), may)
+    doing = actions.Actions(cluster=parts.cluster, database=parts.database)
+    yield actions.routes(doing, may)
+    yield paths.routes(taking, doing, parts.database, may)
     yield system.routes(
         system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index), may
     )
