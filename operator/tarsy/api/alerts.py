@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request
 
 from tarsy.api import access, described, intake, notifications, strict
-from tarsy.ingest import alertmanager, plain
+from tarsy.ingest import alertmanager, grafana, plain
 
 Key = Annotated[
     str | None,
@@ -32,7 +32,27 @@ def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
     )
     async def notify(request: Request, caller: access.Caller = Depends(may.notifies)) -> notifications.Receipt:
         """Take a notification of Alertmanager's webhook receiver, format 4."""
-        return await notifications.take(taking, request, caller)
+        return await notifications.take(taking, request, caller, sent_by="alertmanager")
+
+    @router.post(
+        "/webhooks/grafana",
+        operation_id="notifyOfGrafanaAlerts",
+        openapi_extra=described.body(grafana.schema()),
+    )
+    async def notify_of_grafana(
+        request: Request, caller: access.Caller = Depends(may.notifies)
+    ) -> notifications.Receipt:
+        """Take a notification of Grafana's webhook contact point, format 1."""
+        return await notifications.take(taking, request, caller, sent_by="grafana")
+
+    @router.put(
+        "/webhooks/grafana",
+        operation_id="putGrafanaAlerts",
+        openapi_extra=described.body(grafana.schema()),
+    )
+    async def put_of_grafana(request: Request, caller: access.Caller = Depends(may.notifies)) -> notifications.Receipt:
+        """Take the same from a contact point that is set to PUT."""
+        return await notifications.take(taking, request, caller, sent_by="grafana")
 
     @router.post(
         "/alerts",

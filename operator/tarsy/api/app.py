@@ -37,6 +37,7 @@ from tarsy.api import (
     system,
     traces,
 )
+from tarsy.api.compat import paths
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
@@ -146,7 +147,7 @@ def describe() -> dict[str, Any]:
 
 
 def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
-    """The routes of `/api/v1`."""
+    """The routes of `/api/v1`, and those of earlier clients."""
     taking = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
@@ -163,14 +164,17 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
         mask=parts.mask,
     )
     room = answers.Room()
+    listed = lists.Lists(parts.database)
     yield alerts.routes(taking, may)
-    yield lists.routes(parts.database, may)
+    yield lists.routes(listed, may)
     yield investigations.routes(parts.database, may, room)
     yield messages.routes(parts.database, may, room)
     yield traces.routes(parts.database, may, room)
     yield export.routes(parts.database, may, room)
     yield chat.routes(asking, may)
-    yield actions.routes(actions.Actions(cluster=parts.cluster, database=parts.database), may)
+    doing = actions.Actions(cluster=parts.cluster, database=parts.database)
+    yield actions.routes(doing, may)
+    yield paths.routes(taking, doing, listed, room, parts.database, may)
     yield system.routes(
         system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index), may
     )

@@ -204,10 +204,65 @@ class Page(BaseModel):
     """The cursor of the next page; None where this is the last. A page that has one may have few items: see `q`."""
 
 
-def routes(database: databases.Database, may: access.Access) -> APIRouter:
+class Lists:
+    """Pages of lists, and of what is searched for: so many searches at once, for all paths together."""
+
+    def __init__(self, database: databases.Database) -> None:
+        self._database = database
+        self._searches = asyncio.Semaphore(SEARCHES)
+
+    async def page(
+        self,
+        query: listing.Query,
+        *,
+        search: str | None,
+        place: str = "query.q",
+        after: str | None = None,
+        skip: int = 0,
+        limit: int,
+    ) -> tuple[listing.Query, listing.Page]:
+        """A page of those that fit the query and have the words of `search`, and the query with them.
+
+        `place` is where the search stands in the request, `after` the cursor of the page before. A Problem says what
+        is wrong with them, or what the database could not do.
+        """
+        with _told(place):
+            if search is None:
+                return query, await self._read(query, after=after, skip=skip, limit=limit)
+            query = dataclasses.replace(query, search=await self._understood(search, place))
+            async with self._turn():
+                return query, await self._read(query, after=after, skip=skip, limit=limit)
+
+    async def _read(self, query: listing.Query, *, after: str | None, skip: int, limit: int) -> listing.Page:
+        behind = None if after is None else place_of(after, query)
+        return await listing.page(self._database, query, after=behind, skip=skip, limit=limit)
+
+    async def _understood(self, search: str, place: str) -> listing.Search:
+        found = await listing.understood(self._database, search)
+        if found is None:
+            message = 'give a word to search for, of letters or digits, such as web or "exit code 137"'
+            raise problems.invalid([problems.Fault(place=place, message=message)])
+        return found
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """One of the searches; a Problem where none is free within WAIT_SECONDS."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._searches.acquire()
+        except TimeoutError:
+            message = f"{SEARCHES} searches are under way and others wait: ask again"
+            later = {"Retry-After": str(math.ceil(WAIT_SECONDS))}
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message, headers=later) from None
+        try:
+            yield
+        finally:
+            self._searches.release()
+
+
+def routes(lists: Lists, may: access.Access) -> APIRouter:
     """`GET /api/v1/investigations`."""
     router = strict.router(prefix="/api/v1", tag="investigations")
-    searches = asyncio.Semaphore(SEARCHES)
 
     @router.get("/investigations", operation_id="listInvestigations", responses=described.tells(HTTPStatus.NOT_FOUND))
     async def investigations(
@@ -238,18 +293,19 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
             key=cast("listing.Key", sort.removeprefix("-")),
             descending=sort.startswith("-"),
         )
-        with _told():
-            if q is None:
-                return await _read(database, query, after=cursor, limit=limit)
-            query = dataclasses.replace(query, search=await _understood(database, q))
-            async with _turn(searches):
-                return await _read(database, query, after=cursor, limit=limit)
+        query, found = await lists.page(query, search=q, after=cursor, limit=limit)
+        return Page(
+            items=[_item(one) for one in found.items],
+            counts=dict(found.counts),
+            counts_exact=found.exact,
+            next=cursor_of(found.next, query) if found.next else None,
+        )
 
     return router
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(place: str) -> Iterator[None]:
     """Tell what the database could not do as a problem."""
     try:
         yield
@@ -258,44 +314,9 @@ def _told() -> Iterator[None]:
     except databases.TooLongError as error:
         message = (
             f"the search takes more than {listing.SEARCH_SECONDS:g} s: give rarer words or fewer of them, or a shorter "
-            "time by since and until"
+            "time"
         )
-        raise problems.invalid([problems.Fault(place="query.q", message=message)]) from error
-
-
-async def _understood(database: databases.Database, search: str) -> listing.Search:
-    found = await listing.understood(database, search)
-    if found is None:
-        message = 'give a word to search for, of letters or digits, such as web or "exit code 137"'
-        raise problems.invalid([problems.Fault(place="query.q", message=message)])
-    return found
-
-
-@asynccontextmanager
-async def _turn(searches: asyncio.Semaphore) -> AsyncIterator[None]:
-    """One of the `searches`; a Problem where none is free within WAIT_SECONDS."""
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            await searches.acquire()
-    except TimeoutError:
-        message = f"{SEARCHES} searches are under way and others wait: ask again"
-        later = {"Retry-After": str(math.ceil(WAIT_SECONDS))}
-        raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message, headers=later) from None
-    try:
-        yield
-    finally:
-        searches.release()
-
-
-async def _read(database: databases.Database, query: listing.Query, *, after: str | None, limit: int) -> Page:
-    place = None if after is None else place_of(after, query)
-    found = await listing.page(database, query, after=place, limit=limit)
-    return Page(
-        items=[_item(one) for one in found.items],
-        counts=dict(found.counts),
-        counts_exact=found.exact,
-        next=cursor_of(found.next, query) if found.next else None,
-    )
+        raise problems.invalid([problems.Fault(place=place, message=message)]) from error
 
 
 def _item(found: listing.Listed) -> Item:

@@ -1,4 +1,4 @@
-"""The alerts of Alertmanager's notifications, each taken in, counted on what it repeats, or left with a reason."""
+"""The alerts of notifications, each taken in, counted on what it repeats, or left with a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tarsy import errors
 from tarsy.api import access, bodies, chains, problems
 from tarsy.api import intake as intakes
 from tarsy.config import check
-from tarsy.ingest import alertmanager, manifest, payload
+from tarsy.ingest import alertmanager, formats, manifest, payload
 from tarsy.kube import objects
 from tarsy.store import database as databases
 from tarsy.store import episodes
@@ -70,14 +70,14 @@ class Receipt(BaseModel):
     """Alerts that the sender says it left out."""
 
 
-async def take(intake: intakes.Intake, request: Request, caller: access.Caller) -> Receipt:
-    """Serve `POST /api/v1/webhooks/alertmanager`."""
+async def take(intake: intakes.Intake, request: Request, caller: access.Caller, *, sent_by: formats.Format) -> Receipt:
+    """Serve `POST /api/v1/webhooks/<format>`."""
     body = await bodies.read(request, limit=NOTIFICATION_MAX)
     try:
-        notification = await bodies.aside(alertmanager.parse, body, size=len(body))
+        notification = await bodies.aside(formats.PARSERS[sent_by], body, size=len(body))
     except payload.PayloadError as error:
         raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-    taking = _Taking(notification, intake=intake, caller=caller, size=len(body))
+    taking = _Taking(notification, intake=intake, sent_by=sent_by, caller=caller, size=len(body))
     try:
         async with intakes.keeping():
             await taking.run()
@@ -97,10 +97,17 @@ class _Taking:
     """
 
     def __init__(
-        self, notification: alertmanager.Notification, *, intake: intakes.Intake, caller: access.Caller, size: int
+        self,
+        notification: alertmanager.Notification,
+        *,
+        intake: intakes.Intake,
+        sent_by: formats.Format,
+        caller: access.Caller,
+        size: int,
     ) -> None:
         """`size` is the notification's, in bytes."""
         self._size = size
+        self._sent_by = sent_by
         self._caller = caller
         self.counts = Counter[str]()
         self.waiting = 0
@@ -227,10 +234,11 @@ class _Taking:
             return
         try:
             draft = await bodies.aside(
-                manifest.of_alertmanager,
+                manifest.of_alert,
                 alert,
                 await self._what_is_shared(),
                 size=self._size,
+                sent_by=self._sent_by,
                 alert_type=alert_type,
                 namespace=intake.cluster.namespace,
                 author=self._caller.author,

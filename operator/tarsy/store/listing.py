@@ -144,20 +144,24 @@ async def understood(database: databases.Database, search: str) -> Search | None
     return Search(text=search, phrases=tuple(row.phrases)) if row.words else None
 
 
-async def page(database: databases.Database, query: Query, *, after: Place | None = None, limit: int) -> Page:
-    """Up to `limit` investigations from behind `after`, or from the list's beginning.
+async def page(
+    database: databases.Database, query: Query, *, after: Place | None = None, skip: int = 0, limit: int
+) -> Page:
+    """Up to `limit` investigations from behind `after`, or from the list's beginning; the first `skip` are left out.
 
-    A StoreDownError says that the database cannot serve just now, a TooLongError that a search takes longer than
-    SEARCH_SECONDS.
+    Those that are left out are found as well, so what is asked for has a bound. A StoreDownError says that the database
+    cannot serve just now, a TooLongError that a search takes longer than SEARCH_SECONDS.
     """
     given = {name: value for name, value in _values(query).items() if value is not None}
     if after:
         given |= {"after": after.value, "after_id": after.id}
-    statement = _statement(frozenset(given.keys() & _FILTERS), query.key, query.descending, begins=after is None)
+    filters = frozenset(given.keys() & _FILTERS)
+    statement = _statement(filters, query.key, query.descending, begins=after is None, skips=skip > 0)
     given |= {
         "namespace": query.namespace,
         "namespace_uid": query.namespace_uid,
-        "rows": limit + 1,
+        "rows": skip + limit + 1,
+        "skip": skip,
         "most": LOOKED_INTO,
     }
     if query.search:
@@ -278,7 +282,14 @@ _LAST = """(
 
 
 @functools.cache  # there are as many as there are ways to ask, and no more
-def _statement(filters: frozenset[str], key: Key, descending: bool, *, begins: bool) -> TextClause:  # noqa: FBT001
+def _statement(
+    filters: frozenset[str],
+    key: Key,
+    descending: bool,  # noqa: FBT001
+    *,
+    begins: bool,
+    skips: bool,
+) -> TextClause:
     sorted_by, place = _KEYS[key]
     before, way, back = ("<", "DESC", "ASC") if descending else (">", "ASC", "DESC")
     order = f"key {way}, id {way}"
@@ -293,6 +304,8 @@ def _statement(filters: frozenset[str], key: Key, descending: bool, *, begins: b
         columns = "(SELECT count(*) FROM first) < :most AS exact, last_key, last_id,"
         told_key = "nullif(key, 'infinity')" if key == "ended_at" else "key"
         last = f"LEFT JOIN {_LAST.format(key=told_key, back=f'key {back}, id {back}')}"
+    if skips:
+        page = f"SELECT id, key FROM ({page}) AS reached ORDER BY {order} OFFSET :skip"  # noqa: S608 - our own texts
     return text(f"""
   WITH matched AS NOT MATERIALIZED (
     SELECT id, ending, {sorted_by} AS key FROM investigations
