@@ -198,6 +198,16 @@ def _place(host: str) -> str:
     return rates.place(str(forwarded.address(host) or host))
 
 
+def bound_what_is_unread(listening: socket.socket) -> None:
+    """Have the system hold little of what the connections to this socket do not read, and not for long.
+
+    What is left with it of a connection that we have closed it would try to bring for minutes.
+    """
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(READ_SECONDS * 1000))
+
+
 def allow_files() -> None:
     """Let the process have as many open files as its connections need, as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
