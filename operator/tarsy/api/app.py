@@ -194,7 +194,7 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, protocol.SEND_BUFFER)  # of the connections to it
+    protocol.bound_what_is_unread(bound)
     try:
         bound.bind((host, port))
     except OSError:
@@ -206,12 +206,12 @@ def bind(host: str, port: int) -> socket.socket:
 async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness, settings: platforms.API) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
     protocol.allow_files()
-    of_one, shared = settings.connections_per_address, settings.trusted_proxies
+    places = protocol.Places(of_one=settings.connections_per_address, shared=settings.trusted_proxies)
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(
         uvicorn.Config(
             app,
-            http=cast("Any", functools.partial(protocol.Protocol, of_one=of_one, shared=shared)),
+            http=cast("Any", functools.partial(protocol.Protocol, places=places)),
             log_config=None,
             access_log=False,
             lifespan="off",

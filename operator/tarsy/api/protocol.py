@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import itertools
 import json
 import operator
 import resource
 import socket
 import struct
 from collections.abc import Collection, Iterable
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -37,6 +37,8 @@ DISCARDED_MAX = 1024 * 1024
 CONNECTIONS_MAX = 4096
 SHARED = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
 """Addresses that are nobody's own: behind them are this machine's programs, and in a pod port-forwards and sidecars."""
+LOOKED_AT = 256
+"""Of them, when all are open: for one that makes room."""
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
 
@@ -45,15 +47,40 @@ _SAID = (
 )
 
 
+class Places:
+    """The connections of each address that does not stand for many."""
+
+    def __init__(self, *, of_one: int, shared: Collection[forwarded.Network] = ()) -> None:
+        """An address may have `of_one`; those that are `shared`, such as proxies', as many as the process."""
+        self.of_one = of_one
+        self._shared = forwarded.Proxies([*shared, *SHARED])
+        self._taken: dict[str, set[Protocol]] = {}
+
+    def take(self, host: str, connection: Protocol) -> Collection[Protocol]:
+        """All that come from there now, with that one; none where it is shared."""
+        if self._shared.trusts(host):
+            return ()
+        own = self._taken.setdefault(_place(host), set())
+        own.add(connection)
+        return own
+
+    def give_back(self, host: str, connection: Protocol) -> None:
+        """It is open no more."""
+        own = self._taken.get(_place(host), set())
+        own.discard(connection)
+        if not own:
+            self._taken.pop(_place(host), None)
+
+
 class Protocol(h11_impl.H11Protocol):
     """One connection."""
 
-    def __init__(self, *, of_one: int, shared: Collection[forwarded.Network] = (), **given: Any) -> None:
-        """An address may have `of_one` connections, if it is not `shared`; `given` is what uvicorn gives."""
+    def __init__(self, *, places: Places, **given: Any) -> None:
+        """All of a server share `places`; `given` is what uvicorn gives."""
         super().__init__(**given)
         self.app = answers.in_pieces(self.app)
-        self._of_one = of_one
-        self._shared = forwarded.Proxies([*shared, *SHARED])
+        self._places = places
+        self._host = ""
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._discarded = 0  # bytes of a body that came after the answer
@@ -62,7 +89,8 @@ class Protocol(h11_impl.H11Protocol):
         """Serve the connection, unless there are too many."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # so it is paused while anything is left
-        if why := self._crowded():
+        self._host = self.client[0] if self.client else ""
+        if why := self._crowded(self._places.take(self._host, self)):
             self._end(HTTPStatus.SERVICE_UNAVAILABLE, why)
         else:
             self._wait()
@@ -78,11 +106,19 @@ class Protocol(h11_impl.H11Protocol):
         self._read()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection over; it still counts as one, in the set that uvicorn keeps of them."""
+        """Hand the connection over; it keeps its place until it is lost."""
         self._relax()
         self._read()
         self.transport.set_write_buffer_limits()
         super().handle_websocket_upgrade(event)
+        taken_over = self.transport.get_protocol()
+        its_own = taken_over.connection_lost
+
+        def lost(exc: Exception | None) -> None:
+            self._places.give_back(self._host, self)
+            its_own(exc)
+
+        taken_over.connection_lost = lost  # type: ignore[method-assign]
 
     def data_received(self, data: bytes) -> None:
         """Take what has come of a request."""
@@ -109,6 +145,7 @@ class Protocol(h11_impl.H11Protocol):
         """Forget the connection."""
         self._relax()
         self._read()
+        self._places.give_back(self._host, self)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's word for it says no more
@@ -155,16 +192,13 @@ class Protocol(h11_impl.H11Protocol):
             self.transport.write(said.encode())
         self.transport.close()
 
-    def _crowded(self) -> str:
-        """Why there is no place for the connection; "" where there is one, or another one has made room."""
-        if len(self.connections) > CONNECTIONS_MAX and not self._make_room(self.connections):
-            return f"{CONNECTIONS_MAX} connections are open already"
-        if len(self.connections) <= self._of_one or self._shared.trusts(_host(self)):
-            return ""
-        place = _place(_host(self))
-        own = [one for one in self.connections if _place(_host(one)) == place]
-        if len(own) > self._of_one and not self._make_room(own):
-            return f"{self._of_one} connections of this address are open already"
+    def _crowded(self, own: Collection[Protocol]) -> str:
+        """Why there is no place for it, if there is none and no other one makes room; `own` are its address's."""
+        if len(self.connections) > CONNECTIONS_MAX:
+            if not self._make_room(itertools.islice(self.connections, LOOKED_AT)):
+                return f"{CONNECTIONS_MAX} connections are open already"
+        elif len(own) > self._places.of_one and not self._make_room(own):
+            return f"{self._places.of_one} connections of this address are open already"
         return ""
 
     def _make_room(self, connections: Iterable[object]) -> bool:
@@ -173,9 +207,8 @@ class Protocol(h11_impl.H11Protocol):
         waiting = ((since, one) for one in others if (since := one._waits_since()) is not None)
         _, first = min(waiting, key=operator.itemgetter(0), default=(None, None))
         if first is not None:
-            first._end(
-                HTTPStatus.SERVICE_UNAVAILABLE, "others need the place of this connection, which asks for nothing"
-            )
+            message = "others need the place of this connection, which asks for nothing"
+            first._end(HTTPStatus.SERVICE_UNAVAILABLE, message)
         return first is not None
 
     def _waits_since(self) -> tuple[int, float] | None:
@@ -187,15 +220,19 @@ class Protocol(h11_impl.H11Protocol):
         return None
 
 
-def _host(connection: Any) -> str:
-    """The address that a connection comes from."""
-    return connection.client[0] if connection.client else ""
-
-
-@lru_cache(maxsize=2 * CONNECTIONS_MAX)
 def _place(host: str) -> str:
     """What tells who connects from there from others."""
     return rates.place(str(forwarded.address(host) or host))
+
+
+def bound_what_is_unread(listening: socket.socket) -> None:
+    """Have the system hold little of what the connections to this socket do not read, and not for long.
+
+    What is left with it of a connection that we have closed it would try to bring for minutes.
+    """
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(READ_SECONDS * 1000))
 
 
 def allow_files() -> None:
