@@ -137,7 +137,7 @@ ASLEEP = sqlalchemy.text(
 
 
 async def test_what_takes_too_long_is_stopped_by_the_database_and_its_connection_serves_on(
-    database: databases.Database,
+    database: databases.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     (first,) = await database.run(STANDING)
     assert (first.timeout, first.read_only) == ("0", "off")
@@ -148,9 +148,12 @@ async def test_what_takes_too_long_is_stopped_by_the_database_and_its_connection
     (row,) = await database.run_within(5, ECHO, text="a")
     assert row.text == "a"
     assert list(await database.run(STANDING)) == [first]
+    assert caplog.records == [], "the pool found a transaction that was left open"
 
 
-async def test_what_fails_within_its_time_leaves_the_next_one_no_open_transaction(database: databases.Database) -> None:
+async def test_what_fails_within_its_time_leaves_no_open_transaction(
+    database: databases.Database, caplog: pytest.LogCaptureFixture
+) -> None:
     for failing, values, error in (
         ("SELECT 1 / CAST(:number AS integer)", {"number": 0}, asyncpg.DivisionByZeroError),
         ("SELECT CAST(:number AS integer)", {"number": "no number"}, asyncpg.DataError),
@@ -160,6 +163,7 @@ async def test_what_fails_within_its_time_leaves_the_next_one_no_open_transactio
             await database.run_within(5, sqlalchemy.text(failing), **values)
         (row,) = await database.run(STANDING)
         assert (row.timeout, row.read_only) == ("0", "off")
+    assert caplog.records == [], "the pool found a transaction that was left open"
 
 
 async def test_what_nobody_waits_for_any_more_ends_in_the_database_when_its_time_is_over(
