@@ -97,6 +97,42 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
             await find(database, identity, number=99)
 
 
+async def test_no_page_is_empty_before_the_end(database: databases.Database) -> None:
+    silent = [stories.unanswered(turn=turn) for turn in range(3)]
+    compacted = entries.ContextCompacted(execution="one", turn=3, results=("0.0",), tokens=9, limit=8)
+    ends: list[entries.Entry] = [
+        part
+        for name in ("b", "c", "d")
+        for part in (
+            stories.stage_started(name),
+            stories.started(name, stage=name, agent=None),
+            stories.ended(name),
+            stories.stage_ended(name),
+        )
+    ]
+    first: list[entries.Entry] = [
+        stories.stage_started(),
+        stories.started(),
+        *silent,
+        compacted,
+        stories.answers(turn=3),
+        stories.ended(),
+    ]
+    identity = await written(database, [*first, stories.stage_ended(), *ends, stories.run_ended()])
+    for limit in (1, 2):
+        events = investigations.Timeline(events=[], last=0, more=True)
+        page, trace = api.Messages(messages=[], last=0, more=True), traces.Trace(calls=[], last=0, more=True)
+        while events.more:
+            events = await investigations.read_timeline(database, identity, after=events.last, limit=limit)
+            assert events.events or not events.more
+        while page.more:
+            page = await api.read(database, identity, after=page.last, limit=limit)
+            assert page.messages or not page.more
+        while trace.more:
+            trace = await traces.read(database, identity, after=trace.last, limit=limit)
+            assert trace.calls or not trace.more
+
+
 async def test_an_export_is_of_the_moment_in_which_it_began(database: databases.Database) -> None:
     log = side_by_side()
     identity = await written(database, log[:30])
@@ -155,7 +191,7 @@ async def test_a_secret_in_instructions_is_shown_nowhere(database: databases.Dat
     assert secret in str((await history.log(database, identity))[1])
     exported = await exports.whole(database, identity)
     assert exported.chain
-    assert exported.chain["agents"][0]["name"] == "Own"
+    assert exported.chain.root["agents"][0]["name"] == "Own"
     shown = [
         exported.model_dump_json(),
         (await investigations.read(database, identity)).model_dump_json(),

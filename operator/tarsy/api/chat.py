@@ -37,7 +37,7 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         openapi_extra=described.body(question.schema()),
         responses=described.tells(HTTPStatus.CONFLICT, HTTPStatus.GONE),
     )
-    async def ask(request: Request, known: access.Known = Depends(may.changes)) -> Asked:
+    async def ask(request: Request, known: access.Known = Depends(may.changes)) -> Question:
         """Ask about an investigation that has ended; the answer is to be read there."""
         return await asking.ask(request, known)
 
@@ -47,14 +47,14 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         status_code=accepted,
         responses=described.tells(HTTPStatus.CONFLICT),
     )
-    async def cancel(known: access.Known = Depends(may.changes)) -> Stopped:
+    async def cancel(known: access.Known = Depends(may.changes)) -> StoppedQuestion:
         """Have the question that is open stopped."""
         return await asking.cancel(known)
 
     return router
 
 
-class Asked(BaseModel):
+class Question(BaseModel):
     """A question that is open."""
 
     id: UUID
@@ -65,7 +65,7 @@ class Asked(BaseModel):
     """Which of the investigation's runs it is: its answer is in `runs` and in the timeline."""
 
 
-class Stopped(Asked):
+class StoppedQuestion(Question):
     """A question that was cancelled."""
 
     phase: work.Cancelled
@@ -81,7 +81,7 @@ class Chat:
     max_queued: int
     mask: Callable[[str], str]
 
-    async def ask(self, request: Request, known: access.Known) -> Asked:
+    async def ask(self, request: Request, known: access.Known) -> Question:
         """Serve `POST /api/v1/investigations/{id}/chat`."""
         identity = known.id
         masked = await self._question(request)
@@ -100,7 +100,7 @@ class Chat:
         log.info("question asked", extra=told | {"characters": len(masked)})
         return _asked(known, run=run)
 
-    async def cancel(self, known: access.Known) -> Stopped:
+    async def cancel(self, known: access.Known) -> StoppedQuestion:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
         async with _keeping():
             found = await chat.cancel(self.database, known.id, by=actions.audited(known))
@@ -110,7 +110,7 @@ class Chat:
             case "none":
                 raise problems.Problem(HTTPStatus.CONFLICT, "no question about it is open")
             case chat.Cancelled():
-                return Stopped(**dict(_asked(known, run=found.run)), phase=found.phase)
+                return StoppedQuestion(**dict(_asked(known, run=found.run)), phase=found.phase)
 
     async def _question(self, request: Request) -> str:
         too_large = f"a question has at most {question.CHARACTERS_MAX} characters"
@@ -152,8 +152,8 @@ class Chat:
                 return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
-def _asked(known: access.Known, *, run: int) -> Asked:
-    return Asked(id=known.id, namespace=known.namespace, name=known.name, run=run)
+def _asked(known: access.Known, *, run: int) -> Question:
+    return Question(id=known.id, namespace=known.namespace, name=known.name, run=run)
 
 
 @asynccontextmanager

@@ -11,9 +11,12 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
+from pydantic import Field, JsonValue, RootModel, WithJsonSchema
 
 from tarsy.api import access, answers, shapes, strict, transcripts
+from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
+from tarsy.resources import schema
 from tarsy.store import database as databases
 from tarsy.store import history
 from tarsy.store import transcripts as stored
@@ -29,7 +32,7 @@ UNREADABLE_MAX = 100
 """Entries that cannot be read, of which is told."""
 
 
-class Stage(shapes.Part):
+class StageSummary(shapes.Part):
     """One stage in numbers."""
 
     name: str
@@ -126,8 +129,12 @@ class Summary(shapes.Part):
     tool_calls: int
     cost: float | None
     """Of its model calls; None where none had a price."""
-    stages: list[Stage]
+    stages: list[StageSummary]
     """Those that have started, or were skipped."""
+
+
+class ChainSpec(RootModel[Annotated[dict[str, Any], WithJsonSchema(schema.of(chains.Spec, at="chain"))]]):
+    """A chain's spec as it was written, masked."""
 
 
 class Facts(shapes.Part):
@@ -141,7 +148,7 @@ class Facts(shapes.Part):
     fingerprint: str | None
     """Of the alert that it stands for."""
     runbook_url: str | None
-    chain: dict[str, Any] | None
+    chain: ChainSpec | None
     """The chain's spec as it was when the investigation was admitted, masked; None where there was none."""
     runs: list[Run]
     """Its own, and then the questions."""
@@ -156,6 +163,14 @@ class Investigation(Facts):
     """The first entries of its log that are of a kind or a version which this version of TARSy does not know."""
 
 
+_TEXT: dict[str, JsonValue] = {"type": "string"}
+_METADATA: dict[str, JsonValue] = {
+    **dict.fromkeys(("provider", "model", "server_name", "tool_name", "arguments", "source"), _TEXT),
+    "in_doubt": {"type": "boolean"},
+}
+"""What several types of events have."""
+
+
 class Event(shapes.Part):
     """One event of the timeline, in its newest form. One that was there under its id before has changed."""
 
@@ -167,7 +182,8 @@ class Event(shapes.Part):
     stage: str
     execution: str
     content: str
-    metadata: dict[str, Any]
+    metadata: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _METADATA})]
+    """By its type; what else there is, is of one type alone."""
     created_at: datetime
     updated_at: datetime
 
@@ -247,7 +263,7 @@ def facts(head: history.Head) -> Facts:
         severity=head.severity,
         fingerprint=head.fingerprint,
         runbook_url=head.runbook_url,
-        chain=transcripts.masked(head.chain),
+        chain=None if head.chain is None else ChainSpec(transcripts.masked(head.chain)),
         runs=[Run.model_validate(one) for one in head.runs],
     )
 

@@ -60,7 +60,7 @@ class Agent(Part):
     """In the order in which they are asked."""
 
 
-class Tool(Part):
+class OfferedTool(Part):
     """A tool as a model was shown it."""
 
     name: str
@@ -147,7 +147,7 @@ class WholeExecution(_Execution):
 
     agent: Agent | None
     """None where it ended before it could begin."""
-    tools: list[Tool]
+    tools: list[OfferedTool]
 
 
 class Message(Part):

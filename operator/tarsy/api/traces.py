@@ -94,7 +94,7 @@ class Request(shapes.Part):
 
     messages: list[Sent]
     """The whole conversation: results that had given way are a line, and in ReAct they stand in the text."""
-    tools: list[shapes.Tool]
+    tools: list[shapes.OfferedTool]
     """Those that were offered."""
     native_tools: list[str]
     """The provider's own that it might use."""

@@ -52,9 +52,9 @@ def agent(settings: resolve.ResolvedAgent | None) -> shapes.Agent | None:
     return shapes.Agent.model_validate(masked(shown(settings))) if settings else None
 
 
-def tool(spec: messages.ToolSpec) -> shapes.Tool:
+def tool(spec: messages.ToolSpec) -> shapes.OfferedTool:
     """A tool as a model was shown it."""
-    return shapes.Tool.model_validate(shown(spec))
+    return shapes.OfferedTool.model_validate(shown(spec))
 
 
 def calls(asked: Iterable[messages.ToolCall]) -> list[shapes.Call]:

@@ -216,11 +216,13 @@ async def names(database: databases.Database, investigation: UUID, executions: I
 
 _OUTLINES = text("""
   WITH ended AS (
-    SELECT execution, body->>'ungrounded' = 'true' AS ungrounded FROM entries
-    WHERE investigation = :id AND seq <= :upto AND kind = 'ExecutionEnded'
+    SELECT execution, max(at) AS at, bool_or(body->>'ungrounded' = 'true') AS ungrounded FROM entries
+    WHERE investigation = :id AND seq <= :upto AND kind = 'ExecutionEnded' GROUP BY execution
   )
   SELECT executions.id, executions.run, executions.stage, executions.kind, executions.index, executions.name, provider,
-    strategy, seq, started_at, ended_at, outcome, error, coalesce(ungrounded, false) AS ungrounded, iterations,
+    strategy, seq, entries.at AS started_at, ended.at AS ended_at,
+    CASE WHEN ended.at IS NOT NULL THEN outcome END AS outcome,
+    CASE WHEN ended.at IS NULL THEN '' ELSE error END AS error, coalesce(ungrounded, false) AS ungrounded, iterations,
     executions.tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens, cost
   FROM entries
   JOIN executions ON executions.investigation = entries.investigation AND executions.id = entries.execution
@@ -236,7 +238,7 @@ _OUTLINES = text("""
 async def outlines(
     database: databases.Database, investigation: UUID, *, upto: int, limit: int, runs: Sequence[int] | None = None
 ) -> list[Outline]:
-    """The executions that had started by entry `upto`, `limit` at most, with their numbers as they are by now.
+    """The executions that had started by entry `upto`, `limit` at most; what they took is as of now.
 
     By run, stage as it began, and place in it. `runs`: those of these runs alone.
     """
