@@ -49,6 +49,37 @@ class Answer:
     call: entries.ModelCall
 
 
+class Stream(Protocol):
+    """An answer as it comes in, for whoever watches. Nothing that it is told counts, and nobody waits for it."""
+
+    def text(self, piece: str) -> None:
+        """The answer goes on with `piece`."""
+        ...
+
+    def thinking(self, piece: str) -> None:
+        """The thoughts go on with `piece`."""
+        ...
+
+    def again(self) -> None:
+        """What came so far does not count: it is asked for again."""
+        ...
+
+
+class _Unwatched:
+    def text(self, piece: str) -> None:
+        """Forget it."""
+
+    def thinking(self, piece: str) -> None:
+        """Forget it."""
+
+    def again(self) -> None:
+        """There is nothing to forget."""
+
+
+UNWATCHED: Stream = _Unwatched()
+"""A stream that nobody watches."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scope:
     """The execution on whose behalf something is sent."""
@@ -63,6 +94,8 @@ class Scope:
     """Whether another provider is asked where this one gives no answer: it is then tried less often."""
     may_retry: Callable[[], bool] = lambda: True
     """Asked before each repeated request: whether the investigation may have one more; that one is counted then."""
+    stream: Stream = UNWATCHED
+    """Where an answer is told as it comes in."""
 
 
 class Model(Protocol):
@@ -172,6 +205,22 @@ class Journal(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One of the model calls of an execution, for which an answer is streamed."""
+
+    investigation: str
+    run: int
+    stage: str
+    """"" where its execution is of no stage."""
+    execution: str
+    number: int
+    """Which of the execution's model calls, from 0."""
+    kind: str
+    strategy: str
+    """Of its execution; both say what its text is to people."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Runtime:
     """What the engine works with."""
 
@@ -180,5 +229,7 @@ class Runtime:
     """The model of a provider of the platform file."""
     toolbox: Callable[[Sequence[str]], Toolbox]
     """The tools of some MCP servers of the platform file, to be opened."""
+    watched: Callable[[Turn], AbstractContextManager[Stream]] = lambda _: nullcontext(UNWATCHED)
+    """Entered for as long as a model is asked for a turn and the answer is not committed."""
     is_usable: Callable[[str], bool] = lambda _: True
     """Whether a provider of the platform file can be asked, as far as that is known beforehand."""

@@ -1,0 +1,109 @@
+"""What is shown of an answer while it is being written: the events that the timeline will have of it. Pure.
+
+They have the ids under which `timeline` tells of the answer once it is committed. What an answer in the ReAct dialect
+says is read again as it grows, so what was shown of it may have to be corrected, and what was a thought may turn out to
+be none: the commit has the last word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+
+from tarsy.transcript import messages, ports, react, record, timeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """One event, as it stands so far."""
+
+    event: str
+    """Its id."""
+    type: timeline.Type
+    """Of a text it is what it mostly turns out to be; whether it concludes is known at its end."""
+    text: str
+
+
+def shown(turn: ports.Turn, *, thinking: str, text: str) -> list[Shown]:
+    """The events of an answer of which so much is there."""
+    return [one for one in _all(turn, thinking=thinking, text=text) if one.text]
+
+
+def _all(turn: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
+    place = f"{turn.execution}.{turn.number}"
+    yield Shown(event=f"{place}.thinking", type="llm_thinking", text=messages.storable(thinking))
+    if not record.is_react(turn.strategy):
+        kind: timeline.Type = "executive_summary" if turn.kind == "summary" else "llm_response"
+        yield Shown(event=f"{place}.text", type=kind, text=messages.storable(text))
+    elif len(text) <= react.READ_MAX:  # beyond it is refused
+        reading = react.read(_told(messages.storable(text)))
+        yield Shown(event=f"{place}.thought", type="llm_thinking", text=reading.thought)
+        yield Shown(event=f"{place}.text", type="llm_response", text=reading.answer)
+
+
+_LABELS = ("thought", "actioninput", "finalanswer", "observation")
+_DRESS = re.compile(r"[\s_*`#+~-]+")
+
+
+def _told(text: str) -> str:
+    """An answer without its last line, as long as that may become a label."""
+    before, newline, line = text.rpartition("\n")
+    word = _DRESS.sub("", line[:100]).lower()
+    return before + newline if any(label.startswith(word) for label in _LABELS) else text
+
+
+class Written:
+    """An answer that is being written: the stream of its turn, and how much of it is known to those who watch."""
+
+    def __init__(self, turn: ports.Turn, *, told: Callable[[], None]) -> None:
+        """`told` is called whenever there is more."""
+        self._turn = turn
+        self._told = told
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._known: dict[str, Shown] = {}
+
+    def text(self, piece: str) -> None:
+        """The answer goes on with `piece`."""
+        self._text.append(piece)
+        self._told()
+
+    def thinking(self, piece: str) -> None:
+        """The thoughts go on with `piece`."""
+        self._thinking.append(piece)
+        self._told()
+
+    def again(self) -> None:
+        """What came so far does not count: it is asked for again."""
+        self._text, self._thinking = [], []
+        self._told()
+
+    @property
+    def known(self) -> Collection[Shown]:
+        """Its events, as `news` has told of them; one that was and is no more has no text."""
+        return self._known.values()
+
+    def news(self, *, anew: bool = False) -> list[tuple[Shown, int]]:
+        """Its events that have changed since this was asked the last time, and from which character on; `anew`: all."""
+        self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
+        before = self._known
+        found = shown(self._turn, thinking=self._thinking[0], text=self._text[0])
+        gone = {event: replace(one, text="") for event, one in before.items()}
+        self._known = gone | {one.event: one for one in found}
+        if anew:
+            return [(one, 0) for one in self._known.values()]
+        return [
+            (one, common(before[event].text, one.text) if event in before else 0)
+            for event, one in self._known.items()
+            if before.get(event) != one
+        ]
+
+
+def common(one: str, other: str) -> int:
+    """How many characters two texts have in common from their beginning on."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low

@@ -1,0 +1,384 @@
+"""What a model is writing, from one process to another: two of them, here two databases' worth of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support import queue
+from tarsy.store import database as databases
+from tarsy.store import live, notify
+from tarsy.transcript import entries, memory, messages, ports
+from tarsy.worker import lease, run
+from tarsy_dev import postgres as launcher
+
+ID, OTHER = UUID(int=14), UUID(int=15)
+PATIENCE = 20.0  # seconds
+
+
+def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-thinking") -> ports.Turn:
+    return ports.Turn(
+        investigation=str(investigation),
+        run=0,
+        stage="look",
+        execution="e0",
+        number=number,
+        kind="agent",
+        strategy=strategy,
+    )
+
+
+@dataclass
+class Watching:
+    """A process where somebody watches, and what he has in front of him."""
+
+    database: databases.Database
+    shown: dict[str, str] = field(default_factory=dict)
+    over: list[str] = field(default_factory=list)
+    pieces: list[live.Piece] = field(default_factory=list)
+    moved: list[UUID | None] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    audience: live.Audience = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.audience = live.Audience(self.database, heard=self.heard, moved=self.has_moved)
+
+    def heard(self, piece: live.Piece) -> None:
+        before = self.shown.get(piece.event, "")
+        assert piece.at <= len(before), "no piece has a gap before it"
+        self.pieces.append(piece)
+        self.shown[piece.event] = piece.after(before)
+        if piece.state == "over":
+            self.over.append(piece.event)
+        self.changed.set()
+
+    def has_moved(self, investigation: UUID | None) -> None:
+        self.moved.append(investigation)
+        self.changed.set()
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not is_so():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def sees(self, **texts: str) -> None:
+        """Wait until the events of turn 0 are these."""
+        expected = {f"e0.0.{place}": text for place, text in texts.items()}
+        try:
+            await self.until(lambda: self.shown == expected)
+        except TimeoutError:
+            pytest.fail(f"sees {self.shown} instead of {expected}")
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str) -> AsyncIterator[databases.Database]:
+    """The connections of one process."""
+    database = databases.Database(url)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@contextlib.asynccontextmanager
+async def running(*parts: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(part()) for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks), [task for task in tasks if not task.cancelled()]
+
+
+@contextlib.asynccontextmanager
+async def worker(url: str) -> AsyncIterator[live.Speaker]:
+    """A process that runs investigations; it listens when it is there."""
+    listens = asyncio.Event()
+
+    def hint(payload: str) -> bool:
+        listens.set()
+        return speaker.hint(payload)
+
+    async with connected(url) as database:
+        speaker = live.Speaker(database)
+        async with running(notify.Listener(url, {live.WATCHING: hint}).run, speaker.run):
+            await listens.wait()
+            yield speaker
+
+
+@contextlib.asynccontextmanager
+async def watcher(url: str) -> AsyncIterator[Watching]:
+    """A process where somebody may watch."""
+    async with connected(url) as database:
+        watching = Watching(database)
+        listener = notify.Listener(url, {live.SAID: watching.audience.hint})
+        async with running(listener.run, watching.audience.run):
+            await watching.until(lambda: watching.moved == [None])
+            watching.moved.clear()
+            yield watching
+
+
+async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_follows(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        with speaker.turn(turn()) as stream:
+            stream.thinking("hm")
+            stream.text("It is ")
+            watching.audience.watch(ID)
+            await watching.sees(thinking="hm", text="It is ")
+            stream.text("memory")
+            await watching.sees(thinking="hm", text="It is memory")
+            assert watching.over == []
+        speaker.moved(ID)
+        await watching.until(lambda: watching.moved == [ID])
+        assert watching.over == ["e0.0.thinking", "e0.0.text"]
+        assert {piece.event: piece.type for piece in watching.pieces} == {
+            "e0.0.thinking": "llm_thinking",
+            "e0.0.text": "llm_response",
+        }
+        assert [piece.at for piece in watching.pieces if piece.event == "e0.0.text"] == [0, 6, 12]
+
+
+async def test_one_process_may_be_both(migrated_url: str) -> None:
+    async with connected(migrated_url) as database:
+        speaker, watching = live.Speaker(database), Watching(database)
+        hints = {live.WATCHING: speaker.hint, live.SAID: watching.audience.hint}
+        listener = notify.Listener(migrated_url, hints)
+        async with running(listener.run, speaker.run, watching.audience.run):
+            with speaker.turn(turn()) as stream:
+                watching.audience.watch(ID)
+                stream.text("It is ")
+                await watching.sees(text="It is ")
+                stream.text("memory")
+                await watching.sees(text="It is memory")
+
+
+@contextlib.asynccontextmanager
+async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
+    """What was said on a channel until now, when asked."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def so_far() -> list[str]:
+        await notify.post(database, (channel, "until now"))
+        async with asyncio.timeout(PATIENCE):
+            said = [await heard.get()]
+            while said[-1] != "until now":
+                said.append(await heard.get())
+        return said[:-1]
+
+    async with connected(url) as database, running(notify.Listener(url, {channel: heard.put_nowait}).run):
+        assert await heard.get() == ""
+        yield so_far
+
+
+async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, overheard(migrated_url, live.SAID) as said:
+        with speaker.turn(turn()) as stream:
+            stream.text("It is memory")
+            speaker.moved(ID)
+        async with watcher(migrated_url) as watching:
+            watching.audience.watch(OTHER)
+            with speaker.turn(turn(OTHER)) as stream:
+                stream.text("It is CPU")
+                await watching.sees(text="It is CPU")
+        assert [live.decode(payload)[0][0].investigation for payload in await said()] == [OTHER, OTHER]
+
+
+async def test_who_was_not_heard_of_for_long_is_not_told_any_more(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        with speaker.turn(turn()) as stream, speaker.turn(turn(OTHER)) as other:
+            watching.audience.watch(ID)
+            stream.text("It is ")
+            await watching.sees(text="It is ")
+            speaker._watched[ID] = time.monotonic()  # as if it had been said long ago
+            stream.text("memory")
+            speaker.moved(ID)
+            async with overheard(migrated_url, live.SAID) as said:
+                watching.audience.watch(OTHER)
+                other.text("It is CPU")
+                await watching.until(lambda: watching.pieces[-1].investigation == OTHER)
+                assert [live.decode(one)[0][0].investigation for one in await said()] == [OTHER]
+
+
+async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_sent_for_that(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WATCHED_EVERY", 0.05)
+    async with worker(migrated_url) as speaker, overheard(migrated_url, live.SAID) as said:
+        with speaker.turn(turn()) as stream:
+            stream.text("It is ")
+            async with overheard(migrated_url, live.WATCHING) as says, watcher(migrated_url) as watching:
+                watching.audience.watch(ID)
+                await watching.sees(text="It is ")
+                heard: list[str] = []
+                async with asyncio.timeout(PATIENCE):
+                    while len(heard) < 4:
+                        heard += await says()
+                stream.text("memory")
+                await watching.sees(text="It is memory")
+        asked = [json.loads(payload) for payload in heard]
+        assert asked[0] == {"v": 1, "anew": [str(ID)], "still": []}
+        assert asked[1:] == [{"v": 1, "anew": [], "still": [str(ID)]}] * (len(asked) - 1)
+        assert [(piece.at, piece.text) for payload in await said() for piece in live.decode(payload)[0]][:2] == [
+            (0, "It is "),
+            (6, "memory"),
+        ]
+
+
+async def test_a_worker_that_did_not_hear_the_first_word_answers_the_next_one(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WATCHED_EVERY", 0.05)
+    async with watcher(migrated_url) as watching, overheard(migrated_url, live.WATCHING) as says:
+        watching.audience.watch(ID)
+        while not await says():
+            pass
+        async with worker(migrated_url) as speaker:
+            with speaker.turn(turn()) as stream:
+                stream.text("It is ")
+                await watching.sees(text="It is ")
+
+
+async def test_one_more_process_is_given_the_text_so_far_and_the_others_nothing_twice(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as first, watcher(migrated_url) as second:
+        with speaker.turn(turn()) as stream:
+            first.audience.watch(ID)
+            stream.text("It is ")
+            await first.sees(text="It is ")
+            second.audience.watch(ID)
+            await second.sees(text="It is ")
+            stream.text("memory")
+            await first.sees(text="It is memory")
+            await second.sees(text="It is memory")
+        assert [piece.at for piece in first.pieces] == [0, 6]
+
+
+async def test_what_is_asked_for_again_begins_anew(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        watching.audience.watch(ID)
+        with speaker.turn(turn()) as stream:
+            stream.thinking("hm")
+            stream.text("It is CPU")
+            await watching.sees(thinking="hm", text="It is CPU")
+            stream.again()
+            await watching.sees(thinking="", text="")
+            stream.text("It is memory")
+            await watching.sees(thinking="", text="It is memory")
+
+
+async def test_an_investigation_that_another_worker_takes_over_begins_its_turn_anew(migrated_url: str) -> None:
+    async with worker(migrated_url) as first, worker(migrated_url) as second, watcher(migrated_url) as watching:
+        watching.audience.watch(ID)
+        with first.turn(turn()) as cut_off:  # its process is killed before it can say more
+            cut_off.text("It is CPU")
+            await watching.sees(text="It is CPU")
+            with second.turn(turn()) as stream:
+                stream.text("It is memory")
+                await watching.sees(text="It is memory")
+
+
+async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_it_is_made_of(
+    migrated_url: str,
+) -> None:
+    odd = 'a "quoted"\\ word\n\t\x01\x7f\u2028\x00\ud83d'
+    text = odd * 200 + "\U0001f4a5" * 20_000 + odd
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        with speaker.turn(turn()) as stream:
+            stream.text(text)
+            async with overheard(migrated_url, live.SAID) as said:
+                watching.audience.watch(ID)
+                await watching.sees(text=messages.storable(text))
+                assert len(await said()) > 10
+            stream.text("\udca5.")
+            await watching.sees(text=messages.storable(text + "\udca5."))
+
+
+async def test_a_run_is_seen_as_it_is_written_and_each_commit_as_it_is_made(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching, connected(migrated_url) as database:
+        identity = await queue.admit(database)
+        watching.audience.watch(identity)
+        model = Slow(watching)
+        runtime = ports.Runtime(
+            platform=queue.PLATFORM,
+            model=lambda _: model,
+            toolbox=lambda _: memory.DictToolbox({}),
+            watched=speaker.turn,
+        )
+        leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        supervisor = run.Supervisor(
+            database=database, runtime=runtime, lease_manager=leases, max_attempts=3, moved=speaker.moved
+        )
+        await supervisor.run(leases.hold(await queue.claimed(database), sent=time.monotonic()))
+        await watching.until(lambda: len(watching.over) == len(watching.shown) > 0)
+        entered = [one.entry for one in await queue.log(database, identity)]
+        texts = [one.messages[-1].text for one in entered if isinstance(one, entries.Answered)]
+        assert list(watching.shown.values()) == texts
+        assert identity in watching.moved
+
+
+class Slow:
+    """Answers once the first half of it has been seen."""
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+
+    async def ask(self, _: ports.Request, scope: ports.Scope) -> ports.Answer:
+        scope.stream.text("It is ")
+        await self._watching.until(lambda: self._watching.shown.get(f"{scope.execution}.0.text") == "It is ")
+        scope.stream.text("memory")
+        await self._watching.until(lambda: self._watching.shown.get(f"{scope.execution}.0.text") == "It is memory")
+        call = entries.ModelCall(provider="scripted", model="scripted", seconds=0.0)
+        return ports.Answer(message=messages.Message(role="assistant", text="It is memory"), call=call)
+
+
+async def test_as_many_are_watched_as_like(migrated_url: str) -> None:
+    many = [UUID(int=number) for number in range(1200)]
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        async with overheard(migrated_url, live.WATCHING) as says:
+            with contextlib.ExitStack() as stack:
+                for investigation in many:
+                    watching.audience.watch(investigation)
+                    stack.enter_context(speaker.turn(turn(investigation))).text("It is memory")
+                await watching.until(lambda: len({piece.investigation for piece in watching.pieces}) == len(many))
+            payloads = await says()
+        assert len(payloads) == 6
+        assert all(len(payload) <= live.PAYLOAD_MAX for payload in payloads)
+
+
+async def test_a_database_that_is_down_costs_what_is_said_then_one_line_of_log_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(live, "AGAIN_SECONDS", 0.02)
+    with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
+        url = server.url()
+        async with worker(url) as speaker, watcher(url) as watching:
+            watching.audience.watch(ID)
+            with speaker.turn(turn()) as stream:
+                stream.text("It is ")
+                await watching.sees(text="It is ")
+                await asyncio.to_thread(server.stop)
+                for _ in range(20):
+                    stream.text("not ")
+                    await asyncio.sleep(0.02)
+                stream.again()
+                stream.text("It is memory")
+                await asyncio.to_thread(server.start)
+                await watching.sees(text="It is memory")
+                stream.text(".")
+                await watching.sees(text="It is memory.")
+            await watching.until(lambda: watching.over)
+            assert None in watching.moved, "logs are to be looked at"
+    lines = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "live_lost"]
+    assert 1 <= len([line for line in lines if line.startswith("nobody hears")]) <= 2, lines
+    assert len(lines) <= 3, lines
