@@ -31,7 +31,7 @@ from tarsy.kube import client, watch
 from tarsy.llm import registry
 from tarsy.masking import masker
 from tarsy.store import database as databases
-from tarsy.store import keeper, notify
+from tarsy.store import keeper, live, notify
 from tarsy.store import throttle as throttles
 from tarsy.telemetry import standing
 from tarsy.transcript import ports, record
@@ -154,7 +154,6 @@ class _Parts:
     kept: keeper.Keeper
     ground: list[Part] = field(default_factory=list)
     roles: list[Part] = field(default_factory=list)
-    hints: dict[str, Callable[[str], object]] = field(default_factory=dict)
     watcher: watch.Watcher | None = None
     reconciler: investigations.Reconciler | None = None
 
@@ -163,6 +162,7 @@ class _Parts:
         queue = self.platform.queue
         lease_manager = lease.LeaseManager(self.process.database_url, lease=queue.lease, heartbeat=queue.heartbeat)
         equipped: asyncio.Future[tuple[registry.Models, pools.Pool]] = asyncio.get_running_loop().create_future()
+        speaker = live.Speaker(self.database)
         claims: claimer.Claimer | None = None
 
         def hint(payload: str) -> bool:
@@ -190,6 +190,7 @@ class _Parts:
                 platform=self.platform,
                 model=models.__getitem__,
                 toolbox=tools.toolbox,
+                watched=speaker.turn,
                 is_usable=lambda name: name not in self.unusable,
             )
             supervisor = run.Supervisor(
@@ -197,14 +198,15 @@ class _Parts:
                 runtime=runtime,
                 lease_manager=lease_manager,
                 max_attempts=queue.max_attempts,
+                moved=speaker.moved,
             )
             claims = claimer.Claimer(
                 supervisor, database=self.database, lease_manager=lease_manager, owner=self.owner, queue=queue
             )
             await claims.run()
 
-        self.hear({notify.WORK: hint, notify.CANCEL: lease_manager.hint})
-        self.ground += [equip, lease_manager.run]
+        self.hear({notify.WORK: hint, notify.CANCEL: lease_manager.hint, live.WATCHING: speaker.hint})
+        self.ground += [equip, lease_manager.run, speaker.run]
         self.roles.append(work)
 
     def controller(self, cluster: client.Cluster) -> None:
@@ -257,15 +259,16 @@ class _Parts:
         self.roles.append(lambda: app.serve(application, bound, readiness=readiness))
 
     def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:
-        """Have hints told, from this process and from others."""
-        self.database.hinted |= hints
-        self.hints |= hints
+        """Have hints told, from this process and from others; beside those who are told of them already."""
+        for channel, hint in hints.items():
+            known = self.database.hinted.get(channel)
+            self.database.hinted[channel] = notify.both(known, hint) if known else hint
 
     async def run(self) -> None:
         """Run all parts until cancelled."""
         if not self.process.serves("worker"):
             _keep_for_good()
-        listener = notify.Listener(self.process.database_url, self.hints)
+        listener = notify.Listener(self.process.database_url, self.database.hinted)
         await supervise(ground=[listener.run, self.kept.run, *self.ground], roles=self.roles)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tarsy.agent import dialects, strategies
 from tarsy.engine import investigation
 from tarsy.resources import chain
-from tarsy.transcript import memory, messages, ports, record
+from tarsy.transcript import memory, messages, ports, react, record
 
 ACTION = 'Thought: I look.\nAction: k8s.get\nAction Input: {"name": "web-0"}'
 ANSWER = "Thought: I know enough.\nFinal Answer: It is out of memory [tool 0.0]."
@@ -343,6 +343,6 @@ async def test_elsewhere_an_alert_is_told_as_it_came(
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_a_step_in_react_has_a_longest_length(over: int) -> None:
-    text = "Final Answer: ".ljust(dialects.READ_MAX + over, "x")
+    text = "Final Answer: ".ljust(react.READ_MAX + over, "x")
     read = dialects.REACT.read(says(text), final=False)
     assert isinstance(read, messages.Failure if over else messages.Message)

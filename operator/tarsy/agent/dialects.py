@@ -16,9 +16,6 @@ from typing import Protocol
 from tarsy.agent import quoting
 from tarsy.transcript import messages, react
 
-READ_MAX = 128 * 1024
-"""Characters of an answer in ReAct: all answers are read again with each request, on the loop."""
-
 
 class Dialect(Protocol):
     """How a model is asked, and how its answers are read."""
@@ -103,8 +100,8 @@ class React:
             answer = replace(answer, calls=(), provider_state=None)
         if not answer.text.strip():
             return _rejected("an empty answer")
-        if len(answer.text) > READ_MAX:
-            return _rejected(f"an answer of {len(answer.text)} characters, where a step has at most {READ_MAX}")
+        if len(answer.text) > react.READ_MAX:
+            return _rejected(f"an answer of {len(answer.text)} characters, where a step has at most {react.READ_MAX}")
         reading = react.read(answer.text)
         if final and reading.action:
             return _rejected("another action instead of a conclusion")

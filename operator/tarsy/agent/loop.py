@@ -52,6 +52,8 @@ class Loop:
     """See `ports.Scope.waiting`."""
     may_retry: Callable[[], bool] = lambda: True
     """See `ports.Scope.may_retry`."""
+    watched: Callable[[int], AbstractContextManager[ports.Stream]] = lambda _: nullcontext(ports.UNWATCHED)
+    """See `ports.Runtime.watched`; given the turn's number."""
 
     async def run(self) -> None:
         """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
@@ -90,14 +92,16 @@ class Loop:
         await self._fit(ask, added)
         request = requests.of(self.execution, ask, added)
         failpoints.hit("model.ask.before")
-        try:
-            answer = await self.model(self.execution.source.provider).ask(request, self._scope)
-        except ports.ModelError as error:
-            overflow = error.failure.code == messages.CONTEXT_OVERFLOW
-            if not overflow or not await self._fit(ask, added, refused=error):  # else it is asked again
-                await self._unanswered(error.failure, added, error.call)
-        else:
-            await self._answered(answer, added, final=ask.final)
+        with self.watched(self._turn) as stream:
+            try:
+                scope = replace(self._scope, stream=stream)
+                answer = await self.model(self.execution.source.provider).ask(request, scope)
+            except ports.ModelError as error:
+                overflow = error.failure.code == messages.CONTEXT_OVERFLOW
+                if not overflow or not await self._fit(ask, added, refused=error):  # else it is asked again
+                    await self._unanswered(error.failure, added, error.call)
+            else:
+                await self._answered(answer, added, final=ask.final)
 
     async def _fit(
         self, ask: steps.Ask, added: Sequence[messages.Message], *, refused: ports.ModelError | None = None

@@ -104,7 +104,22 @@ class Execution:
                 context_tokens=self._context_tokens,
                 waiting=waiting,
                 may_retry=self.retries.take,
+                watched=self._watched,
             ).run()
+
+    def _watched(self, turn: int) -> AbstractContextManager[ports.Stream]:
+        agent = self.so_far.started.agent if self.so_far else None
+        return self.runtime.watched(
+            ports.Turn(
+                investigation=self.journal.record.snapshot.id,
+                run=self.task.run,
+                stage=self.task.stage,
+                execution=self.id,
+                number=turn,
+                kind=self.task.kind,
+                strategy=agent.strategy if agent else "",
+            )
+        )
 
     def _context_tokens(self, provider: str) -> int | None:
         settings = self.runtime.platform.llm_providers.get(provider)  # the file may have lost it since

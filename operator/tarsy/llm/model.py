@@ -214,7 +214,7 @@ class LimitedModel:
             answer = _Answer()
             try:
                 async with self._turn(request, scope, answer), tries.time_left.running():
-                    await self._receive(request, answer)
+                    await self._receive(request, answer, scope.stream)
                 message = self._answered(answer)
                 if not (message.calls or message.native or message.text.strip()):
                     raise _EmptyError
@@ -223,6 +223,7 @@ class LimitedModel:
                 raise tries.failed(text, kind="timeout", usage=answer.usage) from error
             except provider.RetryableError as error:
                 wait = tries.again(error, answer.usage)
+                scope.stream.again()
                 await asyncio.sleep(wait)
                 tries.time_left.seconds -= wait
             except provider.ProviderError as error:
@@ -262,11 +263,16 @@ class LimitedModel:
             if counted := _total(answer.usage):
                 self._throttle.correct(taken, counted)
 
-    async def _receive(self, request: ports.Request, answer: _Answer) -> None:
+    async def _receive(self, request: ports.Request, answer: _Answer, stream: ports.Stream) -> None:
         silence = self._limits.first_byte
         async with aclosing(self._source.stream(request)) as events:
             while (event := await _next(events, within=silence.total_seconds())) is not None:
                 answer.add(event)
+                match event:
+                    case provider.Text(text):
+                        stream.text(text)
+                    case provider.Thinking(text):
+                        stream.thinking(text)
                 if answer.size > self._limits.answer:
                     raise provider.RejectedError(f"the answer is longer than {self._limits.answer} characters")
                 if len(answer.calls) > self._limits.answer_calls:

@@ -26,7 +26,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from tarsy import errors
 from tarsy.telemetry import logs
 
-NEWEST = "api"
+NEWEST = "live"
 """The newest migration."""
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0

@@ -134,7 +134,7 @@ async def whereabouts(database: databases.Database, investigation: UUID) -> Wher
 
 
 # What `work` says is of run 0 for as long as that is open, and of a question later.
-_SUMMARY = text("""
+SUMMARIES = """
   SELECT work.revision, work.stale, runs.attempts,
     CASE WHEN runs.ended_at IS NULL THEN work.state ELSE 'ended' END AS state,
     CASE WHEN runs.ended_at IS NULL THEN work.cancel END AS cancel,
@@ -172,21 +172,22 @@ _SUMMARY = text("""
       CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls,
       sum(cost) AS cost
     FROM executions WHERE executions.investigation = work.investigation AND executions.run = 0
-  ) AS used
-  WHERE work.investigation = :id
-""")
+  ) AS used"""
+"""Each investigation in numbers, as `summarised` reads it."""
+_SUMMARY = text(f"{SUMMARIES} WHERE work.investigation = :id")
 
 
 async def summary(database: databases.Database, investigation: UUID) -> Summary | None:
     """The investigation in numbers; None where there is none of that id."""
     rows = await database.run(_SUMMARY, id=investigation)  # one statement: what it reads is of one moment
-    return _summary(rows[0]) if rows else None
+    return summarised(rows[0]) if rows else None
 
 
 _CANCELLED: dict[str, str] = {reason: why for why, reason in work.CANCELLED_REASONS.items()}
 
 
-def _summary(facts: Mapping[str, Any]) -> Summary:
+def summarised(facts: Mapping[str, Any]) -> Summary:
+    """An investigation in numbers, from its row."""
     stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
     built = ("stage_names", "stage_agents", "stages", "gaps", "cancel")
@@ -256,7 +257,7 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
         numbers = {"id": investigation, "runs": [row.number for row in asked]}
         questions = (await connection.execute(_QUESTIONS, numbers)).all()
     return Head(
-        summary=_summary(dict(found)),
+        summary=summarised(dict(found)),
         runs=_runs([row._mapping for row in asked], map(logged, questions)),
         alert_data=facts.alert_data,
         severity=facts.severity,

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 import pydantic
 from sqlalchemy import text
@@ -47,6 +48,7 @@ class PgJournal:
         claimed: float,
         ensure_lease: Callable[[], Awaitable[None]],
         suspended: Callable[[], bool],
+        moved: Callable[[UUID], None],
     ) -> None:
         """`claimed`: the monotonic time of the claim."""
         self.record = so_far
@@ -57,6 +59,7 @@ class PgJournal:
         self._turns = turns.Turns(so_far, prepare=log.prepare, write=self._write)
         self._ensure_lease = ensure_lease
         self._suspended = suspended
+        self._moved = moved
 
     @classmethod
     async def open(
@@ -66,9 +69,11 @@ class PgJournal:
         claim: work.Claim,
         ensure_lease: Callable[[], Awaitable[None]],
         suspended: Callable[[], bool],
+        moved: Callable[[UUID], None] = lambda _: None,
     ) -> PgJournal:
         """Read what was committed under earlier claims; `ensure_lease` and `suspended` are the lease's.
 
+        `moved` is told of each commit, behind it.
         While the database is down, keep trying: a claim is not given up for a moment's silence. An UnreadableError
         says what this program cannot read.
         """
@@ -87,6 +92,7 @@ class PgJournal:
                     claimed=claimed,
                     ensure_lease=ensure_lease,
                     suspended=suspended,
+                    moved=moved,
                 )
 
     def clock(self) -> float:
@@ -123,6 +129,7 @@ class PgJournal:
             else:
                 break
         self._log_seq += len(batch)
+        self._moved(self._claim.investigation)
         failpoints.hit("journal.commit.after")
 
     async def _try_to_write(self, batch: Sequence[log.Prepared]) -> None:

@@ -7,17 +7,22 @@ of it is a hint: what counts is the log, and whoever missed something reads it t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Literal
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from tarsy.store import database as databases
-from tarsy.transcript import ports, timeline
+from tarsy.store import notify
+from tarsy.transcript import ports, streams, timeline
 
 WATCHING = "tarsy_watching"
-"""Some investigations are watched somewhere; the payload says which, and whether the text so far is wanted."""
+"""Some investigations are watched somewhere; the payload says which, and of which the text so far is wanted."""
 SAID = "tarsy_said"
 """What is being written in some investigations, and which of them have something new in their logs."""
 
@@ -26,15 +31,23 @@ WATCHED_EVERY = 10.0  # seconds
 WATCHED_SECONDS = 30.0
 PAYLOAD_MAX = 7900
 """Bytes of a NOTIFY's payload; Postgres takes less than 8000."""
+AGAIN_SECONDS = 1.0
+"""Until the next try where something was lost: a statement, or a piece."""
+GATHER_SECONDS = 0.005
+"""For so long those who begin to watch are gathered."""
+REST = 20.0
+"""How long no batch is made behind one, in times of what that took of the processor."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """What is being written has changed: from character `at` on, the text of an event is `text`.
+    """What is being written has changed: from character `at` on the text of an event is `text`, and nothing behind it.
 
-    The first piece of an event begins it. A piece at 0 that is not the first replaces all that came: the model is asked
-    again. The text is what the log will hold at the end, or near it (what a strategy makes of an answer is only known
-    at its end).
+    The first piece of an event begins it, at 0. One at a place before the end of what came replaces what stood there:
+    the model is asked again, or what it says is read in another way. The text is what the log will hold at the end, or
+    near it (what a strategy makes of an answer is only known at its end).
     """
 
     investigation: UUID
@@ -48,32 +61,219 @@ class Piece:
     text: str
     state: Literal["grows", "over"] = "grows"
     """"over": nothing more comes. The log has the event by now, or never will (then it was given up)."""
+    more: bool = False
+    """What stands behind `text` is told by the next piece, until then it stays. Only between processes."""
+
+    def after(self, before: str) -> str:
+        """The event's text with it, where that was `before`."""
+        rest = before[self.at + len(self.text) :] if self.more else ""
+        return before[: self.at] + self.text + rest
+
+
+class _Written:
+    """A turn that is being written: the stream that its model tells of it."""
+
+    def __init__(self, turn: ports.Turn, *, due: asyncio.Event, watched: bool) -> None:
+        self.turn = turn
+        self.investigation = UUID(turn.investigation)
+        self.watched = watched
+        self.changed = False
+        self.anew = False
+        """Whether all of it is to be sent once more."""
+        self.is_over = False
+        self._due = due
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._sent: dict[str, streams.Shown] = {}
+
+    def text(self, piece: str) -> None:
+        """The answer goes on with `piece`."""
+        self._text.append(piece)
+        self._tell()
+
+    def thinking(self, piece: str) -> None:
+        """The thoughts go on with `piece`."""
+        self._thinking.append(piece)
+        self._tell()
+
+    def again(self) -> None:
+        """What came so far does not count."""
+        self._text, self._thinking = [], []
+        self._tell()
+
+    def _tell(self) -> None:
+        self.changed = True
+        if self.watched:
+            self._due.set()
+
+    def resend(self) -> None:
+        """Have all of it sent with the next batch, in which it is watched."""
+        self.watched = self.anew = True
+        self._due.set()
+
+    def news(self) -> Iterator[Piece]:
+        """What has changed since it was asked for this the last time."""
+        self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
+        found = streams.shown(self.turn, thinking=self._thinking[0], text=self._text[0])
+        shown = {event: replace(one, text="") for event, one in self._sent.items()} | {one.event: one for one in found}
+        for event, one in shown.items():
+            before = None if self.anew else self._sent.get(event)
+            if before != one:
+                at = streams.common(before.text, one.text) if before else 0
+                yield self._piece(one, at=at, text=one.text[at:])
+        self._sent = shown
+        self.changed = self.anew = False
+
+    def ends(self) -> list[Piece]:
+        """The ends of what was sent of it."""
+        return [self._piece(one, at=len(one.text), text="", state="over") for one in self._sent.values()]
+
+    def _piece(self, one: streams.Shown, *, at: int, text: str, state: Literal["grows", "over"] = "grows") -> Piece:
+        turn = self.turn
+        return Piece(
+            investigation=self.investigation,
+            run=turn.run,
+            stage=turn.stage,
+            execution=turn.execution,
+            event=one.event,
+            type=one.type,
+            at=at,
+            text=text,
+            state=state,
+        )
 
 
 class Speaker:
-    """Tells of the turns that models of this process are asked for. It is the `watched` of a Runtime."""
+    """Tells of the turns that models of this process are asked for. Its `turn` is the `watched` of a Runtime.
 
-    def __init__(self, database: databases.Database) -> None: ...
+    All of it is called on the main loop.
+    """
+
+    def __init__(self, database: databases.Database) -> None:
+        self._database = database
+        self._turns: dict[UUID, list[_Written]] = {}
+        self._watched: dict[UUID, float] = {}
+        """Until when, by the monotonic clock."""
+        self._moved: set[UUID] = set()
+        self._ends: list[Piece] = []
+        self._due = asyncio.Event()
+        self._lost = False
+        """Whether the last statement was."""
+
+    @contextmanager
+    def _written(self, turn: ports.Turn) -> Iterator[ports.Stream]:
+        investigation = UUID(turn.investigation)
+        own = _Written(turn, due=self._due, watched=investigation in self._watched)
+        beside = self._turns.setdefault(investigation, [])
+        beside.append(own)
+        try:
+            yield own
+        finally:
+            beside.remove(own)
+            if not beside:
+                del self._turns[investigation]
+            own.is_over = True
+            if own.watched and (ends := own.ends()):
+                self._ends += ends
+                self._due.set()
 
     def turn(self, turn: ports.Turn) -> AbstractContextManager[ports.Stream]:
         """A turn that begins; where nobody watches, telling costs an append."""
-        raise NotImplementedError
+        return self._written(turn)
 
     def moved(self, investigation: UUID) -> None:
         """Something was committed to its log: told with the next batch, where somebody watches."""
-        raise NotImplementedError
+        if investigation in self._watched:
+            self._moved.add(investigation)
+            self._due.set()
 
     def hint(self, payload: str) -> bool:
-        """Take what was said on WATCHING; never only for this process."""
-        raise NotImplementedError
+        """Take what was said on WATCHING; never only for this process.
+
+        "" says that something may have been missed: then all that is watched is sent anew.
+        """
+        now = time.monotonic()
+        self._forget(now)
+        if not payload:
+            self._resend(self._watched)
+            return False
+        anew, still = _watchers(payload)
+        wanted = {*anew, *(one for one in still if one not in self._watched)}  # whoever asked was not heard then
+        self._watched |= dict.fromkeys([*anew, *still], now + WATCHED_SECONDS)
+        self._resend(wanted)
+        return False
+
+    def _resend(self, investigations: Iterable[UUID]) -> None:
+        for investigation in investigations:
+            for turn in self._turns.get(investigation, ()):
+                turn.resend()
+
+    def _forget(self, now: float) -> None:
+        """Whom nobody has said to watch for long."""
+        for investigation in [known for known, until in self._watched.items() if until <= now]:
+            del self._watched[investigation]
+            for turn in self._turns.get(investigation, ()):
+                turn.watched = False
 
     async def run(self) -> None:
-        """Send batches, until cancelled. A database that is down costs what was to be sent, never a commit."""
-        raise NotImplementedError
+        """Send batches, until cancelled. A database that is down costs what was to be sent, never a commit.
+
+        Batches are as far apart as they have to be to take a twentieth of the processor at most.
+        """
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            payloads, spent = await self._batch()
+            if not payloads or await self._send(payloads):
+                await asyncio.sleep(max(BATCH_SECONDS, spent * REST))
+            else:
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _batch(self) -> tuple[list[str], float]:
+        """What is new, and what it took of the processor's seconds to find that out."""
+        self._forget(time.monotonic())
+        pieces: list[Piece] = []
+        spent = 0.0
+        for turn in [one for beside in self._turns.values() for one in beside if one.watched]:
+            if turn.is_over or not (turn.changed or turn.anew):
+                continue
+            began = time.thread_time()
+            pieces += turn.news()
+            spent += time.thread_time() - began
+            await asyncio.sleep(0)  # each is short, all together may not be
+        began = time.thread_time()
+        ends, self._ends = self._ends, []
+        moved, self._moved = self._moved, set()
+        payloads = encode([*pieces, *ends], moved)
+        return payloads, spent + time.thread_time() - began
+
+    async def _send(self, payloads: Sequence[str]) -> bool:
+        """Whether they were sent; what was lost is sent anew."""
+        try:
+            await notify.post(self._database, *((SAID, payload) for payload in payloads))
+        except databases.StoreDownError as error:
+            if not self._lost:
+                log.warning("nobody hears what is written: %s", error, extra={"action": "live_lost"})
+            self._lost = True
+            self._resend(self._watched)
+            return False
+        self._lost = False
+        return True
+
+
+@dataclass(kw_only=True)
+class _Heard:
+    """An event, as far as it was heard."""
+
+    piece: Piece
+    """The last one."""
+    text: str
+    is_sure: bool = True
+    """Nothing of it can have been missed."""
 
 
 class Audience:
-    """What this process watches, and what it hears of it."""
+    """What this process watches, and what it hears of it. All of it is called on the main loop."""
 
     def __init__(
         self,
@@ -82,34 +282,241 @@ class Audience:
         heard: Callable[[Piece], None],
         moved: Callable[[UUID | None], None],
     ) -> None:
-        """`heard` is given each piece, whose place follows what came before it; `moved` the investigations whose logs
+        """`heard` is given each piece; its place is in or right behind what came of its event before it.
 
-        have something new, or None where hints may have been lost: then all are to be looked at.
+        `moved` is given the investigations whose logs have something new, or None where hints may have been lost: then
+        all are to be looked at.
         """
-        raise NotImplementedError
+        self._database = database
+        self._heard = heard
+        self._moved = moved
+        self._watchers: dict[UUID, int] = {}
+        self._known: dict[UUID, dict[str, _Heard]] = {}
+        self._wanted: dict[UUID, float] = {}
+        """Of which the text so far is asked for, and when at the earliest."""
+        self._asked: dict[UUID, float] = {}
+        """When it was asked for the last time."""
+        self._renewed = 0.0
+        self._due = asyncio.Event()
+        self._lost = False
 
     def watch(self, investigation: UUID) -> None:
-        """Somebody watches it from now on, or one more: the text so far is asked for."""
-        raise NotImplementedError
+        """Somebody watches it from now on, or one more. For the first one the text so far is asked for.
+
+        For one more it is here: `so_far`.
+        """
+        self._watchers[investigation] = self._watchers.get(investigation, 0) + 1
+        if self._watchers[investigation] == 1:
+            self._want(investigation, at=0.0)
 
     def forget(self, investigation: UUID) -> None:
-        """Nobody here watches it any more."""
-        raise NotImplementedError
+        """One of those who watch it does not any more."""
+        self._watchers[investigation] -= 1
+        if not self._watchers[investigation]:
+            del self._watchers[investigation]
+            self._known.pop(investigation, None)
+            self._wanted.pop(investigation, None)
+            self._asked.pop(investigation, None)
+
+    def so_far(self, investigation: UUID) -> list[Piece]:
+        """What is being written in it, as far as it was heard: each event from its beginning."""
+        known = self._known.get(investigation, {}).values()
+        return [replace(one.piece, at=0, text=one.text) for one in known]
 
     def hint(self, payload: str) -> bool:
         """Take what was said on SAID ("" where it may have been missed); never only for this process."""
-        raise NotImplementedError
+        if not payload:
+            for investigation in self._watchers:
+                for known in self._known.get(investigation, {}).values():
+                    known.is_sure = False
+                self._want(investigation, at=0.0)
+            self._moved(None)
+            return False
+        pieces, moved = decode(payload)
+        for piece in pieces:
+            if piece.investigation in self._watchers:
+                self._take(piece)
+        for investigation in moved:
+            if investigation in self._watchers:
+                self._moved(investigation)
+        return False
+
+    def _take(self, piece: Piece) -> None:
+        """Tell of a piece, as far as it is news; what has a gap before it is asked for again."""
+        known = self._known.setdefault(piece.investigation, {})
+        before = known.get(piece.event)
+        if piece.state == "over":
+            if before is not None:
+                del known[piece.event]
+                self._heard(replace(piece, at=len(before.text), text=""))
+            return
+        if piece.at and (before is None or not before.is_sure or piece.at > len(before.text)):
+            asked = self._asked.get(piece.investigation, 0.0)
+            self._want(piece.investigation, at=asked + AGAIN_SECONDS)
+            return
+        text = piece.after(before.text if before else "")
+        known[piece.event] = _Heard(piece=replace(piece, more=False), text=text)
+        at = streams.common(before.text, text) if before else 0
+        if before is None or text != before.text:
+            self._heard(replace(piece, at=at, text=text[at:], more=False))
+
+    def _want(self, investigation: UUID, *, at: float) -> None:
+        """Have the text so far asked for, at that time or at once."""
+        self._wanted[investigation] = min(at, self._wanted.get(investigation, at))
+        self._due.set()
 
     async def run(self) -> None:
         """Say what is watched, until cancelled."""
-        raise NotImplementedError
+        while True:
+            due = min([self._renewed + WATCHED_EVERY, *self._wanted.values()])
+            try:
+                async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+            else:
+                self._due.clear()
+                await asyncio.sleep(GATHER_SECONDS)
+            await self._announce(time.monotonic())
+
+    async def _announce(self, now: float) -> None:
+        """Say of which the text so far is wanted, and of all that they are watched, if it is time for that."""
+        anew = [investigation for investigation, at in self._wanted.items() if at <= now]
+        is_time = self._renewed + WATCHED_EVERY <= now
+        still = self._watchers.keys() - set(anew) if is_time else ()
+        for investigation in anew:
+            del self._wanted[investigation]
+            self._asked[investigation] = now
+        try:
+            await notify.post(self._database, *((WATCHING, one) for one in _watching(anew, still)))
+        except databases.StoreDownError as error:
+            if not self._lost:
+                log.warning("nobody is told what is watched: %s", error, extra={"action": "live_lost"})
+            self._lost = True
+            for investigation in anew:
+                if investigation in self._watchers:
+                    self._want(investigation, at=now + AGAIN_SECONDS)
+            self._renewed = now - WATCHED_EVERY + AGAIN_SECONDS if is_time else self._renewed
+        else:
+            self._lost = False
+            self._renewed = now if is_time else self._renewed
+
+
+_VERSION = 1
+_FRAME = len(json.dumps({"v": _VERSION, "p": [], "m": []}))
+_IDS = 200
+"""Of 36 bytes each, in quotes and with a comma, they fit into a payload."""
 
 
 def encode(pieces: Iterable[Piece], moved: Iterable[UUID]) -> list[str]:
     """As payloads of at most PAYLOAD_MAX bytes, long pieces in several."""
-    raise NotImplementedError
+    payloads: list[_Told] = []
+    size = PAYLOAD_MAX
+    rows = [("p", row) for piece in pieces for row in _rows(piece)]
+    for kind, row in [*rows, *(("m", _json(str(one))) for one in moved)]:
+        length = _bytes(row) + 1
+        if size + length > PAYLOAD_MAX:
+            payloads.append({"p": [], "m": []})
+            size = _FRAME
+        payloads[-1][kind].append(row)
+        size += length
+    return [_payload(told) for told in payloads]
+
+
+_Told: TypeAlias = dict[str, list[str]]
+"""Rows in JSON: of pieces, and of what moved."""
+
+
+def _payload(told: _Told) -> str:
+    rows = (f'"{kind}":[{",".join(some)}]' for kind, some in told.items())
+    return f'{{"v":{_VERSION},{",".join(rows)}}}'
+
+
+def _rows(piece: Piece) -> Iterator[str]:
+    """A piece in JSON, in as many rows as it needs."""
+    about = [
+        *(str(piece.investigation), piece.run, piece.stage, piece.execution),
+        *(piece.event, piece.type, piece.state),
+    ]
+    room = PAYLOAD_MAX - _FRAME - _bytes(_json([*about, piece.at + len(piece.text), False, ""])) - 1
+    start = 0
+    while True:
+        end = start + _fitting(piece.text[start : start + room], room)
+        yield _json([*about, piece.at + start, piece.more or end < len(piece.text), piece.text[start:end]])
+        start = end
+        if end == len(piece.text):
+            return
+
+
+def _fitting(text: str, room: int) -> int:
+    """How many characters of `text` surely have room in so many bytes of JSON."""
+    count = len(text)
+    while (size := _bytes(_json(text[:count])) - 2) > room:
+        count = count * room // size
+    return count
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
 
 
 def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
     """What a payload says; one of another version of TARSy says nothing."""
-    raise NotImplementedError
+    match _said(payload):
+        case {"p": list(rows), "m": list(moved)}:
+            return [_piece(*row) for row in rows], [UUID(one) for one in moved]
+    return [], []
+
+
+def _piece(
+    investigation: str,
+    run: int,
+    stage: str,
+    execution: str,
+    event: str,
+    type: timeline.Type,  # noqa: A002 - its name
+    state: Literal["grows", "over"],
+    at: int,
+    more: bool,  # noqa: FBT001
+    text: str,
+) -> Piece:
+    return Piece(
+        investigation=UUID(investigation),
+        run=run,
+        stage=stage,
+        execution=execution,
+        event=event,
+        type=type,
+        at=at,
+        text=text,
+        state=state,
+        more=more,
+    )
+
+
+def _watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
+    """As payloads: of these the text so far is wanted, and those are watched still."""
+    told = [("anew", str(one)) for one in anew] + [("still", str(one)) for one in still]
+    for start in range(0, len(told), _IDS):
+        some = told[start : start + _IDS]
+        yield _json({"v": _VERSION} | {kind: [one for of, one in some if of == kind] for kind in ("anew", "still")})
+
+
+def _watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
+    match _said(payload):
+        case {"anew": list(anew), "still": list(still)}:
+            return [UUID(one) for one in anew], [UUID(one) for one in still]
+    return [], []
+
+
+def _said(payload: str) -> Any:
+    """The JSON of a payload of this version; else None."""
+    try:
+        said = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) and said.get("v") == _VERSION else None

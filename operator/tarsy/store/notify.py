@@ -42,13 +42,23 @@ Hint = tuple[str, str]
 async def send(database: databases.Database, *hints: Hint) -> None:
     """Give `hints`. A database that is down costs the hints, not the caller: what they tell of is committed."""
     others = [hint for hint in hints if not _taken_on(database, *hint)]
-    if not others:
-        return
-    channels, payloads = map(list, zip(*others, strict=True))
     try:
-        await database.run(_SEND, channels=channels, payloads=payloads)
+        await post(database, *others)
     except databases.StoreDownError as error:
-        log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": ", ".join(channels)})
+        channels = ", ".join(channel for channel, _ in others)
+        log.warning("a hint was lost: %s", error, extra={"action": "notify_lost", "channel": channels})
+
+
+async def post(database: databases.Database, *hints: Hint) -> None:
+    """Give `hints` to all who listen, in one transaction; a StoreDownError says that they may be lost."""
+    if hints:
+        channels, payloads = map(list, zip(*hints, strict=True))
+        await database.run(_SEND, channels=channels, payloads=payloads)
+
+
+def both(one: Callable[[str], bool], other: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Both are told of a hint, and it is taken on where both take it on."""
+    return lambda payload: one(payload) & other(payload)
 
 
 def _taken_on(database: databases.Database, channel: str, payload: str) -> bool:

@@ -148,6 +148,7 @@ work = Table(
     Column("suspend", Boolean, nullable=False, server_default=sqlalchemy.false()),
     Column("unreadable_by", ARRAY(Text), nullable=False, server_default="{}"),
     _text("unreadable", nullable=True),
+    _count("changed"),
     CheckConstraint("cancel IN ('user', 'deleted', 'resolved')", name="work_cancel_check"),
     CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
     postgresql_with=_ROOM,
@@ -156,11 +157,13 @@ work = Table(
 
 `log_seq` is the number of the log's last entry: the next commit's precondition. `revision` rises with every change that
 a status shows, `stale` says that the one in the cluster does not show it yet; it shows run 0, so what a later run does
-leaves both alone. `claims` counts the claims of all runs. `cancel` and `suspend` are the latest run's. `unreadable` is
-what a program could not read of the log, `unreadable_by` which programs.
+leaves both alone. `changed` is the transaction that raised the revision, by a trigger (`changes`); 0 of what has not
+changed since there is one. `claims` counts the claims of all runs. `cancel` and `suspend` are the latest run's.
+`unreadable` is what a program could not read of the log, `unreadable_by` which programs.
 """
 Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
 Index("work_stale", work.c.queued_at, postgresql_where=work.c.stale)
+Index("work_changed", work.c.changed)
 
 runs = Table(
     "runs",

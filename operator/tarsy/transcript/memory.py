@@ -96,10 +96,11 @@ class ScriptedModel:
         if failures := self._failures.get(turn):
             failure = failures.pop(0)
             raise ports.ModelError(failure.text, kind=failure.kind, code=failure.code, call=self.call)
-        if turn < len(self._answers):
-            return ports.Answer(message=self._answers[turn], call=self.call)
         concluded = [answer for answer in self._answers if not answer.calls] or [self._DONE]
-        return ports.Answer(message=concluded[-1], call=self.call)
+        answer = self._answers[turn] if turn < len(self._answers) else concluded[-1]
+        scope.stream.thinking(answer.thinking)
+        scope.stream.text(answer.text)
+        return ports.Answer(message=answer, call=self.call)
 
 
 class NoThrottle:

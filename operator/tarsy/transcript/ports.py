@@ -65,9 +65,7 @@ class Stream(Protocol):
         ...
 
 
-class Unwatched:
-    """A stream that nobody watches."""
-
+class _Unwatched:
     def text(self, piece: str) -> None:
         """Forget it."""
 
@@ -75,10 +73,11 @@ class Unwatched:
         """Forget it."""
 
     def again(self) -> None:
-        """Forget nothing."""
+        """There is nothing to forget."""
 
 
-UNWATCHED = Unwatched()
+UNWATCHED: Stream = _Unwatched()
+"""A stream that nobody watches."""
 
 
 @dataclass(frozen=True, kw_only=True)

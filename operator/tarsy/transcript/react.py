@@ -27,6 +27,9 @@ NO_ACTION = f"The reply has an `Action Input:`, but no `Action:` before it that 
 NO_TOOL = f"The `Action:` names no tool. {_EXPECTED}"
 NO_TEXT = f"There is nothing behind `Final Answer:`. {_EXPECTED}"
 
+READ_MAX = 128 * 1024
+"""Characters of an answer: all answers are read again with each request, on the loop."""
+
 LABEL = r"(?:thought|action(?:[ \t_]*+input)?|final[ \t_]*+answer|observation)"
 """What a step's label says, in a regular expression for any case."""
 

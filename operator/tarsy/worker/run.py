@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from tarsy.engine import chat, grounds, investigation
 from tarsy.store import database as databases
@@ -49,6 +50,8 @@ class Supervisor:
     runtime: ports.Runtime
     lease_manager: leases.LeaseManager
     max_attempts: int
+    moved: Callable[[UUID], None] = lambda _: None
+    """Told of each commit to an investigation's log."""
 
     async def run(self, held: leases.Lease) -> None:
         """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
@@ -81,7 +84,11 @@ class Supervisor:
             _tell_end(held.claim, "Failed", reason=reason, seconds=held.claim.age)
             return
         journal = await journals.PgJournal.open(
-            self.database, claim=held.claim, ensure_lease=held.ensure_lease, suspended=lambda: held.suspend
+            self.database,
+            claim=held.claim,
+            ensure_lease=held.ensure_lease,
+            suspended=lambda: held.suspend,
+            moved=self.moved,
         )
         try:
             await self._work(held, journal)
