@@ -104,7 +104,7 @@ def tell(app: FastAPI) -> None:
 
 async def _respond(_request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, Problem)  # noqa: S101 - registered for it alone
-    return _response(problem)
+    return response(problem)
 
 
 async def _unserved(request: Request, error: Exception) -> JSONResponse:
@@ -114,7 +114,7 @@ async def _unserved(request: Request, error: Exception) -> JSONResponse:
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(_methods(request)))
-    return _response(Problem(HTTPStatus(error.status_code), message, headers=headers))
+    return response(Problem(HTTPStatus(error.status_code), message, headers=headers))
 
 
 def _methods(request: Request) -> set[str]:
@@ -126,17 +126,18 @@ def _methods(request: Request) -> set[str]:
 
 async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
     """The response to a request that met a defect; the server logs it."""
-    return _response(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback"))
+    return response(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback"))
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     """The response to a path or query that is not what it should be."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it alone
     faults = [Fault(place=".".join(map(str, one["loc"])), message=one["msg"]) for one in error.errors()]
-    return _response(invalid(faults))
+    return response(invalid(faults))
 
 
-def _response(problem: Problem) -> JSONResponse:
+def response(problem: Problem) -> JSONResponse:
+    """How a problem is answered."""
     return JSONResponse(
         body(problem.status, problem.detail, faults=problem.faults),
         status_code=problem.status,

@@ -53,11 +53,10 @@ class Hub:
         """Take what is said on `live.SAID`."""
         return self._audience.hint(payload)
 
-    def status_hint(self, _payload: str) -> bool:
-        """Take what is said on `notify.STATUS`; others are told as well."""
+    def look(self) -> None:
+        """Look at the lists at once: a status has changed."""
         if self.lists.are_watched:
             self._looks.set()
-        return False
 
     async def run(self) -> None:
         """Tell those who watch, until cancelled; then all subscriptions end."""

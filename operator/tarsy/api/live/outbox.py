@@ -52,6 +52,12 @@ class Outbox:
             self._emptied.set()
         return first
 
+    async def empty(self) -> None:
+        """Wait until all of it was taken to be sent."""
+        while self._queue:
+            self._emptied.clear()
+            await self._emptied.wait()
+
     async def room(self) -> None:
         """Wait until there is little left to send: for who can wait, as a catch-up can."""
         while self._size > _ROOM:

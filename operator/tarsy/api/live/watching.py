@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,7 @@ class _Text:
     """An event that is being written."""
 
     piece: live.Piece
-    """The first of it."""
+    """What began it."""
     content: str
     since: str
 
@@ -91,8 +91,11 @@ class Watch:
         elif piece.state == "over":
             self.over.add(piece.event)
             self.moved.set()
-        elif piece.text or piece.at < len(text.content):
-            text.content = text.content[: piece.at] + piece.text
+        elif piece.type != text.piece.type:
+            self._texts[piece.event] = text = replace(text, piece=piece, content=piece.after(text.content))
+            self.tell([self._created(text)])
+        else:
+            text.content = piece.after(text.content)
             chunk = {"run": piece.run, "event_id": piece.event, "offset": piece.at, "delta": piece.text}
             self.tell([wire.Message("stream.chunk", chunk, of=self.investigation)])
 
