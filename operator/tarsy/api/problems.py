@@ -6,6 +6,7 @@ Source: RFC 9457.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -144,6 +145,13 @@ def response(problem: Problem) -> JSONResponse:
         headers=problem.headers,
         media_type=MEDIA_TYPE,
     )
+
+
+def raw(status: HTTPStatus, detail: str) -> bytes:
+    """A whole answer, after which the connection is closed: for who speaks no more HTTP than that."""
+    told = json.dumps(body(status, detail)).encode()
+    head = f"HTTP/1.1 {status:d} {phrase(status)}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(told)}\r\n"
+    return f"{head}connection: close\r\n\r\n".encode() + told
 
 
 def phrase(status: HTTPStatus) -> str:

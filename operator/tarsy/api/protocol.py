@@ -20,8 +20,6 @@ REQUEST_SECONDS = 10.0
 """A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
 DISCARDED_MAX = 1024 * 1024
 """Bytes that still come of a body when its request has been answered: who closes at once may not be heard."""
-UPGRADE_HEADERS_MAX = 100
-UPGRADE_HEADER_MAX = 8000
 CONNECTIONS_MAX = 4096
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
@@ -62,14 +60,9 @@ class Protocol(h11_impl.H11Protocol):
             self._relax()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Go on as a WebSocket, which has limits of its own; its headers are read once more, by who takes less."""
+        """Hand the connection over."""
         self._relax()
-        longest = max((len(name) + len(value) for name, value in self.headers), default=0)
-        if longest > UPGRADE_HEADER_MAX or len(self.headers) > UPGRADE_HEADERS_MAX:
-            message = f"a WebSocket has at most {UPGRADE_HEADERS_MAX} headers, of {UPGRADE_HEADER_MAX} bytes each"
-            self._end(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message)
-        else:
-            super().handle_websocket_upgrade(event)
+        super().handle_websocket_upgrade(event)
 
     def on_response_complete(self) -> None:
         """Go on with the next request, of which something may have come already."""

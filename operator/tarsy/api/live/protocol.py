@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.websockets import websockets_sansio_impl
 
+from tarsy.api import problems
 from tarsy.api.live import sockets
 
 FRAME_MAX = 64 * 1024
 """Bytes of a message of a client; a longer one closes the connection (1009)."""
 PING_SECONDS = 20.0
 """How often a client is asked whether it is there, and within which it has to answer."""
+_LINES_MAX = 100
+_LINE_MAX = 8000
+_TOO_LARGE = f"the request of a WebSocket has at most {_LINES_MAX} lines, of {_LINE_MAX} bytes each"
 _log = logging.getLogger("uvicorn.error.websockets")
 _log.setLevel(logging.WARNING)  # below that, it tells URLs
 
@@ -28,6 +33,17 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
         super().__init__(*given, **named)
         self.logger = _log
         self._abort: asyncio.TimerHandle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come; first of all the request, which was HTTP's, and is read once more by who takes less."""
+        lines = [] if self.handshake_initiated else data.split(b"\r\n")
+        if len(lines) > _LINES_MAX or any(len(line) > _LINE_MAX for line in lines):
+            self.handshake_complete = self.close_sent = True
+            self.transport.write(problems.raw(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE))
+            self.transport.close()
+            self._abort_soon()
+        else:
+            super().data_received(data)
 
     async def run_asgi(self) -> None:
         """Serve the connection, and be done with it then."""
