@@ -33,7 +33,7 @@ from tarsy_dev.controlplane import ControlPlane
 WEBHOOK = "the token"
 OPEN = {"/healthz", "/readyz", "/health"}
 """For everybody."""
-FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/alerts"}
+FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/webhooks/grafana", "/api/v1/alerts", "/alerts"}
 FORBIDDEN = re.compile(
     r"User (.*) may not (get|list|create|update|delete) (alertinvestigations|agentchains) in namespace"
 )

@@ -72,17 +72,17 @@ positive_data_acceptance.expected-statuses = ["2xx", "404", "409", "410"]
 
 [[operations]]
 # Of a notification's alerts, one that cannot be read is told as ignored, and costs the others nothing.
-include-operation-id = "notifyOfAlerts"
+include-operation-id = ["notifyOfAlerts", "notifyOfGrafanaAlerts", "putGrafanaAlerts"]
 checks.negative_data_rejection.enabled = false
 
 [[operations]]
 # An alert type may be unknown, and a key may be another alert's.
-include-operation-id = "postAlert"
+include-operation-id = ["postAlert", "submitAlert"]
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
-# A cursor may be of another query, a namespace may not be there, and a search may have no word.
-include-operation-id = "listInvestigations"
+# A cursor may be of another query, a namespace may not be there, a search may have no word, a page be too far.
+include-operation-id = ["listInvestigations", "listSessions"]
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
@@ -91,7 +91,7 @@ include-operation-id = "listMessages"
 checks.positive_data_acceptance.enabled = false
 
 [[operations]]
-include-operation-id = "cancelInvestigation"
+include-operation-id = ["cancelInvestigation", "cancelSession"]
 parameters = {{ "path.identity" = {{ dictionary = "cancelled", probability = 0.8 }} }}
 
 [[operations]]

@@ -307,3 +307,20 @@ async def test_a_cursor_goes_on_where_its_page_ended(database: databases.Databas
         second = await listing.page(database, query, after=place, limit=100)
         whole = await listing.page(database, query, limit=100)
         assert [*first.items, *second.items] == whole.items
+
+
+@pytest.mark.parametrize("search", [None, "restarts", "web 7"])
+async def test_pages_by_number_are_the_list_in_pieces(database: databases.Database, search: str | None) -> None:
+    for number in range(12):
+        await queue.admit(database, queue.subject(f"web-{number}", alertData=f"web-{number % 10} restarts"))
+    query = ALL if search is None else replace(ALL, phrases=lists.phrases(search))
+    for key in KEYS:
+        sorted_by = replace(query, key=key)
+        whole = await listing.page(database, sorted_by, limit=100)
+        assert len(whole.items) == (1 if search == "web 7" else 12)
+        for size in (1, 5, 12):
+            for skip in range(0, 24, size):
+                page = await listing.page(database, sorted_by, skip=skip, limit=size)
+                assert page.items == whole.items[skip : skip + size]
+                assert page.more == (len(whole.items) > skip + size)
+                assert page.counts == whole.counts

@@ -44,9 +44,10 @@ def masked(text: str) -> str:
 
 def draft(payload: dict[str, Any], *, index: int = 0, mask: manifest.Mask = unmasked) -> manifest.Draft:
     notification = alertmanager.parse(json.dumps(payload).encode())
-    return manifest.of_alertmanager(
+    return manifest.of_alert(
         notification.readable[index],
         manifest.shared(notification, mask=mask),
+        sent_by="alertmanager",
         alert_type="pod-crash",
         namespace="tarsy",
         author="api-client",
@@ -273,7 +274,9 @@ def test_what_alerts_share_is_masked_once_and_the_mask_sees_little_of_what_is_cu
     assert shared.group_key == "x" * 4096
     before = len(seen)
     for alert in notification.readable:
-        manifest.of_alertmanager(alert, shared, alert_type="A", namespace="tarsy", author="api-client", mask=mask)
+        manifest.of_alert(
+            alert, shared, sent_by="alertmanager", alert_type="A", namespace="tarsy", author="api-client", mask=mask
+        )
     assert not any("xxx" in text or "groupLabels" in text for text in seen[before:])
 
 

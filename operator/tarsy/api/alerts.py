@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request
 
 from tarsy.api import access, described, intake, strict
-from tarsy.ingest import alertmanager, plain
+from tarsy.ingest import alertmanager, grafana, plain
 
 Key = Annotated[
     str | None,
@@ -32,7 +32,25 @@ def routes(taking: intake.Intake, may: access.Access) -> APIRouter:
     )
     async def notify(request: Request, caller: access.Caller = Depends(may.notifies)) -> intake.Receipt:
         """Take a notification of Alertmanager's webhook receiver, format 4."""
-        return await taking.notification(request, caller)
+        return await taking.notification(request, caller, sent_by="alertmanager")
+
+    @router.post(
+        "/webhooks/grafana",
+        operation_id="notifyOfGrafanaAlerts",
+        openapi_extra=described.body(grafana.schema()),
+    )
+    async def notify_of_grafana(request: Request, caller: access.Caller = Depends(may.notifies)) -> intake.Receipt:
+        """Take a notification of Grafana's webhook contact point, format 1."""
+        return await taking.notification(request, caller, sent_by="grafana")
+
+    @router.put(
+        "/webhooks/grafana",
+        operation_id="putGrafanaAlerts",
+        openapi_extra=described.body(grafana.schema()),
+    )
+    async def put_of_grafana(request: Request, caller: access.Caller = Depends(may.notifies)) -> intake.Receipt:
+        """Take the same from a contact point that is set to PUT."""
+        return await taking.notification(request, caller, sent_by="grafana")
 
     @router.post(
         "/alerts",

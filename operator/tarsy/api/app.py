@@ -35,6 +35,7 @@ from tarsy.api import (
     system,
     traces,
 )
+from tarsy.api.compat import paths
 from tarsy.api.live import attending, sockets, streams
 from tarsy.api.live import hub as hubs
 from tarsy.api.live import protocol as sockets_protocol
@@ -138,7 +139,7 @@ def describe() -> dict[str, Any]:
 
 
 def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
-    """The routes of `/api/v1`."""
+    """The routes of `/api/v1`, and those of earlier clients."""
     taking = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
@@ -161,7 +162,9 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield traces.routes(parts.database, may)
     yield export.routes(parts.database, may)
     yield chat.routes(asking, may)
-    yield actions.routes(actions.Actions(cluster=parts.cluster, database=parts.database), may)
+    doing = actions.Actions(cluster=parts.cluster, database=parts.database)
+    yield actions.routes(doing, may)
+    yield paths.routes(taking, doing, parts.database, may)
     yield system.routes(
         system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index), may
     )

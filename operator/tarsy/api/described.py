@@ -40,6 +40,7 @@ has to be application/json. Every list is bounded.
 TAGS = {
     "alerts": "Alerts come in, each as an object in the cluster before the answer goes out.",
     "investigations": "What was looked into: lists, results, transcripts, traces; cancelling, and asking more.",
+    "compat": "Paths of earlier TARSy clients, which call an investigation a session.",
     "system": "How TARSy is set up and how it does, over all its processes.",
     "health": "Whether the process serves, and whether it can work. For everybody.",
 }

@@ -24,7 +24,7 @@ from tarsy.api import access, bodies, problems
 from tarsy.api import chains as lists
 from tarsy.config import check, platform
 from tarsy.ingest import admission as ingest
-from tarsy.ingest import alertmanager, manifest, payload, plain
+from tarsy.ingest import alertmanager, formats, manifest, payload, plain
 from tarsy.kube import client, objects
 from tarsy.resources import base
 from tarsy.store import admission as admissions
@@ -100,14 +100,14 @@ class Intake:
     admitted: Callable[[base.ObjectMeta], None] | None = None
     """Told of each object that was made and admitted: who watches in this process need not look at it."""
 
-    async def notification(self, request: Request, caller: access.Caller) -> Receipt:
-        """Serve `POST /api/v1/webhooks/alertmanager`."""
+    async def notification(self, request: Request, caller: access.Caller, *, sent_by: formats.Format) -> Receipt:
+        """Serve `POST /api/v1/webhooks/<format>`."""
         body = await bodies.read(request, limit=NOTIFICATION_MAX)
         try:
-            notification = await bodies.aside(alertmanager.parse, body, size=len(body))
+            notification = await bodies.aside(formats.PARSERS[sent_by], body, size=len(body))
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
-        taking = _Taking(notification, intake=self, caller=caller, size=len(body))
+        taking = _Taking(notification, intake=self, sent_by=sent_by, caller=caller, size=len(body))
         try:
             async with _keeping():
                 await taking.run()
@@ -258,10 +258,17 @@ class _Taking:
     """
 
     def __init__(
-        self, notification: alertmanager.Notification, *, intake: Intake, caller: access.Caller, size: int
+        self,
+        notification: alertmanager.Notification,
+        *,
+        intake: Intake,
+        sent_by: formats.Format,
+        caller: access.Caller,
+        size: int,
     ) -> None:
         """`size` is the notification's, in bytes."""
         self._size = size
+        self._sent_by = sent_by
         self._caller = caller
         self.counts = Counter[str]()
         self.waiting = 0
@@ -388,10 +395,11 @@ class _Taking:
             return
         try:
             draft = await bodies.aside(
-                manifest.of_alertmanager,
+                manifest.of_alert,
                 alert,
                 await self._what_is_shared(),
                 size=self._size,
+                sent_by=self._sent_by,
                 alert_type=alert_type,
                 namespace=intake.cluster.namespace,
                 author=self._caller.author,

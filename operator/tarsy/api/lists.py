@@ -250,13 +250,13 @@ def _item(found: listing.Listed) -> Item:
     return Item(**dataclasses.asdict(found), duration=duration)
 
 
-def phrases(search: str) -> tuple[str, ...]:
+def phrases(search: str, *, place: str = "query.q") -> tuple[str, ...]:
     """What a search is for: what it quotes, and each of its other words; a Problem where it has no word at all.
 
-    A quote that is not closed goes to the end.
+    A quote that is not closed goes to the end. `place` is where the search stands in the request.
     """
     if not any(map(str.isalnum, search)):
-        raise problems.invalid([problems.Fault(place="query.q", message="give a word to search for")])
+        raise problems.invalid([problems.Fault(place=place, message="give a word to search for")])
     outside, quoted = search.split('"')[::2], search.split('"')[1::2]
     words = (word for piece in outside for name in piece.split() for word in _NAME_PARTS.split(name))
     return tuple(phrase for phrase in (*words, *quoted) if any(map(str.isalnum, phrase)))

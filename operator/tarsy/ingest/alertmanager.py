@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from tarsy.ingest import payload
 
+VERSION = "4"
 _UNREADABLE_TOLD = 1000
 """Alerts that cannot be read of which each is told why."""
 LABELS_MAX = 1000
@@ -55,7 +56,7 @@ class Notification(_Part):
     group_key: str = ""
     external_url: str = Field(default="", alias="externalURL")
     truncated_alerts: int = 0
-    """Alerts that Alertmanager left out, by its receiver's max_alerts."""
+    """Alerts that the sender left out, by its receiver's max_alerts."""
     alerts: list[Any]
     """Each an Alert or an Unreadable, in the sender's order."""
 
@@ -70,10 +71,15 @@ def parse(body: bytes) -> Notification:
 
     One alert that cannot be read costs only itself, unless there is no other.
     """
+    return read(body, version=VERSION, sender="Alertmanager")
+
+
+def read(body: bytes, *, version: str, sender: str) -> Notification:
+    """The same, of a sender whose notifications look like Alertmanager's, in that version of its own."""
     data = payload.load(body)
-    if not isinstance(data, dict) or data.get("version") != "4":
+    if not isinstance(data, dict) or data.get("version") != version:
         found = data.get("version") if isinstance(data, dict) else type(data).__name__
-        raise payload.PayloadError(f'version: expected "4", Alertmanager\'s webhook format, not {found!r:.60}')
+        raise payload.PayloadError(f'version: expected "{version}", {sender}\'s webhook format, not {found!r:.60}')
     if isinstance(data.get("alerts"), list):
         data["alerts"] = _alerts(data["alerts"])
     try:
@@ -85,7 +91,7 @@ def parse(body: bytes) -> Notification:
     return notification
 
 
-def schema() -> dict[str, Any]:
+def schema(version: str = VERSION) -> dict[str, Any]:
     """The payload's JSON schema, for the API's description."""
     notification = Notification.model_json_schema()
     alert = Alert.model_json_schema()
@@ -93,7 +99,7 @@ def schema() -> dict[str, Any]:
     alert["required"].remove("raw")
     for labels in ("labels", "annotations"):
         alert["properties"][labels]["maxProperties"] = LABELS_MAX
-    notification["properties"]["version"] = {"const": "4", "description": "Of the payload's format."}
+    notification["properties"]["version"] = {"const": version, "description": "Of the payload's format."}
     notification["properties"]["alerts"]["items"] = alert
     notification["required"] = ["version", *notification["required"]]
     return notification

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tarsy.config import platform
-from tarsy.ingest import alertmanager, payload, plain
+from tarsy.ingest import alertmanager, formats, payload, plain
 from tarsy.resources import base, investigation, naming
 from tarsy.transcript import messages
 
@@ -125,8 +125,15 @@ def shared(notification: alertmanager.Notification, *, mask: Mask) -> Shared:
     )
 
 
-def of_alertmanager(
-    alert: alertmanager.Alert, shared: Shared, *, alert_type: str, namespace: str, author: str, mask: Mask
+def of_alert(
+    alert: alertmanager.Alert,
+    shared: Shared,
+    *,
+    sent_by: formats.Format,
+    alert_type: str,
+    namespace: str,
+    author: str,
+    mask: Mask,
 ) -> Draft:
     """The object of one firing alert: the alert as JSON, with what its notification knows of it.
 
@@ -141,7 +148,7 @@ def of_alertmanager(
     digits = fingerprint(alert)
     name = naming.for_alert(alertname=alert.labels.get("alertname", ""), fingerprint=digits, starts_at=alert.starts_at)
     source = investigation.Source(
-        type="alertmanager",
+        type=sent_by,
         receiver=shared.receiver,
         group_key=shared.group_key,
         generator_url=_short(alert.generator_url, 2048, mask),

@@ -67,7 +67,7 @@ class ChainRef(base.Model):
 class Source(base.Model):
     """Where the alert came from."""
 
-    type: Annotated[str, Field(max_length=63, description="alertmanager or api.")]
+    type: Annotated[str, Field(max_length=63, description="alertmanager, grafana or api.")]
     receiver: Annotated[str | None, Field(max_length=253)] = None
     group_key: Annotated[str | None, Field(max_length=4096)] = None
     generator_url: Annotated[str | None, Field(max_length=2048)] = None

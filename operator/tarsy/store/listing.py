@@ -111,17 +111,21 @@ class Page:
     """Whether others follow."""
 
 
-async def page(database: databases.Database, query: Query, *, after: Place | None = None, limit: int) -> Page:
-    """Up to `limit` investigations from behind `after`, or from the list's beginning.
+async def page(
+    database: databases.Database, query: Query, *, after: Place | None = None, skip: int = 0, limit: int
+) -> Page:
+    """Up to `limit` investigations from behind `after`, or from the list's beginning; the first `skip` are left out.
 
-    A StoreDownError says that the database cannot serve just now.
+    Those that are left out are found as well, so what is asked for has a bound. A StoreDownError says that the database
+    cannot serve just now.
     """
     given = {name: value for name, value in _values(query).items() if value is not None}
     if after:
         given |= {"after": after.value, "after_id": after.id}
-    statement = _statement(frozenset(given.keys() & _FILTERS), query.key, query.descending, begins=after is None)
+    filters = frozenset(given.keys() & _FILTERS)
+    statement = _statement(filters, query.key, query.descending, begins=after is None, skips=skip > 0)
     scope = {"namespace": query.namespace, "namespace_uid": query.namespace_uid}
-    rows = await database.run(statement, **given, **scope, rows=limit + 1)
+    rows = await database.run(statement, **given, **scope, rows=skip + limit + 1, skip=skip)
     counted = json.loads(rows[0].count_of_ended or "{}") | json.loads(rows[0].count_of_open or "{}")
     found = [_listed(row) for row in rows if row.id is not None]
     counts = {phase: counted.get(phase, 0) for phase in (*standing.OPEN, *standing.ENDED)}
@@ -211,7 +215,14 @@ NEXT = 500
 
 
 @functools.cache  # there are as many as there are ways to ask, and no more
-def _statement(filters: frozenset[str], key: Key, descending: bool, *, begins: bool) -> TextClause:  # noqa: FBT001
+def _statement(
+    filters: frozenset[str],
+    key: Key,
+    descending: bool,  # noqa: FBT001
+    *,
+    begins: bool,
+    skips: bool,
+) -> TextClause:
     sorted_by, place = _KEYS[key]
     before, way = ("<", "DESC") if descending else (">", "ASC")
     order = f"key {way}, id {way}"
@@ -237,6 +248,8 @@ def _statement(filters: frozenset[str], key: Key, descending: bool, *, begins: b
     SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
     UNION ALL
     SELECT id, key FROM ({page}) AS found WHERE (SELECT count(*) FROM near) < :rows"""  # noqa: S608 - our own texts
+    if skips:
+        page = f"SELECT id, key FROM ({page}) AS reached ORDER BY {order} OFFSET :skip"  # noqa: S608 - our own texts
     return text(f"""
   WITH {near}matched AS NOT MATERIALIZED (
     SELECT id, ending, {sorted_by} AS key FROM investigations

@@ -138,11 +138,8 @@ class Execution:
             self.retries += entry.call.retries
 
     def conclusion(self, answer: str) -> str:
-        """What an answer concludes, in whichever dialect; one that was forced may have no label."""
-        if not self.is_react:
-            return answer
-        reading = react.read(answer)
-        return reading.answer or reading.thought or answer[: reading.used].strip()
+        """What an answer concludes, in whichever dialect."""
+        return conclusion(answer, strategy=self.started.agent.strategy if self.started.agent else "")
 
 
 @dataclass(kw_only=True)
@@ -372,6 +369,14 @@ def begun(entry: entries.ExecutionStarted) -> Execution:
 def is_react(strategy: str) -> bool:
     """Whether answers of this strategy are in the ReAct dialect (`agent.strategies`)."""
     return strategy in ("react", "react-stage")
+
+
+def conclusion(answer: str, *, strategy: str) -> str:
+    """What an answer of this strategy concludes; one that was forced may have no label."""
+    if not is_react(strategy):
+        return answer
+    reading = react.read(answer)
+    return reading.answer or reading.thought or answer[: reading.used].strip()
 
 
 def results(log: Iterable[messages.Message | messages.Failure]) -> list[messages.Message]:

@@ -1,0 +1,86 @@
+"""The paths that earlier clients know. Their rights are those of the paths under our own name, and so are problems."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from tarsy.api import access, actions, alerts, described, intake, lists, strict, transcripts
+from tarsy.api.compat import history, progress, sessions
+from tarsy.ingest import plain
+from tarsy.store import database as databases
+
+
+def routes(
+    taking: intake.Intake, doing: actions.Actions, database: databases.Database, may: access.Access
+) -> APIRouter:
+    """All of them."""
+    router = strict.router(tag="compat")
+
+    @router.post(
+        "/alerts",
+        operation_id="submitAlert",
+        status_code=HTTPStatus.ACCEPTED,
+        openapi_extra=described.body(plain.schema()),
+    )
+    async def submit(
+        request: Request, key: alerts.Key = None, caller: access.Caller = Depends(may.submits)
+    ) -> intake.Queued:
+        """Take one alert, as `/api/v1/alerts` does."""
+        return await taking.alert(request, caller, key=key)
+
+    @router.get("/processing-status/{identity}", operation_id="readProcessingStatus")
+    async def processing(known: access.Known = Depends(may.reads)) -> progress.ProcessingStatus:
+        """How far the investigation of an alert is, by the `alert_id` that was answered."""
+        return await progress.read(database, known.id)
+
+    @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
+    async def session(known: access.Known = Depends(may.reads)) -> Response:
+        """What an investigation is and how it stands, with its stages and their agents."""
+        return await transcripts.answer(await sessions.read(database, known.id))
+
+    @router.post(
+        "/api/v1/sessions/{identity}/cancel",
+        operation_id="cancelSession",
+        status_code=HTTPStatus.ACCEPTED,
+        responses=described.tells(HTTPStatus.CONFLICT),
+    )
+    async def cancel(known: access.Known = Depends(may.changes)) -> sessions.CancelledSession:
+        """Have the investigation stopped; again is no harm while it is being stopped."""
+        return await sessions.cancel(doing, known)
+
+    @router.get(
+        "/api/v1/history/sessions", operation_id="listSessions", responses=described.tells(HTTPStatus.NOT_FOUND)
+    )
+    async def listed(
+        scope: access.Scope = Depends(may.lists),
+        page: history.Page = 1,
+        page_size: history.PageSize = history.PAGE_DEFAULT,
+        status: history.Statuses = None,
+        alert_type: lists.AlertType = None,
+        search: history.Search = None,
+        start_date_us: history.Start = None,
+        end_date_us: history.End = None,
+    ) -> history.DashboardSessionsList:
+        """List the investigations of a namespace with their chains, newest first, by page numbers."""
+        query = history.query_of(
+            scope,
+            statuses=status,
+            alert_type=alert_type,
+            search=search,
+            start_us=start_date_us,
+            end_us=end_date_us,
+        )
+        return await history.read_list(database, query, page=page, size=page_size)
+
+    @router.get(
+        "/api/v1/history/sessions/{identity}",
+        operation_id="readSessionHistory",
+        response_model=history.DashboardSessionDetail,
+    )
+    async def detail(known: access.Known = Depends(may.reads)) -> Response:
+        """An investigation with its stages, what they came to, and its events."""
+        return await transcripts.answer(await history.read(database, known.id))
+
+    return router

@@ -1,0 +1,61 @@
+"""Who works in the stages of a chain: what earlier clients are told of a stage before anything has happened in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tarsy.resources import chain
+from tarsy.store import course
+
+ParallelType = Literal["multi_agent", "replica"]
+ExecutionType = Literal["sequential", "parallel"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One stage as the chain has it."""
+
+    name: str
+    agents: tuple[str, ...]
+    """What its agents are called; none where the chain as it was cannot be read."""
+    parallel_type: ParallelType | None
+    success_policy: chain.SuccessPolicy | None
+    """None of one agent alone."""
+
+    @property
+    def execution_type(self) -> ExecutionType:
+        """sequential: one agent; parallel: several."""
+        return "parallel" if self.parallel_type else "sequential"
+
+    @property
+    def agent(self) -> str:
+        """Its agent; of several all of them."""
+        return ", ".join(self.agents)
+
+    @property
+    def group(self) -> str | None:
+        """What its agents are called together; None of one alone."""
+        return f"{self.name}-group" if self.parallel_type else None
+
+
+def of(found: course.Course) -> Sequence[Plan]:
+    """The stages of an investigation, in the chain's order."""
+    known = {stage.name: stage for stage in found.chain.stages} if found.chain else {}
+    return [_plan(name, known.get(name)) for name in found.stage_names]
+
+
+def _plan(name: str, stage: chain.Stage | None) -> Plan:
+    if stage is None:
+        return Plan(name=name, agents=(), parallel_type=None, success_policy=None)
+    agents = tuple(stage.shown_names)
+    parallel: ParallelType | None = None
+    if len(agents) > 1:
+        parallel = "multi_agent" if stage.agents else "replica"
+    return Plan(
+        name=name,
+        agents=agents,
+        parallel_type=parallel,
+        success_policy=(stage.success_policy or "any") if parallel else None,
+    )

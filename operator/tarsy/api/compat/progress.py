@@ -1,0 +1,161 @@
+"""How far an investigation is, as earlier clients ask for it, and as they are told of it while it runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from tarsy.api import transcripts
+from tarsy.api.compat import plans, words
+from tarsy.store import database as databases
+from tarsy.store import history
+from tarsy.transcript import entries
+
+WITH_ITS_CHAIN = 20
+"""Percent, once a worker has had it."""
+
+
+class ProcessingStatus(transcripts.Part):
+    """How far an investigation is."""
+
+    alert_id: UUID
+    """The investigation's id."""
+    status: words.Processing
+    progress: Annotated[int, Field(ge=0, le=100)]
+    """Percent: 0 until a worker has it, 20 then, more with each stage that ends, 100 once it has ended."""
+    message: str
+
+
+class StageProgress(transcripts.Part):
+    """How far one stage is."""
+
+    stage: str
+    agent: str
+    """Of several all of them; "" where the chain as it was cannot be read."""
+    status: words.Stage
+
+
+class AlertStatusUpdate(transcripts.Part):
+    """How far an investigation is, told when its chain or a stage begins or ends."""
+
+    type: Literal["alert_status_update"] = "alert_status_update"
+    alert_id: UUID
+    status: words.Processing
+    current_step: str
+    chain_id: str | None
+    current_stage: str | None
+    """The stage that runs."""
+    total_stages: int
+    completed_stages: int
+    """Those that have ended, however they did, but for skipped ones."""
+    stage_progress: list[StageProgress]
+    current_agent: str | None
+    """Of several all of them."""
+    result: str | None
+    """The final analysis, once there is one."""
+    error: str | None
+    """Why it failed, or was stopped."""
+
+
+async def read(database: databases.Database, identity: UUID) -> ProcessingStatus:
+    """Serve `GET /processing-status/{alert_id}`."""
+    with transcripts.store_is_up():
+        found = await history.summary(database, identity)
+    if found is None:
+        raise transcripts.none_such(identity)
+    return of(found)
+
+
+def of(found: history.Summary) -> ProcessingStatus:
+    """How far `found` is."""
+    status = words.INVESTIGATIONS[found.phase].processing
+    return ProcessingStatus(alert_id=found.id, status=status, progress=_percent(found), message=_message(found, status))
+
+
+def _percent(found: history.Summary) -> int:
+    if found.ended_at:
+        return 100
+    if found.started_at is None:
+        return 0
+    ended = sum(stage.ended_at is not None for stage in found.stages)
+    left = 100 - WITH_ITS_CHAIN
+    return min(WITH_ITS_CHAIN + left * ended // max(len(found.stage_names), 1), 99)
+
+
+def _message(found: history.Summary, status: words.Processing) -> str:
+    match status:
+        case "queued":
+            return found.waits_for or "Alert queued for processing"
+        case "processing":
+            return f"Executing chain: {found.chain_name}"
+        case "completed":
+            return "Processing completed"
+        case "failed":
+            return f"Error: {found.message or found.reason}"
+
+
+def alert_status_updates(
+    entry: entries.Entry | entries.Unreadable, found: history.Summary, chain: Sequence[plans.Plan] = ()
+) -> Iterator[AlertStatusUpdate]:
+    """What is told with an entry of the log: nothing, where neither the chain nor a stage begins or ends with it.
+
+    Each is as it was right after the entry, whatever has happened since: told in the log's order they are the whole
+    story, from `Starting chain execution` (before the first stage) to `Chain execution finished`. `found` is as the
+    store has it behind the entry or later; `chain` tells the names of agents.
+    """
+    told = {stage.name: stage.outcome for stage in found.stages}
+    match entry:
+        case entries.StageStarted(run=entries.INVESTIGATION, stage=stage):
+            before = {name: told.get(name) for name in _before(stage, found)}
+            if not before:
+                yield _update(found, chain, before, step="Starting chain execution")
+            yield _update(found, chain, before | {stage: None}, step=f"Starting {stage}", current=stage)
+        case entries.StageEnded(run=entries.INVESTIGATION, stage=stage, outcome=outcome) if outcome != "Skipped":
+            before = {name: told.get(name) for name in _before(stage, found)}
+            yield _update(found, chain, before | {stage: outcome}, step=f"Completed {stage}")
+        case entries.RunEnded(run=entries.INVESTIGATION):
+            yield _update(found, chain, told, step="Chain execution finished", ended=entry)
+
+
+def _before(stage: str, found: history.Summary) -> Sequence[str]:
+    """The stages before one: by then they have ended."""
+    return list(itertools.takewhile(lambda name: name != stage, found.stage_names))
+
+
+def _update(
+    found: history.Summary,
+    chain: Sequence[plans.Plan],
+    outcomes: Mapping[str, str | None],
+    *,
+    step: str,
+    current: str | None = None,
+    ended: entries.RunEnded | None = None,
+) -> AlertStatusUpdate:
+    """What is told of an investigation whose stages stand so."""
+    agents = {plan.name: plan.agent for plan in chain}
+    status = words.INVESTIGATIONS[ended.ending].processing if ended else "processing"
+    analysis = (ended.final_analysis or found.final_analysis) if ended else ""  # pages of the log have none
+    return AlertStatusUpdate(
+        alert_id=found.id,
+        status=status,
+        current_step=step,
+        chain_id=found.chain_name,
+        current_stage=current,
+        total_stages=len(found.stage_names),
+        completed_stages=sum(outcome not in (None, "Skipped") for outcome in outcomes.values()),
+        stage_progress=[
+            StageProgress(
+                stage=name,
+                agent=agents.get(name, ""),
+                status=words.of_stage(name, outcomes, ended=ended is not None).status,
+            )
+            for name in found.stage_names
+        ],
+        current_agent=agents.get(current) or None if current else None,
+        result=analysis or None,
+        error=(ended.message or ended.reason) if ended and status == "failed" else None,
+    )

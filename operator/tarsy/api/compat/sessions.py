@@ -1,0 +1,215 @@
+"""Investigations as the sessions of earlier clients: with their stages, and the executions of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from tarsy.api import access, actions, transcripts
+from tarsy.api.compat import plans, words
+from tarsy.resources import chain
+from tarsy.store import course, history
+from tarsy.store import database as databases
+
+
+class AgentExecution(transcripts.Part):
+    """The work of one agent in a stage."""
+
+    id: str
+    stage_id: str
+    session_id: UUID
+    agent_name: str
+    agent_index: int
+    """Its place in the stage, from 0."""
+    iteration_strategy: str | None
+    """None where it ended before it could begin."""
+    status: words.Stage
+    error_message: str | None
+    started_at: datetime
+    completed_at: datetime | None
+    duration_ms: int | None
+
+
+class Stage(transcripts.Part):
+    """One stage of the chain, whether it has begun or not."""
+
+    id: str
+    session_id: UUID
+    stage_name: str
+    stage_index: int
+    """Its place in the chain, from 0."""
+    expected_agent_count: int
+    parallel_type: plans.ParallelType | None
+    """None of one agent alone."""
+    success_policy: chain.SuccessPolicy | None
+    """None of one agent alone."""
+    status: words.Stage
+    error_message: str | None
+    started_at: datetime | None
+    completed_at: datetime | None
+    duration_ms: int | None
+    executions: list[AgentExecution]
+    """Of its agents, by their places; those that have begun."""
+
+
+class AlertSession(transcripts.Part):
+    """An investigation."""
+
+    id: UUID
+    alert_data: str
+    """As the agents read it, masked."""
+    agent_type: str | None
+    """`chain:` and the chain's name."""
+    alert_type: str
+    status: words.Session
+    chain_id: str | None
+    """The chain's name."""
+    pod_id: str | None
+    """The process that runs it now."""
+    final_analysis: str | None
+    executive_summary: str | None
+    mcp_selection: dict[str, Any] | None
+    """Always null: alerts choose no tools."""
+    author: str | None
+    runbook_url: str | None
+    deleted_at: datetime | None
+    """Always null: what is purged is not there."""
+    created_at: datetime
+    """When it came in."""
+    started_at: datetime | None
+    completed_at: datetime | None
+    last_interaction_at: datetime | None
+    """When its last call of a model or a tool was kept."""
+    error_message: str | None
+    """Why it failed, or was stopped."""
+    stages: list[Stage]
+
+
+class CancelledSession(transcripts.Part):
+    """An investigation that was cancelled."""
+
+    session_id: UUID
+    status: Literal["cancelling", "cancelled"]
+    message: str
+
+
+async def read(database: databases.Database, identity: UUID) -> AlertSession:
+    """Serve `GET /api/v1/sessions/{id}`."""
+    with transcripts.store_is_up():
+        head = await history.head(database, identity, runs=1)
+        found = (await course.of(database, [identity], calls=True)).get(identity)
+        if head is None or found is None:
+            raise transcripts.none_such(identity)
+        executions = await course.executions(database, identity)
+    return of(head, found, executions)
+
+
+async def cancel(doing: actions.Actions, known: access.Known) -> CancelledSession:
+    """Serve `POST /api/v1/sessions/{id}/cancel`."""
+    done = await doing.cancel(known)
+    status: Literal["cancelling", "cancelled"] = "cancelled" if done.phase == "Cancelled" else "cancelling"
+    return CancelledSession(session_id=known.id, status=status, message="Session cancellation requested")
+
+
+def of(head: history.Head, found: course.Course, executions: Iterable[course.Execution]) -> AlertSession:
+    """An investigation, from all that the store has of it beside its log."""
+    summary = head.summary
+    status = words.INVESTIGATIONS[summary.phase].session
+    return AlertSession(
+        id=summary.id,
+        alert_data=head.alert_data,
+        agent_type=summary.chain_name and f"chain:{summary.chain_name}",
+        alert_type=summary.alert_type,
+        status=status,
+        chain_id=summary.chain_name,
+        pod_id=found.owner and str(found.owner),
+        final_analysis=summary.final_analysis or None,
+        executive_summary=summary.summary or None,
+        mcp_selection=None,
+        author=summary.author or None,
+        runbook_url=head.runbook_url,
+        deleted_at=None,
+        created_at=summary.admitted_at,
+        started_at=summary.started_at,
+        completed_at=summary.ended_at,
+        last_interaction_at=found.last_call_at,
+        error_message=error_of(summary),
+        stages=_stages(summary, plans.of(found), list(executions)),
+    )
+
+
+def error_of(found: history.Summary) -> str | None:
+    """Why an investigation failed, or was stopped; None where it was not."""
+    stopped = words.INVESTIGATIONS[found.phase].processing == "failed"
+    return (found.message or found.reason) if stopped else None
+
+
+def stage_id(session: UUID, stage: str) -> str:
+    """What a stage is called among those of all sessions."""
+    return f"{session}.{stage}"
+
+
+def _stages(summary: history.Summary, chain: Iterable[plans.Plan], executions: list[course.Execution]) -> list[Stage]:
+    known = {stage.name: stage for stage in summary.stages}
+    outcomes: Mapping[str, str | None] = {name: stage.outcome for name, stage in known.items()}
+    counts = summary.stage_agents
+    return [
+        _stage(
+            summary,
+            plan,
+            index=index,
+            count=counts[index] if index < len(counts) else len(plan.agents),
+            stage=known.get(plan.name),
+            told=words.of_stage(plan.name, outcomes, ended=summary.ended_at is not None),
+            executions=[one for one in executions if one.stage == plan.name and one.kind == "agent"],
+        )
+        for index, plan in enumerate(chain)
+    ]
+
+
+def _stage(
+    summary: history.Summary,
+    plan: plans.Plan,
+    *,
+    index: int,
+    count: int,
+    stage: history.Stage | None,
+    told: words.StageWords,
+    executions: Iterable[course.Execution],
+) -> Stage:
+    started, ended = (stage.started_at, stage.ended_at) if stage else (None, None)
+    return Stage(
+        id=stage_id(summary.id, plan.name),
+        session_id=summary.id,
+        stage_name=plan.name,
+        stage_index=index,
+        expected_agent_count=count,
+        parallel_type=plan.parallel_type,
+        success_policy=plan.success_policy,
+        status=told.status,
+        error_message=stage.message or None if stage and told.has_errors else None,
+        started_at=started,
+        completed_at=ended if started else None,  # a skipped one is noted when it is passed over
+        duration_ms=words.ms(started, ended),
+        executions=[
+            _execution(summary, plan.name, one) for one in sorted(executions, key=lambda execution: execution.index)
+        ],
+    )
+
+
+def _execution(summary: history.Summary, stage: str, found: course.Execution) -> AgentExecution:
+    return AgentExecution(
+        id=found.id,
+        stage_id=stage_id(summary.id, stage),
+        session_id=summary.id,
+        agent_name=found.name,
+        agent_index=found.index,
+        iteration_strategy=found.strategy or None,
+        status=words.of_outcome(found.outcome).status,
+        error_message=found.error or None,
+        started_at=found.started_at,
+        completed_at=found.ended_at,
+        duration_ms=words.ms(found.started_at, found.ended_at),
+    )

@@ -1,0 +1,16 @@
+"""The formats in which notifications of alerts come: each is a module, a name and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from tarsy.ingest import alertmanager, grafana
+
+Format = Literal["alertmanager", "grafana"]
+
+PARSERS: Mapping[Format, Callable[[bytes], alertmanager.Notification]] = {
+    "alertmanager": alertmanager.parse,
+    "grafana": grafana.parse,
+}
+"""What reads each; a payload.PayloadError says what is wrong."""

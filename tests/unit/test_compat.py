@@ -1,0 +1,572 @@
+"""The words, fields and messages of earlier clients: tables, and their own examples as schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, get_args
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel
+from support import examples, stories
+from tarsy.api.compat import history as compat
+from tarsy.api.compat import outputs, plans, progress, sessions, timeline, words
+from tarsy.resources import chain, investigation
+from tarsy.store import course, history
+from tarsy.transcript import entries, messages
+
+AT = datetime(2026, 11, 21, 3, 17, 40, 512345, tzinfo=UTC)
+US = 1795231060512345
+ID = UUID("6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64")
+
+
+@pytest.fixture
+def documents(captures: Path) -> Path:
+    """The founding documents' examples."""
+    return captures / "compat"
+
+
+def load(folder: Path, name: str) -> Any:
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("phase", "session", "processing"),
+    [
+        ("Queued", "pending", "queued"),
+        ("Suspended", "pending", "queued"),
+        ("Running", "in_progress", "processing"),
+        ("Cancelling", "cancelling", "processing"),
+        ("Completed", "completed", "completed"),
+        ("CompletedWithErrors", "completed", "completed"),
+        ("Failed", "failed", "failed"),
+        ("Cancelled", "cancelled", "failed"),
+        ("TimedOut", "timed_out", "failed"),
+    ],
+)
+def test_a_phase_has_one_word(phase: investigation.Phase, session: words.Session, processing: words.Processing) -> None:
+    assert words.INVESTIGATIONS[phase] == (session, processing)
+    assert phase in words.phases(session)
+
+
+def test_every_phase_and_every_word_is_in_the_table() -> None:
+    assert set(words.INVESTIGATIONS) == set(get_args(investigation.Phase))
+    assert {words.session for words in words.INVESTIGATIONS.values()} == set(get_args(words.Session))
+    assert set(words.STAGES) == set(get_args(investigation.StagePhase))
+    assert {told.status for told in words.STAGES.values()} == set(get_args(words.Stage))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "has_errors"),
+    [
+        (None, "active", False),
+        ("Completed", "completed", False),
+        ("CompletedWithErrors", "completed", True),
+        ("Failed", "failed", True),
+        ("TimedOut", "failed", True),
+        ("Cancelled", "failed", True),
+        ("Skipped", "skipped", False),
+    ],
+)
+def test_a_stage_has_one_word_and_says_whether_there_were_errors(
+    outcome: entries.StageOutcome | None, status: str, has_errors: bool
+) -> None:
+    assert words.of_outcome(outcome) == (status, has_errors)
+    assert words.of_stage("a", {"a": outcome}, ended=True) == (status, has_errors)
+
+
+def test_a_stage_that_was_not_come_to_waits_or_was_cancelled_with_the_rest() -> None:
+    assert words.of_stage("a", {}, ended=False) == ("pending", False)
+    assert words.of_stage("a", {}, ended=True) == ("failed", True)
+
+
+def test_times_are_microseconds_and_come_back_as_they_were() -> None:
+    assert words.us(AT) == US
+    assert words.moment(US) == AT
+    assert words.moment(words.LATEST_US).year == 9999
+    assert words.ms(AT, AT + timedelta(microseconds=1_999)) == 1
+    assert words.ms(AT, AT - timedelta(seconds=1)) == 0
+    assert words.ms(None, AT) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"a": {"b": [1, null]}}', {"a": {"b": [1, None]}}),
+        ("{}", {}),
+        ("pod web-0", {"text": "pod web-0"}),
+        ("[1]", {"text": "[1]"}),
+        ("", {"text": ""}),
+        ('{"a": 1}\n{"b": 2}', {"text": '{"a": 1}\n{"b": 2}'}),
+        ('{"a": 1e999}', {"text": '{"a": 1e999}'}),
+        ('{"a": NaN}', {"text": '{"a": NaN}'}),
+        ('{"a": "\\ud800\\u0000"}', {"a": "\ufffd\ufffd"}),
+        ('{"a":' * 200 + "1" + "}" * 200, {"text": '{"a":' * 200 + "1" + "}" * 200}),
+        ("[" * 100_000, {"text": "[" * 100_000}),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_alert_data_is_its_json_object_or_its_text(text: str, told: object) -> None:
+    found = compat.alert_data(text)
+    assert found == told
+    json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+
+
+MODELS: dict[str, type[BaseModel]] = {
+    "AlertSession": sessions.AlertSession,
+    "Stage": sessions.Stage,
+    "AgentExecution": sessions.AgentExecution,
+    "StageExecution": compat.StageExecution,
+    "ChainNode": compat.ChainNode,
+    "ChainInfo": compat.ChainInfo,
+    "DashboardSessionSummary": compat.DashboardSessionSummary,
+    "DashboardSessionDetail": compat.DashboardSessionDetail,
+    "TimelineEvent": timeline.TimelineEvent,
+    "ProcessingStatus": progress.ProcessingStatus,
+    "AlertStatusUpdate": progress.AlertStatusUpdate,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_field_of_the_documents_is_there(documents: Path, name: str) -> None:
+    assert set(load(documents, "fields")[name]) <= MODELS[name].model_fields.keys()
+
+
+STAGES = (
+    chain.Stage(name="collection", agent="DataAgent"),
+    chain.Stage(name="analysis", agents=[chain.StageAgent(name="A"), chain.StageAgent(name="A")]),
+    chain.Stage(name="remediation", agent="Fixer", replicas=2, success_policy="all"),
+)
+SPEC = chain.Spec(alert_types=["kubernetes"], stages=list(STAGES))
+COURSE = course.Course(
+    stage_names=tuple(stage.name for stage in STAGES),
+    outcomes={},
+    chain=SPEC,
+    owner=None,
+    last_call_at=None,
+    now=AT,
+)
+PLANS = plans.of(COURSE)
+
+
+def test_a_plan_says_who_works_in_a_stage() -> None:
+    one, two, three = PLANS
+    assert (one.agent, one.execution_type, one.parallel_type, one.success_policy) == (
+        "DataAgent",
+        "sequential",
+        None,
+        None,
+    )
+    assert (two.agents, two.parallel_type, two.success_policy) == (("A-1", "A-2"), "multi_agent", "any")
+    assert (three.agent, three.parallel_type, three.success_policy) == ("Fixer-1, Fixer-2", "replica", "all")
+    assert (two.execution_type, two.group) == ("parallel", "analysis-group")
+    unreadable = plans.of(replace(COURSE, chain=None))
+    assert [(plan.name, plan.agent) for plan in unreadable] == [
+        ("collection", ""),
+        ("analysis", ""),
+        ("remediation", ""),
+    ]
+
+
+def stage(name: str, outcome: str | None = None, message: str = "") -> history.Stage:
+    return history.Stage(
+        name=name,
+        outcome=outcome,
+        message=message,
+        lacks=[],
+        started_at=None if outcome == "Skipped" else AT,
+        ended_at=AT if outcome else None,
+        completed=0,
+        iterations=0,
+        tool_calls=0,
+        tokens=0,
+    )
+
+
+def summary(**fields: Any) -> history.Summary:
+    """A running investigation of that chain, but for what is said."""
+    known: dict[str, Any] = dict.fromkeys(history.Summary.__dataclass_fields__)
+    known |= {"id": ID, "state": "running", "suspend": False, "alert_type": "kubernetes", "chain_name": "pod-crash"}
+    known |= {"stage_names": COURSE.stage_names, "stage_agents": (1, 2, 2), "stages": (), "admitted_at": AT}
+    known |= {"started_at": AT, "reason": "", "message": "", "final_analysis": "", "summary": "", "author": ""}
+    return history.Summary(**known | fields)
+
+
+def ended(ending: entries.Ending, **fields: Any) -> history.Summary:
+    return summary(state="ended", ending=ending, ended_at=AT, **fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (summary(state="queued", started_at=None), ("queued", 0, "Alert queued for processing")),
+        (summary(), ("processing", 20, "Executing chain: pod-crash")),
+        (summary(stages=(stage("collection"),)), ("processing", 20, "Executing chain: pod-crash")),
+        (summary(stages=(stage("collection", "Failed"),)), ("processing", 46, "Executing chain: pod-crash")),
+        (
+            summary(state="queued", stages=(stage("collection", "Failed"),)),
+            ("queued", 46, "Alert queued for processing"),
+        ),
+        (
+            summary(stages=tuple(stage(name, "Completed") for name in COURSE.stage_names)),
+            ("processing", 99, "Executing chain: pod-crash"),
+        ),
+        (summary(cancel="user"), ("processing", 20, "Executing chain: pod-crash")),
+        (
+            summary(state="queued", unreadable="entry 7"),
+            ("queued", 20, "waits for a version of TARSy that can read its log: entry 7"),
+        ),
+        (ended("Completed"), ("completed", 100, "Processing completed")),
+        (ended("CompletedWithErrors", message="x"), ("completed", 100, "Processing completed")),
+        (ended("Failed", message="all stages failed"), ("failed", 100, "Error: all stages failed")),
+        (ended("Cancelled", reason="CancelledByUser"), ("failed", 100, "Error: CancelledByUser")),
+        (ended("TimedOut", message="900 s"), ("failed", 100, "Error: 900 s")),
+        (
+            ended("Failed", message="No chain found", started_at=None, chain_name=None, stage_names=()),
+            ("failed", 100, "Error: No chain found"),
+        ),
+    ],
+)
+def test_how_far_it_is_is_told_in_percent_and_in_words(
+    found: history.Summary, told: tuple[str, int, str], documents: Path
+) -> None:
+    answer = progress.of(found)
+    assert (answer.status, answer.progress, answer.message) == told
+    examples.like(load(documents, "processing-status"), answer.model_dump(mode="json"))
+
+
+def updates(log: Sequence[entries.Entry], found: history.Summary) -> list[dict[str, Any]]:
+    return [one.model_dump(mode="json") for entry in log for one in progress.alert_status_updates(entry, found, PLANS)]
+
+
+def test_the_log_is_told_as_the_documents_tell_a_chain(documents: Path) -> None:
+    log: list[entries.Entry] = [
+        stories.stage_started("collection"),
+        stories.started(),
+        stories.answers(),
+        stories.ended(),
+        stories.stage_ended("collection"),
+        stories.stage_started("analysis"),
+        stories.stage_ended("analysis", "TimedOut", "too late"),
+        stories.stage_started("remediation"),
+        stories.stage_ended("remediation", "CompletedWithErrors"),
+        stories.run_ended("CompletedWithErrors", "StagesFailed", final_analysis="root cause"),
+    ]
+    outcomes = {"collection": "Completed", "analysis": "TimedOut", "remediation": "CompletedWithErrors"}
+    stages = tuple(stage(name, outcome) for name, outcome in outcomes.items())
+    told = updates(log, ended("CompletedWithErrors", stages=stages, final_analysis="root cause"))
+    fields = ("current_step", "current_stage", "current_agent", "completed_stages")
+    assert [tuple(one[field] for field in fields) for one in told] == [
+        ("Starting chain execution", None, None, 0),
+        ("Starting collection", "collection", "DataAgent", 0),
+        ("Completed collection", None, None, 1),
+        ("Starting analysis", "analysis", "A-1, A-2", 1),
+        ("Completed analysis", None, None, 2),
+        ("Starting remediation", "remediation", "Fixer-1, Fixer-2", 2),
+        ("Completed remediation", None, None, 3),
+        ("Chain execution finished", None, None, 3),
+    ]
+    assert [[one["status"] for one in update["stage_progress"]] for update in told] == [
+        ["pending", "pending", "pending"],
+        ["active", "pending", "pending"],
+        ["completed", "pending", "pending"],
+        ["completed", "active", "pending"],
+        ["completed", "failed", "pending"],
+        ["completed", "failed", "active"],
+        ["completed", "failed", "completed"],
+        ["completed", "failed", "completed"],
+    ]
+    assert [one["status"] for one in told] == ["processing"] * 7 + ["completed"]
+    assert {one["result"] for one in told[:-1]} == {None}
+    assert (told[-1]["result"], told[-1]["error"]) == ("root cause", None)
+    for example, step in zip(load(documents, "alert-status-updates"), (0, 1, 2, 7), strict=True):
+        examples.like(example, told[step])
+        assert told[step]["status"] == example["status"]
+
+
+def test_what_was_cut_off_or_skipped_or_never_began_ends_with_why() -> None:
+    stopped = [
+        stories.stage_started("collection"),
+        stories.stage_ended("collection", "Failed", "x"),
+        stories.stage_ended("analysis", "Skipped"),
+        stories.stage_ended("remediation", "Skipped"),
+        stories.run_ended("Failed", "StagesFailed", message="stage collection: x"),
+    ]
+    stages = (stage("collection", "Failed"), stage("analysis", "Skipped"), stage("remediation", "Skipped"))
+    *_, last = told = updates(stopped, ended("Failed", stages=stages))
+    assert [one["current_step"] for one in told[2:]] == ["Completed collection", "Chain execution finished"]
+    assert [one["status"] for one in last["stage_progress"]] == ["failed", "skipped", "skipped"]
+    assert (last["status"], last["error"], last["completed_stages"]) == ("failed", "stage collection: x", 1)
+
+    (refused,) = updates(
+        [stories.run_ended("Failed", "ChainNotFound", message="No chain")],
+        ended("Failed", chain_name=None, stage_names=()),
+    )
+    assert (refused["current_step"], refused["error"]) == ("Chain execution finished", "No chain")
+    (cancelled,) = updates([stories.run_ended("Cancelled", "CancelledByUser")], ended("Cancelled"))
+    assert [one["status"] for one in cancelled["stage_progress"]] == ["failed"] * 3
+    assert cancelled["error"] == "CancelledByUser"
+
+
+def test_questions_and_what_cannot_be_read_are_no_part_of_the_story() -> None:
+    later = [
+        entries.RunStarted(run=1, question="Why?"),
+        entries.StageStarted(run=1, stage="collection", clock=0.0),
+        entries.StageEnded(run=1, stage="collection", outcome="Completed"),
+        replace(stories.run_ended(), run=1),
+    ]
+    assert updates(later, ended("Completed")) == []
+    unreadable = entries.Unreadable(kind="New", version=1, problem="?")
+    assert list(progress.alert_status_updates(unreadable, summary())) == []
+
+
+def execution(identity: str, **fields: Any) -> course.Execution:
+    known: dict[str, Any] = {"stage": "collection", "kind": "agent", "index": 0, "name": identity, "error": ""}
+    known |= {"strategy": "native-thinking", "outcome": "Completed", "started_at": AT, "ended_at": AT}
+    return course.Execution(id=identity, **known | fields)
+
+
+OUTPUTS: list[tuple[str, history.Stage, list[course.Execution], dict[str, str]]] = [
+    (
+        "success",
+        stage("collection", "Completed"),
+        [execution("a")],
+        {"analysis": "said by a", "strategy": "native-thinking"},
+    ),
+    (
+        "timeout",
+        stage("collection", "TimedOut", "too late"),
+        [execution("a", outcome="TimedOut")],
+        {"error": "too late"},
+    ),
+    (
+        "agent_error",
+        stage("collection", "Failed", "no answer"),
+        [execution("a", outcome="Failed")],
+        {"error": "no answer"},
+    ),
+    (
+        "fatal",
+        stage("collection", "Failed", "no agent"),
+        [execution("a", outcome="Failed", strategy="")],
+        {"error": "no agent"},
+    ),
+    (
+        "fatal",
+        stage("collection", "Cancelled", "by request"),
+        [execution("a", outcome="Cancelled")],
+        {"error": "by request"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("example", "found", "executions", "fields"), OUTPUTS)
+def test_what_a_stage_came_to_has_the_documents_fields(
+    documents: Path,
+    example: str,
+    found: history.Stage,
+    executions: list[course.Execution],
+    fields: dict[str, str],
+) -> None:
+    output = outputs.of_stage(PLANS[0], found, executions, {"a": "said by a"})
+    assert output is not None
+    examples.like(load(documents, "stage-outputs")[example], output)
+    assert fields.items() <= output.items()
+    if example != "success":
+        assert output["error_type"] == example
+        assert (output["stage_name"], output["agent"], output["timestamp"]) == ("collection", "DataAgent", US)
+        assert output["error_details"]["exception_message"] == output["error"]
+
+
+def test_several_agents_come_to_one_analysis_and_each_to_its_own() -> None:
+    agents = [
+        execution("b", stage="analysis", index=1, name="A-2", outcome="TimedOut", error="too late"),
+        execution("a", stage="analysis", index=0, name="A-1"),
+    ]
+    conclusions = {"a": "of a", "s": "of both"}
+    synthesis = execution("s", stage="analysis", kind="synthesis", strategy="synthesis")
+    completed, found = stage("analysis", "Completed"), PLANS[1]
+    joined = outputs.of_stage(found, completed, [*agents, synthesis], conclusions)
+    assert joined
+    assert (joined["analysis"], joined["strategy"], joined["agent"]) == ("of both", "synthesis", "A-1, A-2")
+    failed = [*agents, replace(synthesis, outcome="Failed")]
+    unjoined = outputs.of_stage(found, stage("analysis", "CompletedWithErrors", "no synthesis"), failed, conclusions)
+    assert unjoined
+    assert (unjoined["analysis"], unjoined["error"], unjoined["error_type"]) == ("of a", "no synthesis", "agent_error")
+    both = [replace(agents[0], outcome="Completed"), agents[1]]
+    apart = outputs.of_stage(found, completed, both, conclusions | {"b": "of b"})
+    assert apart
+    assert apart["analysis"] == "A-1:\n\nof a\n\nA-2:\n\nof b"
+    each = outputs.of_agents("analysis", [*agents, synthesis], conclusions)
+    assert [(name, result.get("analysis"), result.get("error_type")) for name, result in each] == [
+        ("A-1", "of a", None),
+        ("A-2", None, "timeout"),
+    ]
+    assert outputs.of_stage(found, stage("analysis"), agents, conclusions) is None, "it runs"
+    assert outputs.of_stage(found, stage("analysis", "Skipped"), [], conclusions) is None
+
+
+def logged(log: Sequence[entries.Entry], *, run: int = 0) -> list[entries.Logged]:
+    """A log's entries in their places, a second each."""
+    return [
+        entries.Logged(
+            seq=seq,
+            at=AT + timedelta(seconds=seq),
+            claim=1,
+            run=run,
+            stage="collection" if getattr(entry, "execution", "") == "one" else getattr(entry, "stage", "analysis"),
+            execution=getattr(entry, "execution", ""),
+            entry=entry,
+        )
+        for seq, entry in enumerate(log, 1)
+    ]
+
+
+ASKED = stories.asks("k8s.pods_log", "k8s.pods_get", thinking="Hm.")
+LOG: list[entries.Entry] = [
+    stories.stage_started("collection"),
+    stories.started(stage="collection"),
+    ASKED,
+    stories.ran(ASKED, 0, text="its log"),
+    stories.ran(ASKED, 1, text="forbidden", failed=True),
+    stories.unanswered(turn=1),
+    stories.answers("found", turn=2),
+    stories.ended(),
+    stories.stage_ended("collection"),
+    stories.stage_started("analysis"),
+    stories.started("a", index=0),
+    stories.started("b", index=1),
+    stories.answers("of b", execution="b"),
+    stories.ended("b"),
+    stories.answers("of a", execution="a"),
+    stories.ended("a"),
+    stories.answers("of both", execution="s"),
+    stories.ended("s"),
+    stories.stage_ended("analysis", "CompletedWithErrors", "x"),
+]
+EXECUTIONS = [
+    execution("one", name="DataAgent"),
+    execution("a", stage="analysis", name="A-1"),
+    execution("b", stage="analysis", name="A-2", index=1),
+    execution("s", stage="analysis", kind="synthesis", name="SynthesisAgent"),
+]
+
+
+def told(log: Sequence[entries.Logged], *, limit: int = 100) -> timeline.Teller:
+    teller = timeline.Teller(PLANS, EXECUTIONS, limit=limit)
+    for one in log:
+        teller.add([one])
+    return teller
+
+
+def test_events_are_told_in_order_with_their_stage_and_their_agents(documents: Path) -> None:
+    teller = told(logged(LOG))
+    assert [(event.type, event.step_description) for event in teller.events] == [
+        ("stage_start", "Starting collection"),
+        ("llm_interaction", "DataAgent: gemini-2.5-flash"),
+        ("mcp_communication", "DataAgent: k8s.pods_log"),
+        ("mcp_communication", "DataAgent: k8s.pods_get failed"),
+        ("llm_interaction", "DataAgent: gemini-2.5-flash failed"),
+        ("llm_interaction", "DataAgent: gemini-2.5-flash"),
+        ("stage_complete", "Completed collection"),
+        ("stage_start", "Starting analysis"),
+        ("parallel_start", "Starting parallel analysis with 2 agents"),
+        ("llm_interaction", "A-2: gemini-2.5-flash"),
+        ("llm_interaction", "A-1: gemini-2.5-flash"),
+        ("parallel_complete", "Completed parallel analysis with 2 agents"),
+        ("llm_interaction", "SynthesisAgent: gemini-2.5-flash"),
+        ("stage_complete", "Completed analysis"),
+    ]
+    assert {event.type for event in teller.events} == set(get_args(timeline.Type))
+    assert len({event.event_id for event in teller.events}) == len(teller.events)
+    assert [event.timestamp_us for event in teller.events] == sorted(event.timestamp_us for event in teller.events)
+    shown = {"chronological_timeline": [event.model_dump(mode="json") for event in teller.events]}
+    wanted = load(documents, "session-detail")
+    examples.like({"chronological_timeline": wanted["chronological_timeline"]}, shown)
+    start, asked, ran, refused, failed, *_ = shown["chronological_timeline"]
+    assert start["stage_context"] == {
+        "stage_id": "collection",
+        "execution_type": "sequential",
+        "agent": "DataAgent",
+        "agents": None,
+        "parallel_group": None,
+    }
+    assert (asked["duration_ms"], asked["timestamp_us"]) == (1000, words.us(AT + timedelta(seconds=3)))
+    assert (asked["details"]["tool_calls"], asked["details"]["thinking"]) == (["k8s.pods_log", "k8s.pods_get"], "Hm.")
+    assert ran["details"] == {
+        "server_name": "k8s",
+        "tool_name": "pods_log",
+        "tool_arguments": {"name": "web-0"},
+        "tool_result": "its log",
+        "success": True,
+        "error_message": None,
+    }
+    assert (refused["details"]["success"], refused["details"]["error_message"]) == (False, "forbidden")
+    assert (failed["details"]["success"], failed["details"]["error_message"]) == (False, "no answer")
+    by_b, together = shown["chronological_timeline"][9], shown["chronological_timeline"][8]
+    assert (by_b["stage_context"]["agent"], by_b["parallel_context"]["parallel_index"]) == ("A-2", 1)
+    assert (together["stage_context"]["agent"], together["parallel_context"]["agents"]) == (None, ["A-1", "A-2"])
+    assert shown["chronological_timeline"][12]["parallel_context"] is None, "a synthesis works by itself"
+
+
+def test_events_and_their_texts_are_bounded_and_the_rest_is_told_of() -> None:
+    log = logged(LOG)
+    for limit in range(len(told(log).events) + 2):
+        teller = told(log, limit=limit)
+        assert teller.events == told(log).events[:limit]
+        assert teller.is_full == (limit < len(told(log).events))
+    long = "x" * 100_000
+    huge = stories.asks(*[f"k8s.{long}"] * 1_000, text=long, thinking=long)
+    asked = replace(huge, messages=(replace(huge.messages[-1], text=long),))
+    call = messages.ToolCall(id="0.0", name=long, arguments=json.dumps({"a": long}))
+    ran = replace(stories.ran(ASKED, 0, text=long).runs[0], call=call)
+    lengthy = [
+        asked,
+        entries.ToolsAnswered(execution="one", runs=(ran,)),
+        stories.unanswered(failure=replace(stories.FATAL, text=long)),
+        stories.stage_ended("collection", "Failed", long),
+    ]
+    for event in told(logged(lengthy)).events:
+        assert len(event.model_dump_json()) < 30_000, event.type
+    assert told(logged(lengthy)).events[1].details["tool_arguments"] == json.dumps({"a": long})[: timeline.TEXT_MAX]
+
+
+def test_what_is_of_a_question_or_of_no_known_agent_or_stage_does_no_harm() -> None:
+    assert told(logged(LOG, run=1)).events == []
+    teller = timeline.Teller([], [])
+    teller.add(logged([*LOG, stories.stage_ended("never", "Skipped"), stories.run_ended()]))
+    assert {event.type for event in teller.events} == {
+        "stage_start",
+        "stage_complete",
+        "llm_interaction",
+        "mcp_communication",
+    }
+    summed = timeline.Teller(PLANS, [execution("sum", kind="summary", stage="", name="SummaryAgent")])
+    (one,) = logged([stories.answers("In short.", execution="sum")])
+    summed.add([replace(one, stage="")])
+    assert (summed.events[0].stage_context, summed.events[0].parallel_context) == (None, None)
+
+
+def test_a_stage_that_was_stopped_tells_the_end_of_what_ran_side_by_side_once() -> None:
+    stopped = [
+        stories.stage_started("analysis"),
+        stories.started("a"),
+        stories.ended("a", "Cancelled", "by request"),
+        stories.stage_ended("analysis", "Cancelled", "by request"),
+    ]
+    assert [event.type for event in told(logged(stopped)).events] == [
+        "stage_start",
+        "parallel_start",
+        "parallel_complete",
+        "stage_complete",
+    ]
+    last = told(logged(stopped)).events[-1]
+    assert (last.step_description, last.details["status"], last.details["error_message"]) == (
+        "Failed analysis",
+        "failed",
+        "by request",
+    )

@@ -1,0 +1,172 @@
+"""Grafana's payloads as its releases send them, by its documentation, and what is none."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from tarsy.config import platform
+from tarsy.ingest import alertmanager, formats, grafana, manifest
+from tarsy.ingest import payload as payloads
+
+NAMES = [
+    "grafana-9-webhook-firing",
+    "grafana-10-webhook-test",
+    "grafana-11-webhook-mixed",
+    "grafana-12-webhook-firing",
+    "grafana-12-webhook-resolved",
+]
+
+
+def recorded(captures: Path, name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((captures / f"grafana/{name}.json").read_bytes())
+    return loaded
+
+
+@pytest.fixture
+def payload(captures: Path) -> dict[str, Any]:
+    """A notification of one firing alert, to be changed."""
+    return recorded(captures, "grafana-12-webhook-firing")
+
+
+def parse(payload: object) -> alertmanager.Notification:
+    return grafana.parse(json.dumps(payload).encode())
+
+
+def made(notification: alertmanager.Notification) -> dict[str, Any]:
+    """The spec of its first alert's object."""
+    draft = manifest.of_alert(
+        notification.readable[0],
+        manifest.shared(notification, mask=str),
+        sent_by="grafana",
+        alert_type="A",
+        namespace="tarsy",
+        author="api-client",
+        mask=str,
+    )
+    spec: dict[str, Any] = draft.manifest["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_notification_is_read_alert_by_alert(captures: Path, name: str) -> None:
+    sent = recorded(captures, name)
+    notification = parse(sent)
+    assert [alert.raw for alert in notification.readable] == sent["alerts"]
+    assert [alert.status for alert in notification.readable] == [alert["status"] for alert in sent["alerts"]]
+    assert [manifest.fingerprint(alert) for alert in notification.readable] == [
+        alert["fingerprint"] for alert in sent["alerts"]
+    ]
+    assert (notification.receiver, notification.group_labels) == (sent["receiver"], sent["groupLabels"])
+    assert notification.truncated_alerts == sent["truncatedAlerts"]
+
+
+def test_an_alert_starts_when_grafana_says_whatever_zone_that_is_in(payload: dict[str, Any]) -> None:
+    (alert,) = parse(payload).readable
+    assert alert.starts_at.astimezone(UTC) == datetime(2026, 11, 21, 7, 51, 3, 157076, tzinfo=UTC)
+
+
+def test_an_alert_that_has_resolved_is_the_one_that_fired(captures: Path) -> None:
+    fired, resolved = (parse(recorded(captures, f"grafana-12-webhook-{status}")) for status in ("firing", "resolved"))
+    one, other = fired.readable[0], resolved.readable[0]
+    assert (one.status, other.status) == ("firing", "resolved")
+    assert (manifest.fingerprint(one), one.starts_at) == (manifest.fingerprint(other), other.starts_at)
+
+
+def test_what_is_grafanas_own_is_in_the_alerts_data(payload: dict[str, Any]) -> None:
+    spec = made(parse(payload))
+    data = json.loads(spec["alertData"])
+    for field in ("values", "valueString", "dashboardURL", "panelURL", "silenceURL", "imageURL", "orgId"):
+        assert data[field] == payload["alerts"][0][field]
+    assert (data["receiver"], data["externalURL"]) == ("tarsy", "https://grafana.example.com/")
+    assert spec["source"]["type"] == "grafana"
+    assert spec["source"]["groupKey"] == payload["groupKey"]
+    assert spec["runbookURL"] == "https://example.com/rb.md"
+    assert spec["severity"] == "critical"
+    assert manifest.alert_type(parse(payload).readable[0], platform.Ingest()) == "pod-crash"
+
+
+@pytest.mark.parametrize(
+    ("external", "sent", "told"),
+    [
+        ("https://grafana.example.com/", "?orgId=1", "https://grafana.example.com/?orgId=1"),
+        ("https://example.com/grafana/", "alerting/x/view", "https://example.com/grafana/alerting/x/view"),
+        ("https://grafana.example.com/", "https://other.example.com/x", "https://other.example.com/x"),
+        ("", "?orgId=1", "?orgId=1"),
+        ("http://[", "?orgId=1", "?orgId=1"),
+        ("https://grafana.example.com/", "", ""),
+    ],
+)
+def test_where_an_alert_comes_from_can_be_followed(
+    payload: dict[str, Any], external: str, sent: str, told: str
+) -> None:
+    payload["externalURL"] = external
+    payload["alerts"][0]["generatorURL"] = sent
+    (alert,) = parse(payload).readable
+    assert (alert.generator_url, alert.raw["generatorURL"]) == (told, sent)
+    assert made(parse(payload))["source"].get("generatorURL", "") == told
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "the body is not JSON: "),
+        (b"[]", "version: expected \"1\", Grafana's webhook format, not 'list'"),
+        (b'{"version": "4"}', "version: expected \"1\", Grafana's webhook format, not '4'"),
+        (b'{"version": 1}', 'version: expected "1", Grafana\'s webhook format, not 1'),
+        (b'{"ruleId": 1, "state": "alerting"}', 'version: expected "1", Grafana\'s webhook format, not None'),
+        (b'{"version": "1"}', "receiver: Field required; alerts: Field required"),
+        (b'{"version": "1", "receiver": "r", "alerts": [1]}', "alerts.0: Input should be a valid dictionary"),
+    ],
+)
+def test_what_is_no_notification_is_refused_with_its_place(body: bytes, problem: str) -> None:
+    with pytest.raises(payloads.PayloadError) as error:
+        grafana.parse(body)
+    assert str(error.value).startswith(problem)
+
+
+def test_an_alert_that_cannot_be_read_costs_itself_alone(captures: Path) -> None:
+    payload = recorded(captures, "grafana-9-webhook-firing")
+    payload["alerts"][1]["startsAt"] = "yesterday"
+    first, second = parse(payload).alerts
+    assert isinstance(first, alertmanager.Alert)
+    assert isinstance(second, alertmanager.Unreadable)
+    assert second.problem.startswith("alerts.1.startsAt: ")
+
+
+ANYTHING = strategies.recursive(
+    strategies.none() | strategies.booleans() | strategies.integers() | strategies.floats() | strategies.text(),
+    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(strategies.text(), inner, max_size=3),
+    max_leaves=5,
+)
+TEXTS = strategies.text() | strategies.sampled_from(
+    ["http://[", "//", "?", "\\", "http://\udcff", "javascript:x", "::"]
+)
+FIELDS = ["status", "labels", "annotations", "startsAt", "generatorURL", "fingerprint", "values", "orgId"]
+
+
+@hypothesis.given(
+    changed=strategies.dictionaries(strategies.sampled_from(FIELDS), ANYTHING | TEXTS, max_size=3),
+    beside=strategies.dictionaries(
+        strategies.sampled_from(["externalURL", "groupLabels", "groupKey", "truncatedAlerts", "receiver", "alerts"]),
+        ANYTHING | TEXTS,
+        max_size=2,
+    ),
+)
+def test_whatever_is_sent_is_taken_or_refused(captures: Path, changed: dict[str, Any], beside: dict[str, Any]) -> None:
+    payload = recorded(captures, "grafana-12-webhook-firing")
+    payload["alerts"][0] |= changed
+    payload["alerts"].append(dict(payload["alerts"][0], **changed))
+    payload |= beside
+    try:
+        notification = formats.PARSERS["grafana"](json.dumps(payload).encode())
+    except payloads.PayloadError:
+        return
+    for alert in notification.readable:
+        one = notification.model_copy(update={"alerts": [alert]})
+        json.dumps(made(one), ensure_ascii=False).encode()
