@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import logging
-import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from support import database as databases_of_tests
 from tarsy.store import database as databases
 from tarsy.store import live, notify
 from tarsy.transcript import ports
-from tarsy_dev import postgres as launcher
 
 ID = UUID(int=14)
 PATIENCE = 10.0  # seconds

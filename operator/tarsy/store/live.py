@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -70,75 +70,51 @@ class Piece:
         return before[: self.at] + self.text + rest
 
 
-class _Written:
-    """A turn that is being written: the stream that its model tells of it."""
+class _Turn:
+    """A turn whose answer is being written."""
 
     def __init__(self, turn: ports.Turn, *, due: asyncio.Event, watched: bool) -> None:
-        self.turn = turn
         self.investigation = UUID(turn.investigation)
+        self.written = streams.Written(turn, told=self._told)
         self.watched = watched
-        self.changed = False
-        self.anew = False
-        """Whether all of it is to be sent once more."""
         self.is_over = False
+        self._turn = turn
         self._due = due
-        self._text: list[str] = []
-        self._thinking: list[str] = []
-        self._sent: dict[str, streams.Shown] = {}
+        self._changed = False
+        self._anew = False
+        """Whether all of it is to be sent once more."""
 
-    def text(self, piece: str) -> None:
-        """The answer goes on with `piece`."""
-        self._text.append(piece)
-        self._tell()
-
-    def thinking(self, piece: str) -> None:
-        """The thoughts go on with `piece`."""
-        self._thinking.append(piece)
-        self._tell()
-
-    def again(self) -> None:
-        """What came so far does not count."""
-        self._text, self._thinking = [], []
-        self._tell()
-
-    def _tell(self) -> None:
-        self.changed = True
+    def _told(self) -> None:
+        self._changed = True
         if self.watched:
             self._due.set()
 
     def resend(self) -> None:
-        """Have all of it sent with the next batch, in which it is watched."""
-        self.watched = self.anew = True
+        """Have all of it sent with the next batch: it is watched."""
+        self.watched = self._anew = True
         self._due.set()
 
     def news(self) -> Iterator[Piece]:
         """What has changed since it was asked for this the last time."""
-        self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
-        found = streams.shown(self.turn, thinking=self._thinking[0], text=self._text[0])
-        shown = {event: replace(one, text="") for event, one in self._sent.items()} | {one.event: one for one in found}
-        for event, one in shown.items():
-            before = None if self.anew else self._sent.get(event)
-            if before != one:
-                at = streams.common(before.text, one.text) if before else 0
-                yield self._piece(one, at=at, text=one.text[at:])
-        self._sent = shown
-        self.changed = self.anew = False
+        if self._changed or self._anew:
+            for one, at in self.written.news(anew=self._anew):
+                yield self._piece(one, at=at)
+            self._changed = self._anew = False
 
     def ends(self) -> list[Piece]:
         """The ends of what was sent of it."""
-        return [self._piece(one, at=len(one.text), text="", state="over") for one in self._sent.values()]
+        return [self._piece(one, at=len(one.text), state="over") for one in self.written.known]
 
-    def _piece(self, one: streams.Shown, *, at: int, text: str, state: Literal["grows", "over"] = "grows") -> Piece:
-        turn = self.turn
+    def _piece(self, one: streams.Shown, *, at: int, state: Literal["grows", "over"] = "grows") -> Piece:
         return Piece(
             investigation=self.investigation,
-            run=turn.run,
-            stage=turn.stage,
-            execution=turn.execution,
+            run=self._turn.run,
+            stage=self._turn.stage,
+            execution=self._turn.execution,
             event=one.event,
             type=one.type,
             at=at,
-            text=text,
+            text=one.text[at:],
             state=state,
         )
 
@@ -151,7 +127,7 @@ class Speaker:
 
     def __init__(self, database: databases.Database) -> None:
         self._database = database
-        self._turns: dict[UUID, list[_Written]] = {}
+        self._turns: dict[UUID, list[_Turn]] = {}
         self._watched: dict[UUID, float] = {}
         """Until when, by the monotonic clock."""
         self._moved: set[UUID] = set()
@@ -161,13 +137,14 @@ class Speaker:
         """Whether the last statement was."""
 
     @contextmanager
-    def _written(self, turn: ports.Turn) -> Iterator[ports.Stream]:
+    def turn(self, turn: ports.Turn) -> Iterator[ports.Stream]:
+        """A turn that begins; where nobody watches, telling costs an append."""
         investigation = UUID(turn.investigation)
-        own = _Written(turn, due=self._due, watched=investigation in self._watched)
+        own = _Turn(turn, due=self._due, watched=investigation in self._watched)
         beside = self._turns.setdefault(investigation, [])
         beside.append(own)
         try:
-            yield own
+            yield own.written
         finally:
             beside.remove(own)
             if not beside:
@@ -176,10 +153,6 @@ class Speaker:
             if own.watched and (ends := own.ends()):
                 self._ends += ends
                 self._due.set()
-
-    def turn(self, turn: ports.Turn) -> AbstractContextManager[ports.Stream]:
-        """A turn that begins; where nobody watches, telling costs an append."""
-        return self._written(turn)
 
     def moved(self, investigation: UUID) -> None:
         """Something was committed to its log: told with the next batch, where somebody watches."""
@@ -235,7 +208,7 @@ class Speaker:
         pieces: list[Piece] = []
         spent = 0.0
         for turn in [one for beside in self._turns.values() for one in beside if one.watched]:
-            if turn.is_over or not (turn.changed or turn.anew):
+            if turn.is_over:
                 continue
             began = time.thread_time()
             pieces += turn.news()

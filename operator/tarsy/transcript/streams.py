@@ -8,8 +8,8 @@ be none: the commit has the last word.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 
 from tarsy.transcript import messages, ports, react, record, timeline
 
@@ -51,6 +51,53 @@ def _told(text: str) -> str:
     before, newline, line = text.rpartition("\n")
     word = _DRESS.sub("", line[:100]).lower()
     return before + newline if any(label.startswith(word) for label in _LABELS) else text
+
+
+class Written:
+    """An answer that is being written: the stream of its turn, and how much of it is known to those who watch."""
+
+    def __init__(self, turn: ports.Turn, *, told: Callable[[], None]) -> None:
+        """`told` is called whenever there is more."""
+        self._turn = turn
+        self._told = told
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self._known: dict[str, Shown] = {}
+
+    def text(self, piece: str) -> None:
+        """The answer goes on with `piece`."""
+        self._text.append(piece)
+        self._told()
+
+    def thinking(self, piece: str) -> None:
+        """The thoughts go on with `piece`."""
+        self._thinking.append(piece)
+        self._told()
+
+    def again(self) -> None:
+        """What came so far does not count: it is asked for again."""
+        self._text, self._thinking = [], []
+        self._told()
+
+    @property
+    def known(self) -> Collection[Shown]:
+        """Its events, as `news` has told of them; one that was and is no more has no text."""
+        return self._known.values()
+
+    def news(self, *, anew: bool = False) -> list[tuple[Shown, int]]:
+        """Its events that have changed since this was asked the last time, and from which character on; `anew`: all."""
+        self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
+        before = self._known
+        found = shown(self._turn, thinking=self._thinking[0], text=self._text[0])
+        gone = {event: replace(one, text="") for event, one in before.items()}
+        self._known = gone | {one.event: one for one in found}
+        if anew:
+            return [(one, 0) for one in self._known.values()]
+        return [
+            (one, common(before[event].text, one.text) if event in before else 0)
+            for event, one in self._known.items()
+            if before.get(event) != one
+        ]
 
 
 def common(one: str, other: str) -> int:
