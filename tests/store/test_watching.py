@@ -162,6 +162,7 @@ async def test_a_client_that_is_cut_again_and_again_has_seen_the_whole_timeline(
                     seen.take(message := await watcher.next())
                     if message["type"] == "investigation.completed":
                         return seen
+                watcher.cut()
 
     async def by_stream(session: aiohttp.ClientSession) -> watching.Seen:
         seen = watching.Seen()
@@ -182,13 +183,13 @@ async def test_a_client_that_is_cut_again_and_again_has_seen_the_whole_timeline(
 
 
 async def test_a_catch_up_ends_at_200_messages_inside_no_entry_and_says_where(world: World) -> None:
-    asked = stories.asks(*["k8s.pods_log"] * 60)
+    asked = stories.asks(*["k8s.pods_log"] * 80)
     await world.commit(*STORY[:1], (asked,), (stories.ran(asked),), (stories.answers(turn=1),))
     async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
         await watcher.ask(action="subscribe", channel=world.channel)
         found = await watcher.until_type("catchup.overflow")
         events = [message for message in found if "event" in message]
-        assert (found[-1]["last_event_id"], found[-1]["limit"], len(events)) == (3, 200, 120)
+        assert (found[-1]["last_event_id"], found[-1]["limit"], len(events)) == (3, 200, 80)
         await world.commit((stories.ended(),))
         (more,) = [one for one in await watcher.until(lambda message: "id" in message) if "id" in one]
         assert (more["id"], more["event"]["type"]) == (6, "final_analysis"), "from the head on it is told live"
@@ -291,4 +292,3 @@ async def test_an_answer_that_is_given_up_is_discarded_and_one_whose_writer_died
         assert (gone["event"]["id"], gone["event"]["metadata"]) == ("one.1.text", {"discarded": True})
         assert told["event"]["id"] == "one.1.error"
         dying.__exit__(None, None, None)
-

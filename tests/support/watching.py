@@ -25,6 +25,10 @@ class Watcher:
     async def ask(self, **said: Any) -> None:
         await self.socket.send(json.dumps(said))
 
+    def cut(self) -> None:
+        """End the connection as a network that fails."""
+        self.socket.transport.abort()
+
     async def next(self) -> dict[str, Any]:
         """What is told next."""
         async with asyncio.timeout(PATIENCE):
@@ -56,7 +60,7 @@ async def watching(
 ) -> AsyncIterator[Watcher]:
     """A WebSocket to the API at `url`, that has been greeted."""
     address = url.replace("http", "ws", 1) + path
-    async with client.connect(address, additional_headers=headers, proxy=None, **named) as socket:
+    async with client.connect(address, additional_headers=headers, proxy=None, max_queue=None, **named) as socket:
         watcher = Watcher(socket)
         assert (await watcher.next())["type"] == "connection.established"
         yield watcher

@@ -104,7 +104,7 @@ def build(parts: Parts) -> Application:
         app.include_router(area)
     attend = attending.Attending(hub=parts.hub, may=may)
     app.include_router(streams.routes(attend, may))
-    app.router.routes.extend(sockets.routes(attend, may))
+    app.include_router(sockets.routes(attend, may))
 
     @app.get("/openapi.json", dependencies=[Depends(may.oversees)], include_in_schema=False)
     async def openapi() -> JSONResponse:

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
 
+from tarsy.api.compat import plans
 from tarsy.api.live import changing, outbox, telling, watching, wire
-from tarsy.store import changes, history, live
+from tarsy.store import changes, course, history, live
 from tarsy.store import database as databases
 
 POLL_SECONDS = 1.0
@@ -135,7 +136,13 @@ class Hub:
             summary = await history.summary(self._database, watch.investigation)
         heard = watch.heard if after == watch.last else frozenset[str]()
         return await asyncio.to_thread(
-            telling.of_page, page, investigation=watch.investigation, after=after, summary=summary, heard=heard
+            telling.of_page,
+            page,
+            investigation=watch.investigation,
+            after=after,
+            summary=summary,
+            chain=watch.chain,
+            heard=heard,
         )
 
     def _watch(self, investigation: UUID) -> watching.Watch:
@@ -198,6 +205,8 @@ class Hub:
             raise GoneError(_PURGED)
         for told in telling.of_page(page, investigation=watch.investigation, after=after, summary=None):
             watch.tell(watch.settle(told))
+        if one := (await course.of(self._database, [watch.investigation])).get(watch.investigation):
+            watch.chain = plans.of(one)
         await self._stand(watch)
         watch.last = found.log_seq
         watch.ready.set_result(None)

@@ -17,12 +17,11 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal, NoReturn
 
 import pydantic
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-from starlette.requests import Request
-from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tarsy.api import access, problems, rates
+from tarsy.api import access, problems, rates, strict
 from tarsy.api.live import attending, outbox, wire
 from tarsy.ingest import payload
 
@@ -97,8 +96,9 @@ class _EndError(Exception):
         self.reason = reason
 
 
-def routes(attend: attending.Attending, may: access.Access) -> list[BaseRoute]:
+def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
     """`/api/v1/ws` and `/ws`."""
+    router = strict.router(tag="investigations")
 
     async def socket(websocket: WebSocket) -> None:
         try:
@@ -110,14 +110,15 @@ def routes(attend: attending.Attending, may: access.Access) -> list[BaseRoute]:
         await websocket.accept()
         await _Connection(websocket, attend).run()
 
-    async def no_socket(_: Request) -> NoReturn:
+    async def no_socket() -> Response:
+        """Tell what it is, to who asks as for a page."""
         message = "this is a WebSocket: ask for an upgrade, or read /api/v1/events"
         raise problems.Problem(HTTPStatus.UPGRADE_REQUIRED, message, headers={"Upgrade": "websocket"})
 
-    return [
-        *(WebSocketRoute(path, socket) for path in PATHS),
-        *(Route(path, no_socket, methods=["GET"], include_in_schema=False) for path in PATHS),
-    ]
+    for path in PATHS:
+        router.add_websocket_route(path, socket)
+        router.get(path, include_in_schema=False)(no_socket)
+    return router
 
 
 def _ensure_no_query(websocket: WebSocket) -> None:

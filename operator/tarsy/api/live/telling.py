@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from tarsy.api import investigations
+from tarsy.api.compat import plans, progress
 from tarsy.api.live import wire
 from tarsy.store import history, standing
 from tarsy.transcript import entries, timeline
@@ -36,12 +37,13 @@ def of_page(
     investigation: UUID,
     after: int,
     summary: history.Summary | None,
+    chain: Sequence[plans.Plan] = (),
     heard: Collection[str] = (),
 ) -> list[Told]:
     """What is told of a page of the log behind entry `after`: the events as they stood at its end.
 
-    `summary` is there if `frames(page, ...)`; `heard` are the ids of the events of which was told while they were
-    written.
+    `summary` is there if `frames(page, ...)`; `chain` says who the agents are, for earlier clients; `heard` are the ids
+    of the events of which was told while they were written.
     """
     log = [logged for logged in page.log if logged.seq <= page.last]
     events: dict[int, list[timeline.Event]] = defaultdict(list)
@@ -61,7 +63,7 @@ def of_page(
                 seq=logged.seq,
                 entry=logged.entry,
                 execution=logged.execution,
-                messages=[*_in_sequence(bodies, investigation, logged.seq)],
+                messages=[*_updates(logged, summary, chain), *_in_sequence(bodies, investigation, logged.seq)],
                 events=[event.id for event in own],
             )
         )
@@ -83,6 +85,15 @@ def _in_sequence(bodies: Sequence[_Body], investigation: UUID, seq: int) -> Iter
     last = len(bodies) - 1
     for place, (kind, body) in enumerate(bodies):
         yield wire.Message(kind, body, of=investigation, id=seq if place == last else None)
+
+
+def _updates(
+    logged: entries.Logged, summary: history.Summary | None, chain: Sequence[plans.Plan]
+) -> Iterator[wire.Message]:
+    """What earlier clients are told of a chain and its stages, beside all else."""
+    for update in progress.alert_status_updates(logged.entry, summary, chain) if summary else ():
+        body = update.model_dump(mode="json", exclude={"type"})
+        yield wire.Message(update.type, body, of=summary.id if summary else None, only="session")
 
 
 def _of_event(event: timeline.Event, logged: entries.Logged, *, is_new: bool) -> _Body:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from tarsy.api.compat import plans
 from tarsy.api.live import outbox, telling, wire
 from tarsy.store import live
 from tarsy.transcript import entries
@@ -44,6 +45,8 @@ class Watch:
         """Where it stands, as it was told."""
         self.is_behind = False
         """There is a newer revision, or may be."""
+        self.chain: Sequence[plans.Plan] = ()
+        """Its stages, for earlier clients."""
         self.moved = asyncio.Event()
         """There is something to read, or may be."""
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
-from tarsy.resources import investigation as investigations
+from tarsy.api.compat import words
 
 Words = Literal["investigation", "session"]
 """Ours, or the founding documents'."""
@@ -22,18 +22,6 @@ _LISTS: dict[str, Words] = {"investigations": "investigation", "sessions": "sess
 _ONES: dict[str, Words] = {"investigation": "investigation", "session": "session"}
 CHANNELS = "investigations, investigation:<id>, sessions and session:<id>"
 """What there is, for who asks for something else."""
-
-_OLD_STATUSES: dict[investigations.Phase, str] = {
-    "Queued": "pending",
-    "Running": "in_progress",
-    "Suspended": "pending",
-    "Cancelling": "cancelling",
-    "Completed": "completed",
-    "CompletedWithErrors": "completed",
-    "Failed": "failed",
-    "Cancelled": "cancelled",
-    "TimedOut": "timed_out",
-}
 
 
 @dataclass(frozen=True)
@@ -56,8 +44,8 @@ def channel(name: str) -> Channel | None:
     """The channel of that name; None where there is none."""
     if name in _LISTS:
         return Channel(_LISTS[name], None)
-    words, colon, identity = name.partition(":")
-    return Channel(_ONES[words], identity) if words in _ONES and colon else None
+    room, colon, identity = name.partition(":")
+    return Channel(_ONES[room], identity) if room in _ONES and colon else None
 
 
 class Message:
@@ -121,7 +109,7 @@ def _in_old_words(body: Mapping[str, Any]) -> dict[str, Any]:
     phase = body.get("phase")
     if phase is None:
         return dict(body)
-    return {**body, "status": _OLD_STATUSES[phase], "has_errors": phase == "CompletedWithErrors"}
+    return {**body, "status": words.INVESTIGATIONS[phase].session, "has_errors": phase == "CompletedWithErrors"}
 
 
 def encoded(told: Mapping[str, Any]) -> str:
