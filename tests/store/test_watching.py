@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ import aiohttp
 import pytest
 from support import apis, kubeconfigs, queue, stories, watching
 from tarsy.api import app
+from tarsy.api.live import protocol, sockets
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy.store import journal, live, notify
 from tarsy.transcript import entries, ports
+from websockets import exceptions
 
 
 @dataclass
@@ -190,9 +193,9 @@ async def test_a_catch_up_ends_at_200_messages_inside_no_entry_and_says_where(wo
         found = await watcher.until_type("catchup.overflow")
         events = [message for message in found if "event" in message]
         assert (found[-1]["last_event_id"], found[-1]["limit"], len(events)) == (3, 200, 80)
-        await world.commit((stories.ended(),))
-        (more,) = [one for one in await watcher.until(lambda message: "id" in message) if "id" in one]
-        assert (more["id"], more["event"]["type"]) == (6, "final_analysis"), "from the head on it is told live"
+        await world.commit((stories.ended(outcome="Failed", error="no"),))
+        more = (await watcher.until(lambda message: "id" in message))[-1]
+        assert (more["id"], more["event"]["content"]) == (6, "no"), "from the head on it is told live"
         path = f"{world.url}{world.path}/events?last_event_id=4"
         async with session.get(path) as response:
             reader = watching.Reader(response)
@@ -292,3 +295,87 @@ async def test_an_answer_that_is_given_up_is_discarded_and_one_whose_writer_died
         assert (gone["event"]["id"], gone["event"]["metadata"]) == ("one.1.text", {"discarded": True})
         assert told["event"]["id"] == "one.1.error"
         dying.__exit__(None, None, None)
+
+
+async def test_what_no_client_of_ours_sends_ends_the_connection_with_the_reason(world: World) -> None:
+    async with watching.watching(world.url) as watcher:
+        await watcher.ask(action="subscribe", channel="alerts")
+        assert (await watcher.next())["reason"].startswith("there is no channel alerts: there is investigations, ")
+        await watcher.socket.send(b'{"action": "ping"}')
+        assert (await watcher.next())["reason"] == "binary frames are not read here: send text"
+        assert (await watcher.answer(action="ping")) == {"type": "pong"}
+        for _ in range(sockets.ERRORS_MAX - 2):
+            assert (await watcher.answer(action="x"))["type"] == "error"
+        await watcher.ask(action="x")
+        assert await watcher.closed() == (1008, "too many errors")
+    async with watching.watching(world.url) as watcher:
+        await watcher.socket.send(json.dumps({"action": "ping", "pad": "x" * protocol.FRAME_MAX}))
+        assert (await watcher.closed())[0] == 1009
+    async with watching.watching(world.url) as watcher:
+        with contextlib.suppress(exceptions.ConnectionClosed):
+            for _ in range(sockets.BURST * 2):
+                await watcher.ask(action="ping")
+        assert await watcher.closed() == (1008, "more than 10 messages a second")
+
+
+async def test_a_connection_has_so_many_subscriptions_and_each_channel_once(world: World) -> None:
+    async with watching.watching(world.url) as watcher:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        await watcher.until_type("investigation.status")
+        error = await watcher.answer(action="subscribe", channel=world.channel)
+        assert error["reason"] == f"{world.channel} is subscribed already: catchup goes on behind an event"
+        done = await watcher.answer(action="unsubscribe", channel=world.channel)
+        assert done == {"type": "unsubscription.confirmed", "channel": world.channel}
+        assert not world.parts.hub._watches, "nothing is kept of what nobody watches"
+        assert "is not subscribed" in (await watcher.answer(action="unsubscribe", channel=world.channel))["reason"]
+        assert (
+            "is not subscribed"
+            in (await watcher.answer(action="catchup", channel=world.channel, last_event_id=0))["reason"]
+        )
+
+
+async def test_the_same_is_told_in_the_words_of_earlier_clients(world: World) -> None:
+    await world.commit(*STORY)
+    async with watching.watching(world.url, path="/ws") as watcher:
+        await watcher.ask(action="subscribe", channel=f"session:{world.identity}")
+        found = await watcher.until_type("session.completed")
+        assert {one["channel"] for one in found[1:]} == {f"session:{world.identity}"}
+        assert all("investigation" not in one and one["session_id"] == str(world.identity) for one in found[2:])
+        assert (found[-1]["status"], found[-1]["has_errors"], found[-1]["id"]) == ("completed", False, 8)
+        steps = [one["current_step"] for one in found if one["type"] == "alert_status_update"]
+        assert steps == [
+            "Starting chain execution",
+            "Starting analysis",
+            "Completed analysis",
+            "Chain execution finished",
+        ]
+
+
+async def test_a_page_of_another_site_opens_no_socket(world: World) -> None:
+    port = world.url.rpartition(":")[2]
+    for origin in (
+        "https://elsewhere.example",
+        "null",
+        "http://127.0.0.1:1",
+        f"https://127.0.0.1:{port}",
+        f"http://127.0.0.1:{port}/",
+        f"http://127.0.0.1.elsewhere.example:{port}",
+    ):
+        status, problem = await watching.refused(world.url, headers={"Origin": origin})
+        assert (status, problem["detail"].partition(":")[0]) == (403, "Origin"), origin
+        assert problem["detail"].startswith(f"Origin: {origin} is none of ours"), problem
+    for origin in (f"http://127.0.0.1:{port}", f"HTTP://127.0.0.1:{port}"):
+        async with watching.watching(world.url, headers={"Origin": origin}) as watcher:
+            assert (await watcher.answer(action="ping"))["type"] == "pong"
+
+
+async def test_a_request_of_a_socket_is_refused_as_others_are(world: World) -> None:
+    port = int(world.url.rpartition(":")[2])
+    status, problem = await watching.refused(world.url, path="/api/v1/ws?token=secret")
+    assert (status, problem["errors"][0]["place"]) == (422, "query.token")
+    assert (await watching.refused(world.url, headers={"Cookie": "x" * 9000}))[0] == 431
+    assert (await watching.refused("http://elsewhere.example", host="127.0.0.1", port=port))[0] == 421
+    async with aiohttp.ClientSession() as session, session.get(f"{world.url}/ws") as response:
+        assert (response.status, response.headers["Upgrade"]) == (426, "websocket")
+    async with aiohttp.ClientSession() as session, session.post(f"{world.url}/ws", data=b"{}") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "GET")

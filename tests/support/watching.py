@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import pytest
+from websockets import exceptions
 from websockets.asyncio import client
 
 PATIENCE = 20.0  # seconds
@@ -28,6 +30,12 @@ class Watcher:
     def cut(self) -> None:
         """End the connection as a network that fails."""
         self.socket.transport.abort()
+
+    async def closed(self) -> tuple[int | None, str | None]:
+        """Wait until it is closed by the API; why."""
+        async with asyncio.timeout(PATIENCE):
+            await self.socket.wait_closed()
+        return self.socket.close_code, self.socket.close_reason
 
     async def next(self) -> dict[str, Any]:
         """What is told next."""
@@ -64,6 +72,18 @@ async def watching(
         watcher = Watcher(socket)
         assert (await watcher.next())["type"] == "connection.established"
         yield watcher
+
+
+async def refused(
+    url: str, *, path: str = "/api/v1/ws", headers: Mapping[str, str] | None = None, **named: Any
+) -> tuple[int, Any]:
+    """How a WebSocket is refused: the status and the problem."""
+    with pytest.raises(exceptions.InvalidStatus) as error:
+        async with watching(url, path=path, headers=headers, **named):
+            pass
+    response = error.value.response
+    assert response.headers["Content-Type"] == "application/problem+json"
+    return response.status_code, json.loads(response.body)
 
 
 @dataclass

@@ -100,9 +100,9 @@ class Hub:
         known = watch.status
         if known:
             listener.put([known])
-        left = CATCH_UP_MAX
-        while after < watch.last and left > 0:
-            told, after = await self._read(watch, after=after, upto=watch.last, most=left)
+        left, is_full = CATCH_UP_MAX, False
+        while after < watch.last and not is_full:
+            told, after, is_full = await self._read(watch, after=after, upto=watch.last, most=left)
             left -= len(told)
             for message in told:
                 await listener.outbox.room()
@@ -115,8 +115,13 @@ class Hub:
         listener.put(watch.begun())
         watch.listeners.add(listener)
 
-    async def _read(self, watch: watching.Watch, *, after: int, upto: int, most: int) -> tuple[list[wire.Message], int]:
-        """Up to `most` messages behind entry `after`, or those of one entry; and which entry they reach."""
+    async def _read(
+        self, watch: watching.Watch, *, after: int, upto: int, most: int
+    ) -> tuple[list[wire.Message], int, bool]:
+        """Up to `most` messages behind entry `after`, the entry that they reach, and whether more would be too many.
+
+        The first entry of a catch-up is told whole, however many its messages are.
+        """
         page = await history.log_page(
             self._database, watch.investigation, after=after, upto=upto, limit=CATCH_UP_MAX, size=_PAGE_BYTES
         )
@@ -124,11 +129,11 @@ class Hub:
             raise GoneError(_PURGED)
         messages: list[wire.Message] = []
         for told in await self._told(watch, page, after=after):
-            if messages and len(messages) + len(told.messages) > most:
-                return messages, after
+            if len(messages) + len(told.messages) > most and (messages or most < CATCH_UP_MAX):
+                return messages, after, True
             messages += told.messages
             after = told.seq
-        return messages, page.last
+        return messages, page.last, False
 
     async def _told(self, watch: watching.Watch, page: history.LogPage, *, after: int) -> list[telling.Told]:
         summary = None
@@ -149,6 +154,7 @@ class Hub:
         watch = self._watches.get(investigation)
         if watch is None:
             watch = self._watches[investigation] = watching.Watch(investigation)
+            self._audience.watch(investigation)
             watch.task = asyncio.create_task(self._follow(watch))
             watch.task.add_done_callback(lambda task: self._ended(watch, task))
         watch.users += 1
@@ -193,7 +199,6 @@ class Hub:
 
     async def _begin(self, watch: watching.Watch) -> None:
         """Find out how far it is; what is in its log already is for who catches up."""
-        self._audience.watch(watch.investigation)
         found = (await changes.heads(self._database, [watch.investigation])).get(watch.investigation)
         if found is None:
             raise GoneError(_PURGED)
