@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from support import database as supported
+from support import queue
 from tarsy.store import database as databases
 from tarsy.store import live, notify
-from tarsy.transcript import ports
+from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.worker import lease, run
+from tarsy_dev import postgres as launcher
 
-ID = UUID(int=14)
+ID, OTHER = UUID(int=14), UUID(int=15)
 PATIENCE = 10.0  # seconds
 
 
@@ -134,3 +141,205 @@ async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_fo
             "e0.0.text": "llm_response",
         }
         assert [piece.at for piece in watching.pieces if piece.event == "e0.0.text"] == [0, 6, 12]
+
+
+async def test_one_process_may_be_both(migrated_url: str) -> None:
+    database = databases.Database(migrated_url)
+    speaker, watching = live.Speaker(database), Watching(database)
+    listener = notify.Listener(migrated_url, {live.WATCHING: speaker.hint, live.SAID: watching.audience.hint})
+    async with running(listener.run, speaker.run, watching.audience.run):
+        with speaker.turn(turn()) as stream:
+            watching.audience.watch(ID)
+            stream.text("It is ")
+            await watching.sees(text="It is ")
+            stream.text("memory")
+            await watching.sees(text="It is memory")
+    await database.close()
+
+
+@contextlib.asynccontextmanager
+async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
+    """What was said on a channel until now, when asked."""
+    database = databases.Database(url)
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def so_far() -> list[str]:
+        await notify.post(database, (channel, "until now"))
+        async with asyncio.timeout(PATIENCE):
+            said = [await heard.get()]
+            while said[-1] != "until now":
+                said.append(await heard.get())
+        return said[:-1]
+
+    async with running(notify.Listener(url, {channel: heard.put_nowait}).run):
+        assert await heard.get() == ""
+        yield so_far
+    await database.close()
+
+
+async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, overheard(migrated_url, live.SAID) as said:
+        with speaker.turn(turn()) as stream:
+            stream.text("It is memory")
+            speaker.moved(ID)
+        async with watcher(migrated_url) as watching:
+            watching.audience.watch(OTHER)
+            with speaker.turn(turn(OTHER)) as stream:
+                stream.text("It is CPU")
+                await watching.sees(text="It is CPU")
+        assert [live.decode(payload)[0][0].investigation for payload in await said()] == [OTHER, OTHER]
+
+
+async def test_who_was_not_heard_of_for_long_is_not_told_any_more(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        with speaker.turn(turn()) as stream, speaker.turn(turn(OTHER)) as other:
+            watching.audience.watch(ID)
+            stream.text("It is ")
+            await watching.sees(text="It is ")
+            now = time.monotonic()
+            monkeypatch.setattr(time, "monotonic", lambda: now + live.WATCHED_SECONDS)
+            stream.text("memory")
+            speaker.moved(ID)
+            monkeypatch.undo()
+            async with overheard(migrated_url, live.SAID) as said:
+                watching.audience.watch(OTHER)
+                other.text("It is CPU")
+                await watching.until(lambda: watching.pieces[-1].investigation == OTHER)
+                assert [live.decode(one)[0][0].investigation for one in await said()] == [OTHER]
+
+
+async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_sent_for_that(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WATCHED_EVERY", 0.05)
+    async with worker(migrated_url) as speaker, overheard(migrated_url, live.SAID) as said:
+        with speaker.turn(turn()) as stream:
+            stream.text("It is ")
+            async with overheard(migrated_url, live.WATCHING) as says, watcher(migrated_url) as watching:
+                watching.audience.watch(ID)
+                await watching.sees(text="It is ")
+                heard: list[str] = []
+                async with asyncio.timeout(PATIENCE):
+                    while len(heard) < 4:
+                        heard += await says()
+                stream.text("memory")
+                await watching.sees(text="It is memory")
+        asked = [json.loads(payload) for payload in heard]
+        assert asked[0] == {"v": 1, "anew": [str(ID)], "still": []}
+        assert asked[1:] == [{"v": 1, "anew": [], "still": [str(ID)]}] * (len(asked) - 1)
+        assert [(piece.at, piece.text) for payload in await said() for piece in live.decode(payload)[0]][:2] == [
+            (0, "It is "),
+            (6, "memory"),
+        ]
+
+
+async def test_a_worker_that_did_not_hear_the_first_word_answers_the_next_one(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "WATCHED_EVERY", 0.05)
+    async with watcher(migrated_url) as watching, overheard(migrated_url, live.WATCHING) as says:
+        watching.audience.watch(ID)
+        while not await says():
+            pass
+        async with worker(migrated_url) as speaker:
+            with speaker.turn(turn()) as stream:
+                stream.text("It is ")
+                await watching.sees(text="It is ")
+
+
+async def test_one_more_process_is_given_the_text_so_far_and_the_others_nothing_twice(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as first, watcher(migrated_url) as second:
+        with speaker.turn(turn()) as stream:
+            first.audience.watch(ID)
+            stream.text("It is ")
+            await first.sees(text="It is ")
+            second.audience.watch(ID)
+            await second.sees(text="It is ")
+            stream.text("memory")
+            await first.sees(text="It is memory")
+            await second.sees(text="It is memory")
+        assert [piece.at for piece in first.pieces] == [0, 6]
+
+
+async def test_what_is_asked_for_again_begins_anew(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        watching.audience.watch(ID)
+        with speaker.turn(turn()) as stream:
+            stream.thinking("hm")
+            stream.text("It is CPU")
+            await watching.sees(thinking="hm", text="It is CPU")
+            stream.again()
+            await watching.sees(thinking="", text="")
+            stream.text("It is memory")
+            await watching.sees(thinking="", text="It is memory")
+
+
+async def test_an_investigation_that_another_worker_takes_over_begins_its_turn_anew(migrated_url: str) -> None:
+    async with worker(migrated_url) as first, worker(migrated_url) as second, watcher(migrated_url) as watching:
+        watching.audience.watch(ID)
+        first.turn(turn()).__enter__().text("It is CPU")  # its process is killed before it can say more
+        await watching.sees(text="It is CPU")
+        with second.turn(turn()) as stream:
+            stream.text("It is memory")
+            await watching.sees(text="It is memory")
+
+
+async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_it_is_made_of(
+    migrated_url: str,
+) -> None:
+    odd = 'a "quoted"\\ word\n\t\x01\x7f\u2028\x00\ud83d'
+    text = odd * 200 + "\U0001f4a5" * 20_000 + odd
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        with speaker.turn(turn()) as stream:
+            stream.text(text)
+            async with overheard(migrated_url, live.SAID) as said:
+                watching.audience.watch(ID)
+                await watching.sees(text=messages.storable(text))
+                assert len(await said()) > 10
+            stream.text("\udca5.")
+            await watching.sees(text=messages.storable(text + "\udca5."))
+
+
+async def test_as_many_are_watched_as_like(migrated_url: str) -> None:
+    many = [UUID(int=number) for number in range(1200)]
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
+        async with overheard(migrated_url, live.WATCHING) as says:
+            with contextlib.ExitStack() as stack:
+                for investigation in many:
+                    watching.audience.watch(investigation)
+                    stack.enter_context(speaker.turn(turn(investigation))).text("It is memory")
+                await watching.until(lambda: len({piece.investigation for piece in watching.pieces}) == len(many))
+            payloads = await says()
+        assert len(payloads) == 6
+        assert all(len(payload) <= live.PAYLOAD_MAX for payload in payloads)
+
+
+async def test_a_database_that_is_down_costs_what_is_said_then_one_line_of_log_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(live, "AGAIN_SECONDS", 0.02)
+    with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
+        url = server.url()
+        async with worker(url) as speaker, watcher(url) as watching:
+            watching.audience.watch(ID)
+            with speaker.turn(turn()) as stream:
+                stream.text("It is ")
+                await watching.sees(text="It is ")
+                await asyncio.to_thread(server.stop)
+                for _ in range(20):
+                    stream.text("not ")
+                    await asyncio.sleep(0.02)
+                stream.again()
+                stream.text("It is memory")
+                await asyncio.to_thread(server.start)
+                await watching.sees(text="It is memory")
+                stream.text(".")
+                await watching.sees(text="It is memory.")
+            await watching.until(lambda: watching.over)
+            assert None in watching.moved, "logs are to be looked at"
+    lines = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "live_lost"]
+    assert 1 <= len([line for line in lines if line.startswith("nobody hears")]) <= 2, lines
+    assert len(lines) <= 3, lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ in_any_text = strategies.lists(
 
 def cut(text: str, at: Sequence[int]) -> list[str]:
     places = sorted({0, len(text), *(place % (len(text) + 1) for place in at)})
-    return [text[begin:end] for begin, end in zip(places, places[1:], strict=False)]
+    return [text[begin:end] for begin, end in itertools.pairwise(places)]
 
 
 def told(shown: dict[str, str], news: Sequence[tuple[streams.Shown, int]]) -> dict[str, str]:

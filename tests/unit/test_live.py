@@ -1,0 +1,206 @@
+"""What processes tell each other of text that is being written: payloads, and what one who listens makes of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from uuid import UUID
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from tarsy.store import database as databases
+from tarsy.store import live
+
+ID, OTHER = UUID(int=14), UUID(int=15)
+PIECE = live.Piece(
+    investigation=ID,
+    run=0,
+    stage="data-collection",
+    execution="0123456789abcdef",
+    event="0123456789abcdef.3.text",
+    type="llm_response",
+    at=0,
+    text="",
+)
+in_any_text = strategies.lists(
+    strategies.tuples(
+        strategies.sampled_from(["x", "\n", '"', "\\", "\x01", "\x7f", "\u2028", "ß", "\U0001f4a5", "\ufffd"]),
+        strategies.integers(1, 9000),
+    ),
+    max_size=4,
+).map(lambda runs: "".join(text * count for text, count in runs))
+
+
+def applied(pieces: list[live.Piece], before: str = "") -> str:
+    for piece in pieces:
+        assert piece.at <= len(before), "there is no gap"
+        before = piece.after(before)
+    return before
+
+
+@hypothesis.given(texts=strategies.lists(in_any_text, max_size=4), moved=strategies.integers(0, 300))
+@hypothesis.settings(deadline=None, max_examples=50)
+def test_whatever_is_told_fits_into_payloads_and_comes_out_of_them_as_it_was(texts: list[str], moved: int) -> None:
+    pieces = [replace(PIECE, event=f"e.{place}.text", text=text) for place, text in enumerate(texts)]
+    ids = [UUID(int=number) for number in range(moved)]
+    payloads = live.encode(pieces, ids)
+    assert all(len(payload.encode()) <= live.PAYLOAD_MAX for payload in payloads)
+    said = [live.decode(payload) for payload in payloads]
+    assert [one for _, some in said for one in some] == ids
+    for piece in pieces:
+        parts = [part for some, _ in said for part in some if part.event == piece.event]
+        assert applied(parts) == piece.text
+        assert [part.more for part in parts] == [True] * (len(parts) - 1) + [False]
+        assert {replace(part, at=0, text="", more=False) for part in parts} == {replace(piece, text="")}
+
+
+def test_payloads_are_filled() -> None:
+    text = "the pod restarts \U0001f4a5 because of its memory limit\n" * 2000
+    size = len(text.encode())
+    payloads = live.encode([replace(PIECE, text=text)], [])
+    assert len(payloads) <= size / live.PAYLOAD_MAX * 1.2, "a sixth more for escapes and names is enough"
+    small = [replace(PIECE, event=f"e.{number}.text", text="a word") for number in range(100)]
+    assert len(live.encode(small, [ID])) == 2
+
+
+def test_nothing_to_tell_is_no_payload() -> None:
+    assert live.encode([], []) == []
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ["", "x", "[]", '{"v":2,"p":[["as nobody knows"]],"m":[]}', '{"v":1}', "[" * 7000],
+    ids=lambda text: text[:9],
+)
+def test_what_another_version_says_says_nothing(payload: str) -> None:
+    assert live.decode(payload) == ([], [])
+
+
+class Watching:
+    """An audience of one investigation, and what it was told."""
+
+    def __init__(self) -> None:
+        self.pieces: list[live.Piece] = []
+        self.moved: list[UUID | None] = []
+        database = databases.Database("postgresql://nobody@127.0.0.1:1/none")  # never asked
+        self.audience = live.Audience(database, heard=self.pieces.append, moved=self.moved.append)
+        self.audience.watch(ID)
+
+    def hear(self, *pieces: live.Piece, moved: tuple[UUID, ...] = ()) -> None:
+        for payload in live.encode(pieces, moved):
+            assert not self.audience.hint(payload), "others are told, too"
+
+    @property
+    def wants(self) -> bool:
+        """Whether it will ask for the text so far."""
+        return ID in self.audience._wanted
+
+    def has_asked(self) -> None:
+        """Let it have asked for the text so far."""
+        self.audience._wanted.clear()
+
+
+@pytest.fixture
+async def watching() -> Watching:
+    found = Watching()
+    found.has_asked()
+    return found
+
+
+def at(place: int, text: str, state: str = "grows") -> live.Piece:
+    return replace(PIECE, at=place, text=text, state=state)  # type: ignore[arg-type]
+
+
+async def test_only_what_is_watched_is_told(watching: Watching) -> None:
+    watching.hear(at(0, "It is"), replace(PIECE, investigation=OTHER, text="no"), moved=(OTHER, ID))
+    assert watching.pieces == [at(0, "It is")]
+    assert watching.moved == [ID]
+
+
+async def test_what_is_told_once_more_is_told_as_far_as_it_is_news(watching: Watching) -> None:
+    long = "It is its memory limit. " * 1000
+    watching.hear(at(0, long))
+    watching.hear(at(0, long))
+    assert applied(watching.pieces) == long
+    count = len(watching.pieces)
+    watching.hear(at(0, long + "So."))
+    assert watching.pieces[count:] == [at(len(long), "So.")]
+    watching.hear(at(0, "It was"))
+    assert watching.pieces[-1] == at(3, "was")
+
+
+async def test_of_a_piece_behind_a_gap_the_text_so_far_is_asked_for(watching: Watching) -> None:
+    watching.hear(at(0, "It"))
+    watching.hear(at(3, "is"))
+    assert watching.wants
+    assert watching.pieces == [at(0, "It")]
+    watching.hear(at(0, "It is"))
+    assert applied(watching.pieces) == "It is"
+
+
+async def test_who_hears_of_an_event_in_its_middle_first_asks_for_the_text_so_far(watching: Watching) -> None:
+    watching.hear(at(3, "is"))
+    assert watching.wants
+    assert watching.pieces == []
+
+
+async def test_where_something_may_have_been_missed_nothing_counts_before_the_text_so_far_is_there(
+    watching: Watching,
+) -> None:
+    watching.hear(at(0, "It is memory"))
+    assert not watching.audience.hint("")
+    assert watching.wants
+    assert watching.moved == [None]
+    watching.hear(at(6, "CPU"))  # of an answer that was asked for again, maybe
+    assert len(watching.pieces) == 1
+    watching.hear(at(0, "It is CPU"))
+    assert applied(watching.pieces) == "It is CPU"
+    watching.hear(at(9, "."))
+    assert applied(watching.pieces) == "It is CPU."
+
+
+async def test_an_event_that_is_over_is_told_once_where_it_was_known(watching: Watching) -> None:
+    watching.hear(at(0, "It is"), at(5, "", "over"), at(5, "", "over"))
+    assert watching.pieces == [at(0, "It is"), at(5, "", "over")]
+    assert watching.audience.so_far(ID) == []
+
+
+async def test_one_more_is_given_what_there_is(watching: Watching) -> None:
+    watching.hear(at(0, "It "), at(3, "is"))
+    watching.audience.watch(ID)
+    assert not watching.wants
+    assert watching.audience.so_far(ID) == [at(0, "It is")]
+    watching.audience.forget(ID)
+    watching.hear(at(5, "."))
+    assert watching.pieces[-1] == at(5, "."), "one is left"
+    watching.audience.forget(ID)
+    assert watching.audience.so_far(ID) == []
+    watching.hear(at(0, "no"), moved=(ID,))
+    assert watching.pieces[-1] == at(5, ".")
+    assert watching.moved == []
+
+
+@hypothesis.given(seed=strategies.integers(0, 2**32))
+@hypothesis.settings(deadline=None, max_examples=100)
+def test_pieces_that_are_lost_cost_no_more_than_the_time_until_the_text_so_far_comes(seed: int) -> None:
+    """Whatever is lost and whenever all is sent again: what is shown was right once, and is right at the end."""
+    dice = random.Random(seed)
+    watching = Watching()
+    texts = [""]
+    for _ in range(30):
+        now = texts[-1][: dice.randrange(len(texts[-1]) + 1)] if dice.random() < 0.2 else texts[-1]
+        now += "".join(dice.choices("ab", k=dice.randrange(4)))
+        piece = at(len(now) if now == texts[-1] else live.streams.common(now, texts[-1]), "")
+        piece = replace(piece, text=now[piece.at :])
+        texts.append(now)
+        if dice.random() < 0.1:  # the connection is lost, and with it what is said, until it is there again
+            watching.audience.hint("")
+            continue
+        watching.hear(piece)
+        if watching.wants and dice.random() < 0.5:
+            watching.has_asked()
+            watching.hear(at(0, now))
+        assert applied(watching.pieces) in texts
+    watching.hear(at(0, texts[-1]))
+    assert applied(watching.pieces) == texts[-1]

@@ -1,0 +1,231 @@
+"""What is told of an answer while it comes in: by the model to its stream, and when a turn begins and is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pytest
+from support import leases
+from tarsy.config import platform as platforms
+from tarsy.engine import chat, investigation
+from tarsy.llm import model as models
+from tarsy.llm import provider
+from tarsy.transcript import entries, memory, messages, ports, record, streams, timeline
+
+REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
+FINISH = provider.Finish(None)
+Step = provider.StreamEvent | provider.ProviderError
+
+
+@dataclass
+class Told:
+    """A stream, and all that it was told."""
+
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def text(self, piece: str) -> None:
+        self.told.append(("text", piece))
+
+    def thinking(self, piece: str) -> None:
+        self.told.append(("thinking", piece))
+
+    def again(self) -> None:
+        self.told.append(("again", ""))
+
+
+class Provider:
+    """Streams one of its tries after the other."""
+
+    model = "fake-1"
+
+    def __init__(self, *tries: tuple[Step, ...]) -> None:
+        self._tries = list(tries)
+
+    async def stream(self, _: ports.Request):  # type: ignore[no-untyped-def]  # noqa: ANN201
+        for step in self._tries.pop(0):
+            if isinstance(step, provider.ProviderError):
+                raise step
+            yield step
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+@pytest.fixture(autouse=True)
+def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "FIRST_BACKOFF", 0.0)
+    monkeypatch.setattr(models, "EMPTY_WAIT", 0.0)
+
+
+async def ask(*tries: tuple[Step, ...], **limits: object) -> list[tuple[str, str]]:
+    """What the stream is told of a call with these tries."""
+    stream = Told()
+    limited = models.LimitedModel("first", Provider(*tries), limits=platforms.Limits.model_validate(limits))
+    try:
+        await limited.ask(REQUEST, ports.Scope(execution="e", ensure_lease=leases.clear, stream=stream))
+    except ports.ModelError as error:
+        stream.told.append(("failed", error.failure.kind))
+    return stream.told
+
+
+async def test_text_and_thoughts_are_told_as_they_come_and_in_their_order() -> None:
+    call = provider.Call("k8s.get", "{}")
+    said = (provider.Thinking("hm"), provider.Text("It "), call, provider.Thinking("so"), provider.Text("is"), FINISH)
+    assert await ask(said) == [("thinking", "hm"), ("text", "It "), ("thinking", "so"), ("text", "is")]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [(provider.Text("half"), provider.RetryableError("503")), (provider.Text("half"),), (provider.Text(" "), FINISH)],
+    ids=["refused", "cut off", "empty"],
+)
+async def test_what_is_asked_for_again_is_told_before_the_next_try(first: tuple[Step, ...]) -> None:
+    told = await ask(first, (provider.Text("whole"), FINISH))
+    assert [kind for kind, _ in told] == ["text", "again", "text"]
+    assert told[-1] == ("text", "whole")
+
+
+@pytest.mark.parametrize(
+    ("last", "kind"), [(provider.RejectedError("blocked"), "rejected"), (provider.FatalError("no key"), "fatal")]
+)
+async def test_what_is_not_asked_for_again_is_not_told_to_be(last: Step, kind: str) -> None:
+    assert await ask((provider.Text("half"), last)) == [("text", "half"), ("failed", kind)]
+
+
+async def test_no_more_is_told_than_an_answer_may_have_and_the_piece_that_goes_beyond() -> None:
+    told = await ask((*(provider.Text("x" * 500) for _ in range(10)), FINISH), answer=1024)
+    assert told == [("text", "x" * 500)] * 3 + [("failed", "rejected")]
+
+
+class Watching:
+    """Somebody who watches all turns: how each began, and how it stood when it was over."""
+
+    def __init__(self, journal: memory.MemoryJournal) -> None:
+        self.turns: list[ports.Turn] = []
+        self.over: list[tuple[ports.Turn, list[streams.Shown], int]] = []
+        """With what was shown at last, and how many facts were kept by then."""
+        self.told = asyncio.Event()
+        self._journal = journal
+
+    @contextmanager
+    def watched(self, turn: ports.Turn) -> Iterator[ports.Stream]:
+        self.turns.append(turn)
+        written = streams.Written(turn, told=self.told.set)
+        try:
+            yield written
+        finally:
+            written.news()
+            self.over.append((turn, list(written.known), len(self._journal.facts)))
+
+
+@pytest.fixture
+def watching(journal: memory.MemoryJournal) -> Watching:
+    return Watching(journal)
+
+
+Run = Callable[[], "asyncio.Task[None]"]
+
+
+@pytest.fixture
+def start(runtime: ports.Runtime, journal: memory.MemoryJournal, watching: Watching) -> Run:
+    watched = replace(runtime, watched=watching.watched)
+    return lambda: asyncio.create_task(investigation.run(runtime=watched, journal=journal))
+
+
+def logged(journal: memory.MemoryJournal) -> list[entries.Logged]:
+    """The journal's facts as a log."""
+    at = datetime.now(UTC)
+    found = []
+    for seq, entry in enumerate(journal.facts, 1):
+        execution = getattr(entry, "execution", "")
+        started = journal.record.executions[execution].started if execution else None
+        place = {"run": started.run, "stage": started.stage} if started else {"run": 0, "stage": ""}
+        found.append(entries.Logged(seq=seq, at=at, claim=1, execution=execution, entry=entry, **place))  # type: ignore[arg-type]
+    return found
+
+
+def thinks(text: str, *names: str) -> messages.Message:
+    calls = tuple(messages.ToolCall(id="", name=name, arguments="{}") for name in names)
+    return messages.Message(role="assistant", text=text, thinking=f"hm, {text}", calls=calls)
+
+
+@pytest.mark.parametrize("script", [(thinks("I look.", "k8s.get"), thinks("It is out of memory."))])
+async def test_what_is_shown_of_each_turn_stands_in_the_timeline_under_the_same_ids(
+    journal: memory.MemoryJournal, watching: Watching, start: Run
+) -> None:
+    await start()
+    first, second = journal.record.executions
+    assert [(turn.execution, turn.stage, turn.number) for turn in watching.turns] == [
+        *((first, "data-collection", number) for number in range(2)),
+        *((second, "analysis", number) for number in range(2)),
+    ]
+    shown = {one.event: one.text for _, known, _ in watching.over for one in known}
+    told = {event.id: event.content for event in timeline.fold(logged(journal)) if event.id in shown}
+    assert shown == told
+    assert len(shown) == 8
+
+
+@pytest.mark.parametrize("script", [(thinks("It is out of memory."),)])
+async def test_a_turn_is_over_once_its_answer_is_committed(
+    journal: memory.MemoryJournal, watching: Watching, start: Run
+) -> None:
+    await start()
+    for turn, _, kept in watching.over:
+        answered = [fact for fact in journal.facts[:kept] if isinstance(fact, entries.Answered)]
+        assert turn.execution in [fact.execution for fact in answered]
+
+
+@pytest.mark.parametrize("script", [(messages.Failure(kind="rejected", text="blocked"), thinks("It is memory."))])
+async def test_a_turn_without_an_answer_is_over_once_that_is_committed_and_the_next_has_its_own_number(
+    journal: memory.MemoryJournal, watching: Watching, start: Run
+) -> None:
+    await start()
+    (turn, known, kept), (after, _, _), *_ = watching.over
+    assert (turn.number, known, after.number) == (0, [], 1)
+    assert isinstance(journal.facts[kept - 1], entries.Unanswered)
+
+
+class Hanging:
+    """Says something, and no more."""
+
+    async def ask(self, _: ports.Request, scope: ports.Scope) -> ports.Answer:
+        scope.stream.text("It is")
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_turn_that_is_cancelled_is_over_then(
+    runtime: ports.Runtime, journal: memory.MemoryJournal, watching: Watching
+) -> None:
+    cut_off = replace(runtime, watched=watching.watched, model=lambda _: Hanging())
+    task = asyncio.create_task(investigation.run(runtime=cut_off, journal=journal))
+    await watching.told.wait()
+    assert watching.over == []
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    ((turn, (shown,), _),) = watching.over
+    assert (turn, shown.text) == (watching.turns[0], "It is")
+
+
+async def test_a_question_and_a_summary_say_what_they_are(snapshot: record.Snapshot, runtime: ports.Runtime) -> None:
+    spec = snapshot.chain.model_copy(update={"executive_summary": None})
+    journal = memory.MemoryJournal(replace(snapshot, chain=spec))
+    watching = Watching(journal)
+    watched = replace(runtime, watched=watching.watched)
+    await investigation.run(runtime=watched, journal=journal)
+    await journal.commit(entries.RunStarted(run=1, question="Why?"))
+    await chat.run(runtime=watched, journal=journal, run=1)
+    kinds = dict.fromkeys((turn.run, turn.stage, turn.kind) for turn in watching.turns)
+    assert list(kinds) == [
+        (0, "data-collection", "agent"),
+        (0, "analysis", "agent"),
+        (0, "", "summary"),
+        (1, "", "chat"),
+    ]
+    summary = [one for turn, known, _ in watching.over if turn.kind == "summary" for one in known]
+    assert [one.type for one in summary] == ["executive_summary"]
