@@ -265,7 +265,10 @@ class _Parts:
         self.stack.callback(bound.close)
         log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
         self.hear({live.SAID: hub.hint, notify.STATUS: look})
-        self.roles += [lambda: app.serve(application, bound, readiness=readiness), hub.run]
+        self.roles += [
+            lambda: app.serve(application, bound, readiness=readiness, settings=self.platform.api),
+            hub.run,
+        ]
 
     def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:
         """Have hints told, from this process and from others; beside those who are told of them already."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 from support import apis, queue
-from tarsy.api import app, health
 from tarsy.kube import client
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
@@ -43,17 +41,8 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
         assert await admissions.admit(database, made)
     moved = "UPDATE investigations SET namespace = :namespace, namespace_uid = CASE WHEN name = 'old' THEN 'old' END"
     await queue.execute(database, moved, namespace=cluster.namespace)
-    readiness = health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None)
-    application = app.build(apis.parts(cluster=cluster, database=database, readiness=readiness))
-    bound = app.bind("127.0.0.1", 0)
-    bound.listen(100)
-    serving = asyncio.create_task(app.serve(application, bound, readiness=readiness))
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.getsockname()[1]}") as session:
+    async with apis.served(apis.parts(cluster=cluster, database=database)) as session:
         yield API(session)
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
-    bound.close()
 
 
 REFUSED: list[tuple[Parameters, str]] = [

@@ -8,12 +8,13 @@ import json
 import logging
 import resource
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
 from support import apis, kubeconfigs
 from tarsy.api import bodies, problems, protocol
 from tarsy.kube import client
@@ -34,6 +35,14 @@ async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     @application.post("/")
     async def length(request: Request) -> int:
         return len(await bodies.read(request, limit=2000))
+
+    @application.get("/wait")
+    async def wait() -> StreamingResponse:
+        async def words() -> AsyncIterator[bytes]:
+            yield b"wait"
+            await asyncio.Event().wait()
+
+        return StreamingResponse(words())
 
     @application.post("/refused")
     async def refuse() -> None:
@@ -130,24 +139,40 @@ async def test_at_most_so_many_connections_are_open_and_the_next_one_is_told(
 ) -> None:
     monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 3)
     async with asyncio.timeout(20):
-        held: Sequence[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = [await connect() for _ in range(3)]
+        held = [await connect() for _ in range(3)]
         for reader, writer in held:
-            writer.write(post(b"held"))
-            assert await answer(reader) == (200, "4")
+            writer.write(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"wait")
         reader, _ = await connect()
         status, problem = await answer(reader)
         assert (status, json.loads(problem)["detail"]) == (503, "3 connections are open already")
         assert await reader.read() == b""
-        reader, writer = held[0]
-        writer.write(post(b"still"))
-        assert await answer(reader) == (200, "5")
-        writer.close()
+        held[0][1].close()
         status = 503
         while status != 200:  # until the server has seen it go
             reader, writer = await connect()
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 writer.write(post(b"next"))
                 status, _ = await answer(reader)
+
+
+async def test_where_all_places_are_taken_who_has_been_silent_for_longest_makes_room(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 3)
+    async with asyncio.timeout(20):
+        idle, first, second = [await connect() for _ in range(3)]
+        idle[1].write(post(b"held"))
+        assert await answer(idle[0]) == (200, "4")
+        for make_room in ((first, second), (idle,)):
+            for _ in make_room:
+                reader, writer = await connect()
+                writer.write(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+                await reader.readuntil(b"wait")
+            for reader, _ in make_room:
+                status, problem = await answer(reader)
+                assert (status, "others need the place" in problem) == (503, True)
+                assert await reader.read() == b""
 
 
 async def test_all_bodies_together_have_so_much_room_until_they_are_answered(

@@ -20,6 +20,7 @@ from tarsy.api import (
     access,
     actions,
     alerts,
+    answers,
     chains,
     chat,
     described,
@@ -155,12 +156,13 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
         max_queued=parts.platform.queue.max_queued,
         mask=parts.mask,
     )
+    room = answers.Room()
     yield alerts.routes(taking, may)
     yield lists.routes(parts.database, may)
-    yield investigations.routes(parts.database, may)
-    yield messages.routes(parts.database, may)
-    yield traces.routes(parts.database, may)
-    yield export.routes(parts.database, may)
+    yield investigations.routes(parts.database, may, room)
+    yield messages.routes(parts.database, may, room)
+    yield traces.routes(parts.database, may, room)
+    yield export.routes(parts.database, may, room)
     yield chat.routes(asking, may)
     doing = actions.Actions(cluster=parts.cluster, database=parts.database)
     yield actions.routes(doing, may)
@@ -184,6 +186,7 @@ def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    protocol.bound_what_is_unread(bound)
     try:
         bound.bind((host, port))
     except OSError:
@@ -192,14 +195,15 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness) -> None:
+async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness, settings: platforms.API) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
     protocol.allow_files()
+    places = protocol.Places(of_one=settings.connections_per_address, shared=settings.trusted_proxies)
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(
         uvicorn.Config(
             app,
-            http=protocol.Protocol,
+            http=cast("Any", functools.partial(protocol.Protocol, places=places)),
             ws=sockets_protocol.Protocol,
             ws_max_size=sockets_protocol.FRAME_MAX,
             ws_per_message_deflate=False,  # it costs memory and time for each of them

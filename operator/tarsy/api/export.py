@@ -16,7 +16,7 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
-from tarsy.api import access, investigations, markdown, strict, transcripts
+from tarsy.api import access, answers, investigations, markdown, strict, transcripts
 from tarsy.store import database as databases
 from tarsy.store import history
 from tarsy.store import transcripts as stored
@@ -26,6 +26,8 @@ VERSION = 1
 """Of the JSON document; rises where a program that reads it would have to change."""
 EXECUTIONS_MAX = 10_000
 """Executions that are told in Markdown."""
+HELD = 4 * 1024 * 1024
+"""Bytes that an export counts as while it is read: what it has of the log at a time, and what is made of that."""
 
 Format = Literal["json", "markdown"]
 _TYPES: dict[Format, tuple[str, str]] = {
@@ -54,7 +56,7 @@ class Export(investigations.Facts):
     unreadable: list[transcripts.Unreadable]
 
 
-def routes(database: databases.Database, may: access.Access) -> APIRouter:
+def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
     """An investigation as a file."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
@@ -69,6 +71,7 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
         format: Annotated[Format, Query(description="For programs, or for people.")] = "json",  # noqa: A002 - its name
     ) -> StreamingResponse:
         """All of an investigation in one file: what it is, its conversations, calls and timeline."""
+        room.hold(known.caller, HELD)
         with transcripts.store_is_up():
             head = await history.head(database, known.id)
         if head is None:

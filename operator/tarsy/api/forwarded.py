@@ -52,10 +52,15 @@ class Proxies:
     def __init__(self, trusted: Collection[Network]) -> None:
         self._trusted = tuple(trusted)
 
+    def trusts(self, host: str) -> bool:
+        """Whether who connects from that address is believed."""
+        peer = address(host)
+        return peer is not None and self._trusts(peer)
+
     def origin(self, request: HTTPConnection) -> Origin:
         """Where a request comes from. A Problem: a trusted proxy says of somebody what cannot be."""
         host = request.client.host if request.client else ""
-        peer = _address(host)
+        peer = address(host)
         if peer is None or not self._trusts(peer):
             return Origin(address=str(peer or host))
         headers = request.headers
@@ -68,19 +73,18 @@ class Proxies:
         headers = connection.headers
         scheme = "https" if connection.url.scheme in ("https", "wss") else "http"
         host = _single(headers, "Host")
-        peer = _address(connection.client.host if connection.client else "")
-        if peer is not None and self._trusts(peer):
+        if connection.client and self.trusts(connection.client.host):
             scheme, host = _single(headers, PROTO) or scheme, _single(headers, HOST) or host
         return parts.origin_of(f"{scheme}://{host}") if host else None
 
-    def _trusts(self, address: Address) -> bool:
-        return any(address in network for network in self._trusted)
+    def _trusts(self, found: Address) -> bool:
+        return any(found in network for network in self._trusted)
 
     def _sender(self, peer: Address, told: Collection[str]) -> Address:
         """The nearest address that is no trusted proxy's; the one before what is no address."""
         sender = peer
         for hop in reversed(",".join(told).split(",")[-HOPS_MAX:]):
-            found = _address(_without_port(hop.strip()))
+            found = address(_without_port(hop.strip()))
             if found is None:
                 return sender
             sender = found
@@ -137,7 +141,7 @@ def _without_port(hop: str) -> str:
     return (found[1] or found[2]) if found else hop
 
 
-def _address(text: str) -> Address | None:
+def address(text: str) -> Address | None:
     """The address, of version 4 where it is one in the clothes of version 6; None where it is none."""
     try:
         found = ipaddress.ip_address(text.partition("%")[0])  # behind it is the interface of this machine

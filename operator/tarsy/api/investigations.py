@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy.api import access, strict, transcripts
+from tarsy.api import access, answers, strict, transcripts
 from tarsy.resources import investigation as investigations
 from tarsy.store import database as databases
 from tarsy.store import history
@@ -180,14 +180,14 @@ class Timeline(transcripts.Part):
     """Whether there are more already."""
 
 
-def routes(database: databases.Database, may: access.Access) -> APIRouter:
+def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
     """An investigation, and its timeline."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get("", operation_id="readInvestigation", response_model=Investigation)
     async def investigation(known: access.Known = Depends(may.reads)) -> Response:
         """What an investigation is, and how it stands, with its newest 100 runs."""
-        return await transcripts.answer(await read(database, known.id))
+        return await room.answer(known.caller, lambda: read(database, known.id))
 
     @router.get("/timeline", operation_id="readTimeline", response_model=Timeline)
     async def timeline(
@@ -196,7 +196,7 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Response:
         """What happened, event by event: those that changed behind entry `after`, in their newest form."""
-        return await transcripts.answer(await read_timeline(database, known.id, after=after, limit=limit))
+        return await room.answer(known.caller, lambda: read_timeline(database, known.id, after=after, limit=limit))
 
     return router
 

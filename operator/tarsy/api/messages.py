@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from tarsy.api import access, problems, strict, transcripts
+from tarsy.api import access, answers, problems, strict, transcripts
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
 
@@ -37,7 +37,7 @@ Limit = Annotated[
 ]
 
 
-def routes(database: databases.Database, may: access.Access) -> APIRouter:
+def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
     """An investigation's messages."""
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
@@ -57,8 +57,9 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
         ] = None,
     ) -> Response:
         """What was said in its conversations: the messages behind entry `after` of its log."""
-        found = await read(database, known.id, after=after, limit=limit, execution=execution)
-        return await transcripts.answer(found)
+        return await room.answer(
+            known.caller, lambda: read(database, known.id, after=after, limit=limit, execution=execution)
+        )
 
     return router
 

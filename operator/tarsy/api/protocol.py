@@ -1,26 +1,44 @@
-"""HTTP on a connection, with what uvicorn has no limits for: how slowly a request may come, and how many may be open.
+"""HTTP on a connection, with what uvicorn has no limits for: who may have one, and how slowly it may be used.
 
 Whoever reaches the port can open connections, before any token is asked for. One that is silent, or sends a byte now
-and then, costs a place for ten seconds at most. One that does not read its answers has no such limit yet.
+and then, costs a place for ten seconds at most. One that does not read what it asked for is cut off after thirty, and
+what waited for it is dropped. Where all places are taken, one that asks for nothing makes room for the next.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import itertools
 import json
+import operator
 import resource
+import socket
+import struct
+from collections.abc import Collection, Iterable
 from http import HTTPStatus
+from typing import Any
 
 import h11
 from uvicorn.protocols.http import h11_impl
 
-from tarsy.api import problems
+from tarsy.api import answers, forwarded, problems, rates
 
 REQUEST_SECONDS = 10.0
 """A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
+READ_SECONDS = 30.0
+"""What has been written has to be gone within this, `answers.PIECE` bytes or less; so who reads less than about 3 KB/s
+is taken for somebody who does not."""
+SEND_BUFFER = 128 * 1024
+"""Bytes that the system holds of what a connection has not read (Linux: twice that, with its own books); it would let
+them grow to megabytes, of which the process sees nothing."""
 DISCARDED_MAX = 1024 * 1024
 """Bytes that still come of a body when its request has been answered: who closes at once may not be heard."""
 CONNECTIONS_MAX = 4096
+SHARED = (ipaddress.ip_network("127.0.0.1/32"), ipaddress.ip_network("::1/128"))
+"""Addresses that are nobody's own: behind them are this machine's programs, and in a pod port-forwards and sidecars."""
+LOOKED_AT = 256
+"""Of them, when all are open: for one that makes room."""
 FILES_BESIDE = 1024
 """Files that the process needs beside its connections."""
 
@@ -29,21 +47,78 @@ _SAID = (
 )
 
 
+class Places:
+    """The connections of each address that does not stand for many."""
+
+    def __init__(self, *, of_one: int, shared: Collection[forwarded.Network] = ()) -> None:
+        """An address may have `of_one`; those that are `shared`, such as proxies', as many as the process."""
+        self.of_one = of_one
+        self._shared = forwarded.Proxies([*shared, *SHARED])
+        self._taken: dict[str, set[Protocol]] = {}
+
+    def take(self, host: str, connection: Protocol) -> Collection[Protocol]:
+        """All that come from there now, with that one; none where it is shared."""
+        if self._shared.trusts(host):
+            return ()
+        own = self._taken.setdefault(_place(host), set())
+        own.add(connection)
+        return own
+
+    def give_back(self, host: str, connection: Protocol) -> None:
+        """It is open no more."""
+        own = self._taken.get(_place(host), set())
+        own.discard(connection)
+        if not own:
+            self._taken.pop(_place(host), None)
+
+
 class Protocol(h11_impl.H11Protocol):
     """One connection."""
 
-    _deadline: asyncio.TimerHandle | None = None
-    _discarded = 0
-    """Bytes of a body that came after the answer."""
+    def __init__(self, *, places: Places, **given: Any) -> None:
+        """All of a server share `places`; `given` is what uvicorn gives."""
+        super().__init__(**given)
+        self.app = answers.in_pieces(self.app)
+        self._places = places
+        self._host = ""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._discarded = 0  # bytes of a body that came after the answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve the connection, unless there are too many."""
-        full = len(self.connections) >= CONNECTIONS_MAX
         super().connection_made(transport)
-        if full:
-            self._end(HTTPStatus.SERVICE_UNAVAILABLE, f"{CONNECTIONS_MAX} connections are open already")
+        transport.set_write_buffer_limits(high=0)  # so it is paused while anything is left
+        self._host = self.client[0] if self.client else ""
+        if why := self._crowded(self._places.take(self._host, self)):
+            self._end(HTTPStatus.SERVICE_UNAVAILABLE, why)
         else:
             self._wait()
+
+    def pause_writing(self) -> None:
+        """Not all that was written is gone: have it read in time."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(READ_SECONDS, self._cut_off)
+
+    def resume_writing(self) -> None:
+        """It is."""
+        super().resume_writing()
+        self._read()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection over; it keeps its place until it is lost."""
+        self._relax()
+        self._read()
+        self.transport.set_write_buffer_limits()
+        super().handle_websocket_upgrade(event)
+        taken_over = self.transport.get_protocol()
+        its_own = taken_over.connection_lost
+
+        def lost(exc: Exception | None) -> None:
+            self._places.give_back(self._host, self)
+            its_own(exc)
+
+        taken_over.connection_lost = lost  # type: ignore[method-assign]
 
     def data_received(self, data: bytes) -> None:
         """Take what has come of a request."""
@@ -74,6 +149,8 @@ class Protocol(h11_impl.H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._relax()
+        self._read()
+        self._places.give_back(self._host, self)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's word for it says no more
@@ -91,6 +168,19 @@ class Protocol(h11_impl.H11Protocol):
             self._deadline.cancel()
             self._deadline = None
 
+    def _read(self) -> None:
+        """Nothing is left to be read, or it is not ours to ask for."""
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _cut_off(self) -> None:
+        """Drop the connection and all that waits for it, also what the system has of it."""
+        self._unread = None
+        own: socket.socket = self.transport.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
     def _late(self) -> None:
         self._deadline = None
         self._end(HTTPStatus.REQUEST_TIMEOUT, f"the request has to arrive within {REQUEST_SECONDS:g} s")
@@ -106,6 +196,48 @@ class Protocol(h11_impl.H11Protocol):
             said = _SAID.format(status=status, title=title, kind=kind, length=len(body), body=body)
             self.transport.write(said.encode())
         self.transport.close()
+
+    def _crowded(self, own: Collection[Protocol]) -> str:
+        """Why there is no place for it, if there is none and no other one makes room; `own` are its address's."""
+        if len(self.connections) > CONNECTIONS_MAX:
+            if not self._make_room(itertools.islice(self.connections, LOOKED_AT)):
+                return f"{CONNECTIONS_MAX} connections are open already"
+        elif len(own) > self._places.of_one and not self._make_room(own):
+            return f"{self._places.of_one} connections of this address are open already"
+        return ""
+
+    def _make_room(self, connections: Iterable[object]) -> bool:
+        """Close the one of them that has been waiting for longest for somebody to ask for something, if one is."""
+        others = (one for one in connections if isinstance(one, Protocol) and one is not self)
+        waiting = ((since, one) for one in others if (since := one._waits_since()) is not None)
+        _, first = min(waiting, key=operator.itemgetter(0), default=(None, None))
+        if first is not None:
+            message = "others need the place of this connection, which asks for nothing"
+            first._end(HTTPStatus.SERVICE_UNAVAILABLE, message)
+        return first is not None
+
+    def _waits_since(self) -> tuple[int, float] | None:
+        """What goes first is less: whose request does not arrive, then who pauses between two; None is neither."""
+        if not self.transport.is_closing() and not self.flow.write_paused:
+            for rank, timer in enumerate((self._deadline, self.timeout_keep_alive_task)):
+                if timer is not None:
+                    return rank, timer.when()
+        return None
+
+
+def _place(host: str) -> str:
+    """What tells who connects from there from others."""
+    return rates.place(str(forwarded.address(host) or host))
+
+
+def bound_what_is_unread(listening: socket.socket) -> None:
+    """Have the system hold little of what the connections to this socket do not read, and not for long.
+
+    What is left with it of a connection that we have closed it would try to bring for minutes.
+    """
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(READ_SECONDS * 1000))
 
 
 def allow_files() -> None:

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Depends, Path, Response
 from pydantic import Field
 
 from tarsy.agent import requests
-from tarsy.api import access, problems, strict, transcripts
+from tarsy.api import access, answers, problems, strict, transcripts
 from tarsy.api import messages as paging
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
@@ -186,7 +186,7 @@ class Called(transcripts.Part):
     at: datetime
 
 
-def routes(database: databases.Database, may: access.Access) -> APIRouter:
+def routes(database: databases.Database, may: access.Access, room: answers.Room) -> APIRouter:
     """An investigation's trace."""
     router = strict.router(prefix="/api/v1/investigations/{identity}/trace", tag="investigations")
 
@@ -197,17 +197,17 @@ def routes(database: databases.Database, may: access.Access) -> APIRouter:
         limit: paging.Limit = transcripts.ENTRIES_MAX,
     ) -> Response:
         """Its model calls and tool calls, a line each: those behind entry `after` of its log."""
-        return await transcripts.answer(await read(database, known.id, after=after, limit=limit))
+        return await room.answer(known.caller, lambda: read(database, known.id, after=after, limit=limit))
 
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=Asked)
     async def llm(n: Number, known: access.Known = Depends(may.reads)) -> Response:
         """One model call: the request as it was, the answer, and every attempt."""
-        return await transcripts.answer(await asked(database, known.id, number=n))
+        return await room.answer(known.caller, lambda: asked(database, known.id, number=n))
 
     @router.get("/tool/{n}", operation_id="readToolCall", response_model=Called)
     async def tool(n: Number, known: access.Known = Depends(may.reads)) -> Response:
         """One tool call: its arguments and its result."""
-        return await transcripts.answer(await called(database, known.id, number=n))
+        return await room.answer(known.caller, lambda: called(database, known.id, number=n))
 
     return router
 

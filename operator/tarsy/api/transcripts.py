@@ -6,7 +6,6 @@ were written. Providers' state is shown nowhere: it is opaque, and theirs.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from http import HTTPStatus
 from typing import Any, Literal
 from uuid import UUID
 
-from fastapi import Response
 from pydantic import BaseModel, ConfigDict
 
 from tarsy import errors
@@ -332,11 +330,6 @@ def _message(logged: entries.Logged, message: messages.Message, *, position: int
         in_doubt=message.in_doubt,
         created_at=logged.at,
     )
-
-
-async def answer(found: BaseModel) -> Response:
-    """The response with what was `found`, written in a thread: megabytes of it would hold the loop."""
-    return Response(await asyncio.to_thread(lambda: found.model_dump_json().encode()), media_type="application/json")
 
 
 @contextmanager

@@ -163,6 +163,8 @@ class API(Part):
     """Of one caller, a process; what is more is to come later."""
     burst: Annotated[int, Field(ge=1)] = 2000
     """Requests that one caller may have had before, if it was silent for long enough."""
+    connections_per_address: Annotated[int, Field(ge=1)] = 256
+    """That may be open at once, a process, but for trusted proxies and the loopback addresses of the machine."""
 
 
 ServerName = Annotated[str, Field(pattern="^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$")]

@@ -1,0 +1,141 @@
+"""Answers on their way: so many are made at once, so much of them is held, and each goes out as it is read.
+
+A transcript's page, or a model call as it was sent, is megabytes, and whoever asks for it may read slowly. So it is
+written piece by piece, each when the one before has gone (`in_pieces`; who takes none is cut off, see `protocol`).
+Until then it is held, and what is held is counted: by process, and by caller, so that one who reads nothing keeps
+nobody else from reading. Who asks for more is told so before anything is read for him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Response
+from pydantic import BaseModel
+
+from tarsy.api import access, problems, rates
+
+PIECE = 64 * 1024
+"""Bytes that are written at once; the next ones when nothing is left of them here."""
+HELD_MAX = 128 * 1024 * 1024
+"""Bytes of all answers that have been made and not yet gone: a process has 512 MiB, a quarter is for these."""
+OWN_HELD_MAX = 32 * 1024 * 1024
+"""Of them one caller's: four of the largest that there are."""
+MADE_MAX = 8
+OWN_MADE_MAX = 4
+"""Answers that are made at once, of all callers and of one; a large one takes some ten times its bytes meanwhile."""
+TURN_SECONDS = 10.0
+"""For so long an answer waits until it is made."""
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[MutableMapping[str, Any], Callable[[], Awaitable[Message]], Send], Awaitable[None]]
+"""Of ASGI, as the other two."""
+
+
+@dataclass(kw_only=True)
+class _Own:
+    """What one caller has of the room."""
+
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(OWN_MADE_MAX))
+    requests: int = 0
+    held: int = 0
+
+
+class Room:
+    """The room for answers that a process has."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        """Bytes of answers that have not yet gone."""
+        self._turns = asyncio.Semaphore(MADE_MAX)
+        self._callers: dict[str, _Own] = {}
+
+    async def answer(self, caller: access.Caller, find: Callable[[], Awaitable[BaseModel]]) -> Response:
+        """The response to `caller` with what `find` brings; a Problem where there is no room for it, or it takes long.
+
+        It is written in a thread: megabytes of it would hold the loop.
+        """
+        holding = _Holding(self, caller)
+        async with self._turn(holding.own):
+            holding.add(0)
+            found = await find()
+            body = await asyncio.to_thread(lambda: found.model_dump_json().encode())
+            holding.add(len(body))
+        return Response(body, media_type="application/json")
+
+    def hold(self, caller: access.Caller, size: int) -> None:
+        """Hold so many bytes until the request under way is answered; a Problem where there is no room for them."""
+        _Holding(self, caller).add(size)
+
+    @asynccontextmanager
+    async def _turn(self, own: _Own) -> AsyncIterator[None]:
+        """Be one of those that are made."""
+        async with AsyncExitStack() as turns:
+            try:
+                async with asyncio.timeout(TURN_SECONDS):
+                    await turns.enter_async_context(own.turns)
+                    await turns.enter_async_context(self._turns)
+            except TimeoutError as error:
+                raise _later("too many answers are being made; ask again") from error
+            yield
+
+
+class _Holding:
+    """What is held for one request, until it has been answered."""
+
+    def __init__(self, room: Room, caller: access.Caller) -> None:
+        self._room = room
+        self._key = f"{caller.author} {rates.place(caller.address)}"
+        self._size = 0
+        self.own = room._callers.setdefault(self._key, _Own())
+        self.own.requests += 1
+        answering = asyncio.current_task()
+        assert answering  # noqa: S101 - each request has a task of its own
+        answering.add_done_callback(self._give_back)
+
+    def add(self, size: int) -> None:
+        """Hold so many bytes more."""
+        for held, most, whose in (
+            (self._room.held, HELD_MAX, "answers"),
+            (self.own.held, OWN_HELD_MAX, "your answers"),
+        ):
+            if held and held + max(size, 1) > most:  # whatever is alone may be larger
+                raise _later(f"{most} bytes of {whose} wait to be read already; read those, and ask again")
+        self._size += size
+        self.own.held += size
+        self._room.held += size
+
+    def _give_back(self, _answered: asyncio.Task[object]) -> None:
+        self._room.held -= self._size
+        self.own.held -= self._size
+        self.own.requests -= 1
+        if not self.own.requests:
+            del self._room._callers[self._key]
+
+
+def _later(detail: str) -> problems.Problem:
+    return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
+
+
+def in_pieces(application: Application) -> Application:
+    """The application, with what it sends cut so that each piece waits until the one before has gone."""
+
+    async def cut(scope: MutableMapping[str, Any], receive: Callable[[], Awaitable[Message]], send: Send) -> None:
+        async def send_cut(message: Message) -> None:
+            body = message.get("body", b"")
+            if len(body) <= PIECE:
+                await send(message)
+                return
+            for start in range(0, len(body), PIECE):
+                more = message.get("more_body", False) or start + PIECE < len(body)
+                await send({**message, "body": bytes(body[start : start + PIECE]), "more_body": more})
+
+        await application(scope, receive, send_cut)
+
+    return cut

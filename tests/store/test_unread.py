@@ -1,0 +1,296 @@
+"""Answers that nobody reads, those that are read slowly, and addresses that want all places."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+from support import apis, kubeconfigs
+from tarsy.api import access, answers, problems, protocol
+from tarsy.config import platform
+from tarsy.kube import client
+from tarsy.store import database as databases
+
+SECONDS = 1.0
+"""How long what was written may stay unread here."""
+LARGE = 7 * 1024 * 1024
+OF_ONE = 110
+"""Connections that an address may have here."""
+HOSTILE, HONEST, PROXY = "127.0.0.2", "127.0.0.3", "127.0.0.4"
+DONE = ("05", "06")
+"""The states FIN_WAIT2 and TIME_WAIT: all was brought. Source: Linux, include/net/tcp_states.h."""
+
+
+class Text(BaseModel):
+    """What is answered."""
+
+    text: str
+
+
+class Served:
+    """A server whose answers are as long as one likes, and connections to it that are read by hand."""
+
+    def __init__(self) -> None:
+        self.room = answers.Room()
+        self.asked = 0
+        self.ended = asyncio.Event()
+        """Its stream did."""
+        self.go = asyncio.Event()
+        """For those that wait."""
+        self.port = 0
+        self.connections: list[socket.socket] = []
+
+    async def answer(self, request: Request, size: int) -> Response:
+        """Answer so many characters, which do not repeat."""
+        self.asked += 1
+        assert request.client
+
+        async def find() -> Text:
+            return Text(text=noise(size))
+
+        return await self.room.answer(access.Caller(author="api-client", address=request.client.host), find)
+
+    async def stream(self) -> StreamingResponse:
+        """Answer something small now and then, for ever."""
+
+        async def events() -> AsyncIterator[bytes]:
+            try:
+                for number in itertools.count():
+                    yield f"data: {number:04000}\n\n".encode()
+                    await asyncio.sleep(0.001)
+            finally:
+                self.ended.set()
+
+        return StreamingResponse(events())
+
+    async def wait(self) -> StreamingResponse:
+        """Answer a word now, and another one when it is told to."""
+
+        async def words() -> AsyncIterator[bytes]:
+            yield b"wait"
+            await self.go.wait()
+            yield b"go"
+
+        return StreamingResponse(words())
+
+    async def waiting(self, source: str) -> socket.socket:
+        """Open a connection whose answer is under way."""
+        own = await self.connect(source, ask("/wait"))
+        while b"wait" not in await read(own):
+            pass
+        return own
+
+    async def connect(self, source: str, *said: bytes) -> socket.socket:
+        """Open a connection from there and say that, one behind the other; nothing is read."""
+        own = socket.socket()
+        self.connections.append(own)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        own.bind((source, 0))
+        own.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(own, ("127.0.0.1", self.port))
+        await loop.sock_sendall(own, b"".join(said))
+        return own
+
+    async def given_back(self) -> None:
+        """Wait until no answer is held."""
+        while self.room.held:  # noqa: ASYNC110 - what is waited for is a plain attribute
+            await asyncio.sleep(0.01)
+
+
+def noise(size: int) -> str:
+    """So many characters, which do not repeat."""
+    return random.Random(size).randbytes(size // 2 + 1).hex()[:size]  # noqa: S311 - no secret
+
+
+def ask(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+
+
+def is_open(own: socket.socket) -> bool:
+    """Whether the other side still has it, or something for it: its process or, when that has closed it, its system."""
+    host, port = own.getsockname()
+    name = f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines())
+    return any(row[2] == name and row[3] not in DONE for row in rows)
+
+
+async def gone(own: socket.socket) -> None:
+    """Wait until it is open no more; nothing is read."""
+    while is_open(own):  # noqa: ASYNC110 - what the system knows of it
+        await asyncio.sleep(0.01)
+
+
+async def read(own: socket.socket, size: int = 65536) -> bytes:
+    """What has come, up to so many bytes; b"" at the end."""
+    return await asyncio.get_running_loop().sock_recv(own, size)
+
+
+async def status(own: socket.socket) -> int:
+    """That of the next answer, which is small."""
+    return int((await read(own)).split()[1])
+
+
+@pytest.fixture
+async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    monkeypatch.setattr(protocol, "READ_SECONDS", SECONDS)
+    found, application = Served(), FastAPI()
+    problems.tell(application)
+    application.get("/large/{size}")(found.answer)
+    application.get("/stream")(found.stream)
+    application.get("/wait")(found.wait)
+
+    @application.get("/")
+    async def small() -> str:
+        return "ok"
+
+    @application.websocket("/socket")
+    async def echo(socket: WebSocket) -> None:
+        await socket.accept()
+        async for said in socket.iter_text():
+            await socket.send_text(said)
+
+    cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+    database = databases.Database("postgresql://postgres@127.0.0.1:1/postgres")
+    settings = platform.API.model_validate({"connections_per_address": OF_ONE, "trusted_proxies": [PROXY]})
+    parts = apis.parts(cluster=cluster, database=database, settings=settings)
+    async with apis.listening(parts, application=application) as url:
+        found.port = int(url.rpartition(":")[2])
+        yield found
+        for own in found.connections:
+            own.close()
+    await database.close()
+    await cluster.close()
+
+
+@pytest.mark.parametrize("many", [1, 20], ids=["one", "many in a row"])
+async def test_who_reads_nothing_is_cut_off_and_what_was_made_for_him_is_dropped(served: Served, many: int) -> None:
+    began = time.monotonic()
+    hostile = await served.connect(HOSTILE, *[ask(f"/large/{LARGE}")] * many)
+    await gone(hostile)
+    assert SECONDS * 0.9 < time.monotonic() - began < SECONDS * 4
+    await served.given_back()
+    assert served.asked == 1
+
+
+async def test_who_does_not_read_a_stream_is_cut_off_and_it_ends(served: Served) -> None:
+    await gone(await served.connect(HOSTILE, ask("/stream")))
+    await served.ended.wait()
+
+
+async def test_what_little_is_left_of_an_answer_keeps_no_place_either(served: Served) -> None:
+    """The system takes some of these whole, of others all but a little."""
+    began = time.monotonic()
+    sizes = range(100_000, 500_000, 20_000)
+    for hostile in [await served.connect(HOSTILE, ask(f"/large/{size}", "Connection: close")) for size in sizes]:
+        await gone(hostile)
+    assert SECONDS * 0.9 < time.monotonic() - began < SECONDS * 4
+
+
+async def test_who_reads_slowly_gets_all_of_it_byte_for_byte(served: Served) -> None:
+    slow = await served.connect(HOSTILE, ask(f"/large/{LARGE // 2}"))
+    began, come = time.monotonic(), bytearray()
+    while not come.endswith(b'"}'):
+        come += await read(slow)
+        await asyncio.sleep(0.002)  # the pace
+    assert time.monotonic() - began > 1.5 * SECONDS, "it was no slow one"
+    _, _, body = bytes(come).partition(b"\r\n\r\n")
+    assert Text.model_validate_json(body).text == noise(LARGE // 2)
+
+
+async def test_a_byte_now_and_then_is_not_reading(served: Served) -> None:
+    hostile = await served.connect(HOSTILE, ask(f"/large/{LARGE}"))
+
+    async def drip() -> None:
+        while True:
+            await read(hostile, 1)
+            await asyncio.sleep(SECONDS / 10)
+
+    dripping = asyncio.create_task(drip())
+    await gone(hostile)
+    dripping.cancel()
+    await served.given_back()
+
+
+async def test_a_stream_that_is_read_goes_on_for_as_long_as_one_likes(served: Served) -> None:
+    reader = await served.connect(HOSTILE, ask("/stream"))
+    began = time.monotonic()
+    while time.monotonic() < began + 2 * SECONDS:
+        assert await read(reader)
+    assert not served.ended.is_set()
+
+
+async def test_a_hundred_that_read_nothing_hold_one_caller_s_share_and_others_read_as_ever(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "OWN_HELD_MAX", 1_000_000)
+    for _ in range(100):
+        await served.connect(HOSTILE, ask("/large/300000"))
+    most = honest = 0
+    url = f"http://127.0.0.1:{served.port}"
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(HONEST, 0))) as session:
+        while served.asked < 100 + honest or served.room.held:
+            honest += 1
+            async with session.get(f"{url}/large/300000") as response:
+                assert response.status == 200
+                assert Text.model_validate_json(await response.read()).text == noise(300_000)
+            most = max(most, served.room.held)
+    assert 900_000 < most <= 1_000_000 + 300_011, "the hostile one's, and an honest one's"
+
+
+async def test_an_address_has_so_many_places_and_who_asks_for_nothing_makes_room(served: Served) -> None:
+    waiting = [await served.waiting(HOSTILE) for _ in range(OF_ONE - 3)]
+    idle = await served.connect(HOSTILE, ask("/"))
+    assert await status(idle) == 200
+    silent, asking = await served.connect(HOSTILE), await served.connect(HOSTILE, b"GET / HTTP/1.1\r\nHo")
+    for make_room in ((silent, asking), (idle,)):
+        waiting += [await served.waiting(HOSTILE) for _ in make_room]
+        for one in make_room:
+            assert await status(one) == 503
+            assert await read(one) == b""
+    refused = await served.connect(HOSTILE)
+    assert f"{OF_ONE} connections of this address are open already".encode() in await read(refused)
+    assert await read(refused) == b""
+    for source in (HONEST, "127.0.0.1"):
+        assert await status(await served.connect(source, ask("/"))) == 200
+    waiting.pop().close()
+    while await status(await served.connect(HOSTILE, ask("/"))) != 200:  # until the server has seen it go
+        pass
+    served.go.set()
+    for one in waiting:
+        assert b"go" in await read(one)
+
+
+async def test_a_proxy_that_is_trusted_and_the_machine_s_own_address_have_the_places_of_all(served: Served) -> None:
+    waiting = [await served.waiting(source) for source in (PROXY, "127.0.0.1") for _ in range(OF_ONE + 1)]
+    served.go.set()
+    for one in waiting:
+        assert b"go" in await read(one)
+
+
+async def test_a_websocket_keeps_its_place_and_gives_it_back(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "REQUEST_SECONDS", SECONDS)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(HOSTILE, 0), limit=0)) as session:
+        url, began = f"http://127.0.0.1:{served.port}/socket", time.monotonic()
+        sockets = [await session.ws_connect(url) for _ in range(OF_ONE)]
+        assert await status(await served.connect(HOSTILE)) == 503
+        while time.monotonic() < began + 2 * SECONDS:  # no time of a request's runs on
+            for one in sockets:
+                await one.send_str("still there")
+                assert await one.receive_str() == "still there"
+        await sockets.pop().close()
+        while await status(await served.connect(HOSTILE, ask("/"))) != 200:  # until the server has seen it go
+            pass
+        for one in sockets:
+            await one.close()
