@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from tarsy.api import app, health
+from tarsy.api.live import hub as hubs
 from tarsy.config import check, load, platform, settings, shown
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, watch
@@ -236,6 +237,12 @@ class _Parts:
         readiness = health.Readiness(
             roles=self.process.roles, database=self.database, cluster=cluster, watcher=self.watcher
         )
+        hub = hubs.Hub(self.database)
+
+        def look(_: str) -> bool:
+            hub.look()
+            return self.process.serves("controller")  # if not, there is one elsewhere
+
         application = app.build(
             app.Parts(
                 cluster=cluster,
@@ -245,6 +252,7 @@ class _Parts:
                 mask=ALERT_MASKER.text,
                 readiness=readiness,
                 keeper=self.kept,
+                hub=hub,
                 token=self.process.webhook_token,
                 admitted=self.reconciler.made if self.reconciler else None,
             )
@@ -256,7 +264,11 @@ class _Parts:
             raise StartError(f"--listen: {host}:{port}: {error.strerror}") from error
         self.stack.callback(bound.close)
         log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
-        self.roles.append(lambda: app.serve(application, bound, readiness=readiness, settings=self.platform.api))
+        self.hear({live.SAID: hub.hint, notify.STATUS: look})
+        self.roles += [
+            lambda: app.serve(application, bound, readiness=readiness, settings=self.platform.api),
+            hub.run,
+        ]
 
     def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:
         """Have hints told, from this process and from others; beside those who are told of them already."""

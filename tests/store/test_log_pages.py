@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -13,57 +13,6 @@ from tarsy.api import investigations as api
 from tarsy.store import database as databases
 from tarsy.store import history, journal
 from tarsy.transcript import entries, messages, timeline
-
-
-def turns(execution: str, *, count: int) -> Iterator[entries.Entry]:
-    """What one execution commits: answers with two calls, some results together and some apart, some failures."""
-    for turn in range(count):
-        asked = stories.asks(
-            "k8s.pods_log", "k8s.pods_list", execution=execution, turn=turn, text=f"look {turn}", thinking="hm"
-        )
-        match turn % 4:
-            case 0:
-                yield asked
-                yield stories.ran(asked, text=f"{turn}")
-            case 1:
-                yield asked
-                yield stories.ran(asked, 1, text=f"{turn}")
-                yield stories.ran(asked, 0, text="no", failed=True, in_doubt=True)
-            case 2:
-                yield stories.unanswered(execution=execution, turn=turn)
-            case _:
-                yield asked
-                yield stories.ran(asked, 0)
-                yield stories.ran(asked, 1)
-
-
-def commits(*, seed: int) -> Iterator[tuple[entries.Entry, ...]]:
-    """Two stages of three agents each, whose commits mix; one agent is cut off in the middle of its calls."""
-    dice = random.Random(seed)  # noqa: S311 - which one comes next
-    outcomes: dict[int, entries.Outcome] = {0: "Completed", 1: "TimedOut", 2: "Failed"}
-    for stage in ("collect", "analysis"):
-        running = {}
-        started = []
-        for index in range(3):
-            identity = f"{stage[0]}{index}"
-            started.append(stories.started(identity, stage=stage, index=index))
-            running[index] = turns(identity, count=dice.randint(3, 6))
-        yield (stories.stage_started(stage), *started)
-        while running:
-            index = dice.choice(list(running))
-            identity = f"{stage[0]}{index}"
-            if (entry := next(running[index], None)) is not None:
-                yield (entry,)
-                continue
-            del running[index]
-            last: entries.Entry = stories.answers(f"{identity} is done", execution=identity, turn=9)
-            if index:
-                last = stories.asks("k8s.pods_log", "k8s.pods_log", execution=identity, turn=9)
-            why = f"{identity} failed" if index else ""
-            yield (last,)
-            ends: list[entries.Entry] = [stories.ended(identity, outcomes[index], why)]
-            yield (*ends, *([] if running else [stories.stage_ended(stage)]))
-    yield (stories.run_ended("CompletedWithErrors", "StagesFailed", message="two failed"),)
 
 
 class Reader:
@@ -125,7 +74,7 @@ async def test_a_timeline_that_is_read_while_it_grows_is_the_one_at_the_end(
     identity = await queue.admit(database)
     writing = await take_over(database)
     impatient, slow = (Reader(database, identity, limit=limit) for _ in range(2))
-    for number, commit in enumerate(commits(seed=seed)):
+    for number, commit in enumerate(stories.commits(seed=seed)):
         if number % 11 == 10:
             writing = await take_over(database)
         await writing.commit(*commit)
@@ -155,7 +104,7 @@ async def test_each_page_of_what_is_there_is_a_part_of_the_whole(database: datab
     """From wherever somebody reads on, each event is told once, in its newest form."""
     identity = await queue.admit(database)
     writing = await take_over(database)
-    for number, commit in enumerate(commits(seed=3)):
+    for number, commit in enumerate(stories.commits(seed=3)):
         if number % 11 == 10:
             writing = await take_over(database)
         await writing.commit(*commit)

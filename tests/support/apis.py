@@ -14,10 +14,11 @@ import pytest
 from fastapi import FastAPI
 from support import queue
 from tarsy.api import app, health
+from tarsy.api.live import hub as hubs
 from tarsy.config import check, platform
 from tarsy.kube import client
 from tarsy.store import database as databases
-from tarsy.store import keeper
+from tarsy.store import keeper, live, notify
 
 
 def parts(
@@ -43,25 +44,28 @@ def parts(
         mask=mask,
         readiness=readiness or health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None),
         keeper=kept or keeping(database),
+        hub=hubs.Hub(database),
         token=token,
         clock=clock,
     )
 
 
 @contextlib.asynccontextmanager
-async def listening(given: app.Parts, *, application: FastAPI | None = None) -> AsyncIterator[str]:
-    """Serve the API of these parts, or an `application` of the test's; its URL."""
+async def listening(given: app.Parts, *, application: FastAPI | None = None, hears: bool = False) -> AsyncIterator[str]:
+    """Serve the API of these parts, or an `application` of the test's; its URL. `hears`: what is said live, as well."""
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
-    serving = asyncio.create_task(
-        app.serve(application or app.build(given), bound, readiness=given.readiness, settings=given.platform.api)
-    )
+    listener = notify.Listener(given.database.url, {live.SAID: given.hub.hint}).run
+    serve = app.serve(application or app.build(given), bound, readiness=given.readiness, settings=given.platform.api)
+    tasks = [asyncio.create_task(one) for one in (serve, given.hub.run(), *([listener()] if hears else []))]
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
-        serving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await serving
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with pytest.raises(asyncio.CancelledError):
+                await task
         bound.close()
 
 

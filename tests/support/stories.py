@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 
 from tarsy.config import resolve
 from tarsy.transcript import entries, messages
@@ -127,3 +128,54 @@ def run_ended(
     final_analysis: str = "",
 ) -> entries.RunEnded:
     return entries.RunEnded(ending=ending, reason=reason, message=message, final_analysis=final_analysis)
+
+
+def turns(execution: str, *, count: int) -> Iterator[entries.Entry]:
+    """What one execution commits: answers with two calls, some results together and some apart, some failures."""
+    for turn in range(count):
+        asked = asks(
+            "k8s.pods_log", "k8s.pods_list", execution=execution, turn=turn, text=f"look {turn}", thinking="hm"
+        )
+        match turn % 4:
+            case 0:
+                yield asked
+                yield ran(asked, text=f"{turn}")
+            case 1:
+                yield asked
+                yield ran(asked, 1, text=f"{turn}")
+                yield ran(asked, 0, text="no", failed=True, in_doubt=True)
+            case 2:
+                yield unanswered(execution=execution, turn=turn)
+            case _:
+                yield asked
+                yield ran(asked, 0)
+                yield ran(asked, 1)
+
+
+def commits(*, seed: int) -> Iterator[tuple[entries.Entry, ...]]:
+    """Two stages of three agents each, whose commits mix; one agent is cut off in the middle of its calls."""
+    dice = random.Random(seed)  # noqa: S311 - which one comes next
+    outcomes: dict[int, entries.Outcome] = {0: "Completed", 1: "TimedOut", 2: "Failed"}
+    for stage in ("collect", "analysis"):
+        running = {}
+        begun = []
+        for index in range(3):
+            identity = f"{stage[0]}{index}"
+            begun.append(started(identity, stage=stage, index=index))
+            running[index] = turns(identity, count=dice.randint(3, 6))
+        yield (stage_started(stage), *begun)
+        while running:
+            index = dice.choice(list(running))
+            identity = f"{stage[0]}{index}"
+            if (entry := next(running[index], None)) is not None:
+                yield (entry,)
+                continue
+            del running[index]
+            last: entries.Entry = answers(f"{identity} is done", execution=identity, turn=9)
+            if index:
+                last = asks("k8s.pods_log", "k8s.pods_log", execution=identity, turn=9)
+            why = f"{identity} failed" if index else ""
+            yield (last,)
+            ends: list[entries.Entry] = [ended(identity, outcomes[index], why)]
+            yield (*ends, *([] if running else [stage_ended(stage)]))
+    yield (run_ended("CompletedWithErrors", "StagesFailed", message="two failed"),)

@@ -316,6 +316,7 @@ def events_at(*seqs: int) -> list[timeline.Event]:
         timeline.Event(
             id=f"{place}",
             seq=seq,
+            created_seq=seq,
             type="error",
             status="failed",
             stage="",

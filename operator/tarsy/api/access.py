@@ -22,10 +22,11 @@ from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Path, Query, Request
+from fastapi import Path, Query
+from starlette.requests import HTTPConnection
 
 from tarsy import errors
-from tarsy.api import asking, auth, callers, kept, problems
+from tarsy.api import asking, auth, callers, kept, origins, problems
 from tarsy.config import platform
 from tarsy.kube import client, objects, reviews
 from tarsy.resources import chain, investigation
@@ -113,6 +114,7 @@ class Access:
         self._cluster = cluster
         self._database = database
         self._local_only = token is None
+        self._origins = settings.allowed_origins
         self._asking = asking.Asking(clock=clock)
         self._callers = callers.Callers(
             cluster=cluster, token=token, settings=settings, asking=self._asking, clock=clock
@@ -120,20 +122,20 @@ class Access:
         self._rights = kept.Kept[bool](within=reviews.SECONDS, clock=clock)
         self._namespaces = kept.Kept[str](within=reviews.SECONDS, clock=clock)
 
-    async def greets(self, request: Request) -> None:
+    async def greets(self, request: HTTPConnection) -> None:
         """What is asked of every request, before anything is known of it."""
         if self._local_only:
             await auth.same_machine(request)
 
-    async def notifies(self, request: Request) -> Caller:
+    async def notifies(self, request: HTTPConnection) -> Caller:
         """Who may send notifications of Alertmanager, which sends again what is answered 503, and nothing else."""
         return await self._creates(await self._callers.sender(request, busy=HTTPStatus.SERVICE_UNAVAILABLE))
 
-    async def submits(self, request: Request) -> Caller:
+    async def submits(self, request: HTTPConnection) -> Caller:
         """Who may post an alert."""
         return await self._creates(await self._callers.sender(request))
 
-    async def lists(self, request: Request, namespace: Namespace = None) -> Scope:
+    async def lists(self, request: HTTPConnection, namespace: Namespace = None) -> Scope:
         """Who may list the investigations of a namespace."""
         sender = await self._person(request)
         name = self._cluster.namespace if namespace is None else namespace
@@ -145,25 +147,37 @@ class Access:
             raise problems.Problem(HTTPStatus.NOT_FOUND, f"there is no namespace {name}")
         return Scope(namespace=name, uid=uid, caller=_caller(sender))
 
-    async def reads(self, request: Request, identity: Identity) -> Known:
+    async def reads(self, request: HTTPConnection, identity: Identity) -> Known:
         """Who may read an investigation and its transcript."""
         return await self._known(request, identity, "get")
 
-    async def changes(self, request: Request, identity: Identity) -> Known:
+    async def changes(self, request: HTTPConnection, identity: Identity) -> Known:
         """Who may cancel an investigation, and ask about it."""
         return await self._known(request, identity, "update")
 
-    async def purges(self, request: Request, identity: Identity) -> Known:
+    async def purges(self, request: HTTPConnection, identity: Identity) -> Known:
         """Who may have an investigation and its transcript deleted; where its namespace is gone: who may it in all."""
         return await self._known(request, identity, "delete")
 
-    async def oversees(self, request: Request) -> Caller:
+    async def oversees(self, request: HTTPConnection) -> Caller:
         """Who may see how TARSy is set up, and what it does for everybody."""
         sender = await self._person(request)
         await self._ensure(sender, reviews.Action(verb="list", plural=chain.PLURAL, namespace=self._cluster.namespace))
         return _caller(sender)
 
-    async def _person(self, request: Request) -> callers.Sender:
+    async def connects(self, connection: HTTPConnection) -> Caller:
+        """Who may open a WebSocket; what they may watch there is asked of each channel."""
+        await self.greets(connection)
+        sender = await self._person(connection)
+        origins.ensure_own(
+            connection,
+            proxies=self._callers.proxies,
+            allowed=self._origins,
+            is_vouched_for=sender.is_vouched_for,
+        )
+        return _caller(sender)
+
+    async def _person(self, request: HTTPConnection) -> callers.Sender:
         """The sender, who has more than the webhook's token."""
         sender = await self._callers.sender(request)
         if sender.who == "webhook":
@@ -176,7 +190,7 @@ class Access:
             await self._ensure(sender, _of_investigations("create", self._cluster.namespace))
         return _caller(sender)
 
-    async def _known(self, request: Request, identity: str, verb: reviews.Verb) -> Known:
+    async def _known(self, request: HTTPConnection, identity: str, verb: reviews.Verb) -> Known:
         sender = await self._person(request)
         found = await self._whereabouts(identity, verb)
         if found is None:

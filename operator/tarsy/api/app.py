@@ -38,6 +38,9 @@ from tarsy.api import (
     traces,
 )
 from tarsy.api.compat import paths
+from tarsy.api.live import attending, sockets, streams
+from tarsy.api.live import hub as hubs
+from tarsy.api.live import protocol as sockets_protocol
 from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client
@@ -63,6 +66,7 @@ class Parts:
     """For alerts and questions."""
     readiness: health.Readiness
     keeper: keeper.Keeper
+    hub: hubs.Hub
     token: str | None
     """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""
     admitted: Callable[[base.ObjectMeta], None] | None = None
@@ -114,6 +118,9 @@ def build(parts: Parts) -> Application:
     app.include_router(health.routes(parts.readiness, health.Health(parts.database, parts.keeper)))
     for area in _areas(parts, may):
         app.include_router(area)
+    attend = attending.Attending(hub=parts.hub, may=may)
+    app.include_router(streams.routes(attend, may))
+    app.include_router(sockets.routes(attend, may))
 
     @app.get("/openapi.json", dependencies=[Depends(may.oversees)], include_in_schema=False)
     async def openapi() -> JSONResponse:
@@ -136,6 +143,7 @@ def bare() -> Application:
             mask=str,
             readiness=nothing,
             keeper=nothing,
+            hub=nothing,
             token="",
         )
     )
@@ -212,6 +220,11 @@ async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readine
         uvicorn.Config(
             app,
             http=cast("Any", functools.partial(protocol.Protocol, places=places)),
+            ws=sockets_protocol.Protocol,
+            ws_max_size=sockets_protocol.FRAME_MAX,
+            ws_per_message_deflate=False,  # it costs memory and time for each of them
+            ws_ping_interval=sockets_protocol.PING_SECONDS,
+            ws_ping_timeout=sockets_protocol.PING_SECONDS,
             log_config=None,
             access_log=False,
             lifespan="off",

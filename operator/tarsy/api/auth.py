@@ -12,7 +12,7 @@ import math
 import re
 from http import HTTPStatus
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from tarsy.api import problems
 
@@ -20,7 +20,7 @@ SCHEME = "Bearer"
 HOW = f"give the token as `Authorization: {SCHEME} <token>`"
 
 
-def bearer(request: Request) -> bytes | None:
+def bearer(request: HTTPConnection) -> bytes | None:
     """The token of a request; None where there is none, or more than one, or something else.
 
     Source: RFC 6750, "Bearer Token Usage".
@@ -54,7 +54,7 @@ def unknown(*, given: bool) -> problems.Problem:
     return problems.Problem(HTTPStatus.UNAUTHORIZED, message, headers=headers)
 
 
-async def same_machine(request: Request) -> None:
+async def same_machine(request: HTTPConnection) -> None:
     """Let pass what no page of the web can make a browser send.
 
     A page can send a form's types across sites without asking, but no JSON; and it can give a name of its own this
@@ -68,13 +68,13 @@ async def same_machine(request: Request) -> None:
     of_no_form(request)
 
 
-def of_no_form(request: Request) -> None:
+def of_no_form(request: HTTPConnection) -> None:
     """Let pass what changes nothing, and what no form of a page can send: asked of whoever shows no token.
 
     A browser adds the cookie that a proxy knows people by, and its address, to whatever any page makes it send.
     """
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if request.method not in ("GET", "HEAD") and kind != "application/json":
+    if request.scope.get("method", "GET") not in ("GET", "HEAD") and kind != "application/json":
         message = "without a token only JSON is taken: send Content-Type: application/json"
         raise problems.Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
-from fastapi import Request
+from starlette.requests import HTTPConnection
 
 from tarsy.api import asking, auth, forwarded, kept, problems, rates
 from tarsy.config import platform
@@ -59,6 +59,8 @@ class Sender:
     author: str
     """Their name, of at most `AUTHOR_MAX` printable characters."""
     address: str
+    is_vouched_for: bool = False
+    """A proxy says who it is, and nothing else does."""
 
 
 class Callers:
@@ -76,19 +78,19 @@ class Callers:
         """`token` is the webhook's; None is `--insecure-dev`. `clock` tells seconds that only rise."""
         self._cluster = cluster
         self._webhook = None if token is None else _digest(token.encode())
-        self._proxies = forwarded.Proxies(settings.trusted_proxies)
+        self.proxies = forwarded.Proxies(settings.trusted_proxies)
         self._rates = rates.Rates(per_second=settings.requests_per_second, burst=settings.burst, clock=clock)
         self._guesses = rates.Rates(per_second=GUESSES_PER_SECOND, burst=GUESSES, clock=clock)
         self._asking = asking
         self._users = kept.Kept[reviews.User](within=reviews.SECONDS, clock=clock)
 
-    async def sender(self, request: Request, *, busy: HTTPStatus = HTTPStatus.TOO_MANY_REQUESTS) -> Sender:
+    async def sender(self, request: HTTPConnection, *, busy: HTTPStatus = HTTPStatus.TOO_MANY_REQUESTS) -> Sender:
         """Who sends this request; its body is not looked at.
 
         A Problem: 401 nobody, 503 it cannot be found out, `busy` they have sent too many, 400 and 403 a trusted proxy
         says of them what cannot be.
         """
-        origin = self._proxies.origin(request)
+        origin = self.proxies.origin(request)
         who = await self._who(request, origin, busy)
         match who:
             case reviews.User():
@@ -97,10 +99,11 @@ class Callers:
             case "webhook" | "anybody":
                 name = ANONYMOUS
                 self._count(f"{who} {rates.place(origin.address)}", busy)
-        return Sender(who=who, author=shown(origin.name or name), address=origin.address)
+        is_vouched_for = isinstance(who, reviews.User) and forwarded.PROXIED in who.groups
+        return Sender(who=who, author=shown(origin.name or name), address=origin.address, is_vouched_for=is_vouched_for)
 
     async def _who(
-        self, request: Request, origin: forwarded.Origin, busy: HTTPStatus
+        self, request: HTTPConnection, origin: forwarded.Origin, busy: HTTPStatus
     ) -> reviews.User | Literal["webhook", "anybody"]:
         if self._webhook is None:
             return "anybody"

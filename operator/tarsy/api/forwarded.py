@@ -11,13 +11,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from fastapi import Request
 from starlette import datastructures
+from starlette.requests import HTTPConnection
 
 from tarsy.api import problems
+from tarsy.config import parts
 from tarsy.resources import investigation
 
-USER, EMAIL, GROUPS, FOR = (f"X-Forwarded-{what}" for what in ("User", "Email", "Groups", "For"))
+USER, EMAIL, GROUPS, FOR, HOST, PROTO = (
+    f"X-Forwarded-{what}" for what in ("User", "Email", "Groups", "For", "Host", "Proto")
+)
 GROUPS_MAX = 256
 """Groups that somebody may be in."""
 HOPS_MAX = 32
@@ -54,7 +57,7 @@ class Proxies:
         peer = address(host)
         return peer is not None and self._trusts(peer)
 
-    def origin(self, request: Request) -> Origin:
+    def origin(self, request: HTTPConnection) -> Origin:
         """Where a request comes from. A Problem: a trusted proxy says of somebody what cannot be."""
         host = request.client.host if request.client else ""
         peer = address(host)
@@ -64,6 +67,15 @@ class Proxies:
         return Origin(
             address=str(self._sender(peer, headers.getlist(FOR))), name=_name(headers), groups=_groups(headers)
         )
+
+    def site(self, connection: HTTPConnection) -> str | None:
+        """The origin under which its sender's browser knows this API; None where nothing says."""
+        headers = connection.headers
+        scheme = "https" if connection.url.scheme in ("https", "wss") else "http"
+        host = _single(headers, "Host")
+        if connection.client and self.trusts(connection.client.host):
+            scheme, host = _single(headers, PROTO) or scheme, _single(headers, HOST) or host
+        return parts.origin_of(f"{scheme}://{host}") if host else None
 
     def _trusts(self, found: Address) -> bool:
         return any(found in network for network in self._trusted)

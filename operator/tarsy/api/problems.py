@@ -6,6 +6,7 @@ Source: RFC 9457.
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -141,7 +142,7 @@ def tell(app: FastAPI) -> None:
 
 async def _respond(_request: Request, problem: Exception) -> JSONResponse:
     assert isinstance(problem, Problem)  # noqa: S101 - registered for it alone
-    return _response(problem)
+    return response(problem)
 
 
 async def _unserved(request: Request, error: Exception) -> JSONResponse:
@@ -151,7 +152,7 @@ async def _unserved(request: Request, error: Exception) -> JSONResponse:
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(_methods(request)))
-    return _response(Problem(HTTPStatus(error.status_code), message, headers=headers))
+    return response(Problem(HTTPStatus(error.status_code), message, headers=headers))
 
 
 def _methods(request: Request) -> set[str]:
@@ -163,30 +164,38 @@ def _methods(request: Request) -> set[str]:
 
 async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
     """The response to a request that met a defect; the server logs it."""
-    return _response(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback"))
+    return response(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback"))
 
 
 async def _closed(_request: Request, error: Exception) -> JSONResponse:
     """The response where the database is there, and does not let us at what we need of it."""
     log.warning("a request cannot be served: %s", error, extra={"action": "database_closed"})
     message = "the database is not open to TARSy as it has to be; its log has more, for who runs it. Ask again"
-    return _response(Problem(HTTPStatus.SERVICE_UNAVAILABLE, message))
+    return response(Problem(HTTPStatus.SERVICE_UNAVAILABLE, message))
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     """The response to a path or query that is not what it should be."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it alone
     faults = [Fault(place=".".join(map(str, one["loc"])), message=_plain(one)) for one in error.errors()]
-    return _response(invalid(faults))
+    return response(invalid(faults))
 
 
-def _response(problem: Problem) -> JSONResponse:
+def response(problem: Problem) -> JSONResponse:
+    """How a problem is answered."""
     return JSONResponse(
         body(problem.status, problem.detail, faults=problem.faults),
         status_code=problem.status,
         headers=problem.headers,
         media_type=MEDIA_TYPE,
     )
+
+
+def raw(status: HTTPStatus, detail: str) -> bytes:
+    """A whole answer, after which the connection is closed: for who speaks no more HTTP than that."""
+    told = json.dumps(body(status, detail)).encode()
+    head = f"HTTP/1.1 {status:d} {phrase(status)}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(told)}\r\n"
+    return f"{head}connection: close\r\n\r\n".encode() + told
 
 
 def phrase(status: HTTPStatus) -> str:

@@ -59,6 +59,35 @@ def _url(value: str) -> str:
 URL = Annotated[str, AfterValidator(_url)]
 """An http or https URL, kept as it is written."""
 
+_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(value: str) -> str | None:
+    """An origin in the form in which two of them can be compared, such as https://tarsy.example; None where it is none.
+
+    Source: RFC 6454, section 6.2, "ASCII Serialization of an Origin".
+    """
+    try:
+        parsed = urllib.parse.urlsplit(value)
+        port = parsed.port
+    except ValueError:
+        return None
+    is_bare = value.lower() == f"{parsed.scheme}://{parsed.netloc.lower()}" and "@" not in parsed.netloc
+    if parsed.scheme not in _PORTS or not parsed.hostname or not is_bare or value.split() != [value]:
+        return None
+    host = f"[{parsed.hostname}]" if ":" in parsed.hostname else parsed.hostname
+    return f"{parsed.scheme}://{host}" + (f":{port}" if port and port != _PORTS[parsed.scheme] else "")
+
+
+def _origin(value: str) -> str:
+    if (found := origin_of(value)) is None:
+        raise ValueError("not an origin: write scheme and host, such as https://tarsy.example:8443, and nothing behind")
+    return found
+
+
+Origin = Annotated[str, AfterValidator(_origin)]
+"""Where a page comes from: scheme, host and port, as browsers write it."""
+
 Word = Annotated[str, Field(min_length=1)]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tarsy.config import providers
-from tarsy.config.parts import URL, Duration, Network, Part, Time, Word, within
+from tarsy.config.parts import URL, Duration, Network, Origin, Part, Time, Word, within
 from tarsy.masking import masker
 from tarsy.resources import base, chain
 
@@ -157,6 +157,8 @@ class API(Part):
 
     trusted_proxies: Annotated[list[Network], Field(max_length=1000)] = []
     """Who calls from there says by X-Forwarded-User, -Email, -Groups and -For whom it calls for, and is believed."""
+    allowed_origins: Annotated[list[Origin], Field(max_length=1000)] = []
+    """Whose pages may open WebSockets here, beside those of the API's own host: scheme and host, as browsers say."""
     requests_per_second: Annotated[int, Field(ge=1)] = 200
     """Of one caller, a process; what is more is to come later."""
     burst: Annotated[int, Field(ge=1)] = 2000

@@ -50,6 +50,8 @@ class Event:
     """Unique in the investigation."""
     seq: int
     """The entry that brought its last change."""
+    created_seq: int
+    """The entry that it began with."""
     type: Type
     status: Status
     stage: str
@@ -105,7 +107,9 @@ def fold(
             if event.type in _TEXTS:
                 texts[event.execution] = event.id
             before = events.pop(event.id, None)  # popped, so that what changed last stands last
-            events[event.id] = replace(event, created_at=before.created_at) if before else event
+            if before:
+                event = replace(event, created_at=before.created_at, created_seq=before.created_seq)
+            events[event.id] = event
             if event.status == "streaming":
                 streaming.setdefault(event.execution, []).append(event.id)
             elif event.id in streaming.get(event.execution, ()):
@@ -199,6 +203,7 @@ def _maker(logged: entries.Logged) -> _New:
         return Event(
             id=f"{logged.execution or f'run-{logged.run}'}.{place}",
             seq=logged.seq,
+            created_seq=logged.seq,
             type=type,
             status=status,
             stage=logged.stage,
@@ -326,6 +331,7 @@ def _resumed(logged: entries.Logged) -> Event:
     return Event(
         id=f"run-{logged.run}.resumed-{logged.claim}",
         seq=logged.seq,
+        created_seq=logged.seq,
         type="resumed",
         status="completed",
         stage="",

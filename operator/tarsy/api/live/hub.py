@@ -1,0 +1,296 @@
+"""Who watches what, in this process: one reader for each investigation, however many watch it, and one for the lists.
+
+Hints say when to look, and a poll a second makes up for those that are lost; what is told is read from the log behind
+the entry that was told last. So a database that was away leaves no gap, and nobody who runs waits for who watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from tarsy.api.compat import plans
+from tarsy.api.live import changing, outbox, telling, watching, wire
+from tarsy.store import changes, course, history, live
+from tarsy.store import database as databases
+
+POLL_SECONDS = 1.0
+CATCH_UP_MAX = 200
+"""Messages that a catch-up brings at most."""
+_AT_ONCE = 100
+"""Entries that are read at once for those who listen."""
+_PAGE_BYTES = 1024 * 1024
+_RECENT = 20
+"""Entries at the end of a log that are looked at when somebody begins to watch."""
+
+log = logging.getLogger(__name__)
+
+
+class FutureError(Exception):
+    """A cursor that nothing has reached yet; the message says which, and how far it is."""
+
+
+class GoneError(Exception):
+    """There is no such investigation any more."""
+
+
+class Hub:
+    """All that is watched through this process."""
+
+    def __init__(self, database: databases.Database) -> None:
+        self._database = database
+        self._audience = live.Audience(database, heard=self._heard, moved=self._moved)
+        self._watches: dict[UUID, watching.Watch] = {}
+        self._looks = asyncio.Event()
+        """Set where the next poll is not to be waited for."""
+        self.lists = changing.Lists(database)
+        self.closing = asyncio.Event()
+        """Set when this process stops: all subscriptions end."""
+
+    def hint(self, payload: str) -> bool:
+        """Take what is said on `live.SAID`."""
+        return self._audience.hint(payload)
+
+    def look(self) -> None:
+        """Look at the lists at once: a status has changed."""
+        if self.lists.are_watched:
+            self._looks.set()
+
+    async def run(self) -> None:
+        """Tell those who watch, until cancelled; then all subscriptions end."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._audience.run())
+                group.create_task(self._poll())
+        finally:
+            self.closing.set()
+            for watch in self._watches.values():
+                if watch.task:
+                    watch.task.cancel()
+
+    async def check(self, investigation: UUID, *, after: int) -> None:
+        """Raise a FutureError where the log has no entry `after` yet, a GoneError where there is no log."""
+        found = (await changes.heads(self._database, [investigation])).get(investigation)
+        if found is None:
+            raise GoneError(f"there is no investigation {investigation} any more")
+        if after > found.log_seq:
+            raise FutureError(f"entry {after} is in the future: the last one is {found.log_seq}")
+
+    @asynccontextmanager
+    async def listens(self, investigation: UUID, listener: outbox.Listener, *, after: int) -> AsyncIterator[None]:
+        """Tell a listener what came behind entry `after`, 200 messages at most, and in the block what comes then.
+
+        Errors as with `check`.
+        """
+        await self.check(investigation, after=after)
+        watch = self._watch(investigation)
+        try:
+            await asyncio.shield(watch.ready)
+            await self._join(watch, listener, after)
+            yield
+        finally:
+            watch.listeners.discard(listener)
+            self._forget(watch)
+
+    async def _join(self, watch: watching.Watch, listener: outbox.Listener, after: int) -> None:
+        """Catch up, and from then on, without a gap, listen."""
+        known = watch.status
+        if known:
+            listener.put([known])
+        left, is_full = CATCH_UP_MAX, False
+        while after < watch.last and not is_full:
+            told, after, is_full = await self._read(watch, after=after, upto=watch.last, most=left)
+            left -= len(told)
+            for message in told:
+                await listener.outbox.room()
+                listener.put([message])
+        if after < watch.last:
+            overflow = {"last_event_id": after, "limit": CATCH_UP_MAX}
+            listener.put([wire.Message("catchup.overflow", overflow, of=watch.investigation)])
+        if watch.status and watch.status is not known:
+            listener.put([watch.status])
+        listener.put(watch.begun())
+        watch.listeners.add(listener)
+
+    async def _read(
+        self, watch: watching.Watch, *, after: int, upto: int, most: int
+    ) -> tuple[list[wire.Message], int, bool]:
+        """Up to `most` messages behind entry `after`, the entry that they reach, and whether more would be too many.
+
+        The first entry of a catch-up is told whole, however many its messages are.
+        """
+        page = await history.log_page(
+            self._database, watch.investigation, after=after, upto=upto, limit=CATCH_UP_MAX, size=_PAGE_BYTES
+        )
+        if page is None:
+            raise GoneError(_PURGED)
+        messages: list[wire.Message] = []
+        for told in await self._told(watch, page, after=after):
+            if len(messages) + len(told.messages) > most and (messages or most < CATCH_UP_MAX):
+                return messages, after, True
+            messages += told.messages
+            after = told.seq
+        return messages, page.last, False
+
+    async def _told(self, watch: watching.Watch, page: history.LogPage, *, after: int) -> list[telling.Told]:
+        summary = None
+        if telling.frames(page, after=after):
+            summary = await history.summary(self._database, watch.investigation)
+        heard = watch.heard if after == watch.last else frozenset[str]()
+        return await asyncio.to_thread(
+            telling.of_page,
+            page,
+            investigation=watch.investigation,
+            after=after,
+            summary=summary,
+            chain=watch.chain,
+            heard=heard,
+        )
+
+    def _watch(self, investigation: UUID) -> watching.Watch:
+        watch = self._watches.get(investigation)
+        if watch is None:
+            watch = self._watches[investigation] = watching.Watch(investigation)
+            self._audience.watch(investigation)
+            watch.task = asyncio.create_task(self._follow(watch))
+            watch.task.add_done_callback(lambda task: self._ended(watch, task))
+        watch.users += 1
+        return watch
+
+    def _forget(self, watch: watching.Watch) -> None:
+        """One watches less; what nobody watches is not kept."""
+        watch.users -= 1
+        if watch.users == 0 and self._watches.get(watch.investigation) is watch:
+            del self._watches[watch.investigation]
+            self._audience.forget(watch.investigation)
+            if watch.task:
+                watch.task.cancel()
+
+    def _ended(self, watch: watching.Watch, task: asyncio.Task[None]) -> None:
+        """Nothing more is told of it: it was purged, or there is a defect, which the log tells."""
+        if self._watches.get(watch.investigation) is watch:
+            del self._watches[watch.investigation]
+            self._audience.forget(watch.investigation)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, GoneError):
+            log.error("an investigation is no longer told of", exc_info=error, extra={"action": "live_failed"})
+        reason = str(error) if isinstance(error, GoneError) else "a defect of TARSy; its log has the traceback"
+        watch.end(reason)
+        if not watch.ready.done():
+            watch.ready.set_exception(GoneError(reason))
+            watch.ready.exception()  # there may be nobody who waits for it
+
+    async def _follow(self, watch: watching.Watch) -> None:
+        """Tell of one investigation, until cancelled; a GoneError where it is gone."""
+        while True:
+            try:
+                if not watch.ready.done():
+                    await self._begin(watch)
+                while await self._go_on(watch):
+                    pass
+            except databases.StoreDownError as error:
+                log.warning("live: %s", error, extra={"action": "live_waits"})
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            await watch.moved.wait()
+
+    async def _begin(self, watch: watching.Watch) -> None:
+        """Find out how far it is; what is in its log already is for who catches up."""
+        found = (await changes.heads(self._database, [watch.investigation])).get(watch.investigation)
+        if found is None:
+            raise GoneError(_PURGED)
+        after = max(0, found.log_seq - _RECENT)
+        page = await history.log_page(
+            self._database, watch.investigation, after=after, limit=_RECENT, upto=found.log_seq
+        )
+        if page is None:
+            raise GoneError(_PURGED)
+        for told in telling.of_page(page, investigation=watch.investigation, after=after, summary=None):
+            watch.tell(watch.settle(told))
+        if one := (await course.of(self._database, [watch.investigation])).get(watch.investigation):
+            watch.chain = plans.of(one)
+        await self._stand(watch)
+        watch.last = found.log_seq
+        watch.ready.set_result(None)
+
+    async def _go_on(self, watch: watching.Watch) -> bool:
+        """Tell what has come; whether there is more."""
+        watch.moved.clear()
+        over = set(watch.over)
+        with watch.listening_later():
+            page = await history.log_page(
+                self._database, watch.investigation, after=watch.last, limit=_AT_ONCE, size=_PAGE_BYTES
+            )
+            if page is None:
+                raise GoneError(_PURGED)
+            is_behind, watch.is_behind = watch.is_behind or page.last > watch.last, False
+            told = await self._told(watch, page, after=watch.last)
+            status = await self._stand(watch) if is_behind else []
+            messages: list[wire.Message] = []
+            for one in told:
+                messages += [*watch.settle(one), *one.messages]
+            if not page.more:
+                messages += watch.give_up(over)
+            watch.tell(_before_the_end(status, messages))
+            watch.last = page.last
+        return page.more
+
+    async def _stand(self, watch: watching.Watch) -> list[wire.Message]:
+        """Where it stands now, if that is something else than was told."""
+        summary = await history.summary(self._database, watch.investigation)
+        if summary is None:
+            raise GoneError(_PURGED)
+        watch.revision = summary.revision
+        body = telling.of_status(summary)
+        if watch.status and {**watch.status.body, "revision": 0} == {**body, "revision": 0}:
+            return []
+        watch.status = wire.Message("investigation.status", body, of=watch.investigation)
+        return [watch.status]
+
+    def _heard(self, piece: live.Piece) -> None:
+        if watch := self._watches.get(piece.investigation):
+            watch.hear(piece)
+
+    def _moved(self, investigation: UUID | None) -> None:
+        if investigation is None:
+            for watch in self._watches.values():
+                watch.moved.set()
+        elif investigation in self._watches:
+            self._watches[investigation].moved.set()
+
+    async def _poll(self) -> None:
+        """Look once a second at what is watched, for hints that were lost and what has none."""
+        while True:
+            self._looks.clear()
+            try:
+                await self._look()
+                await self.lists.look()
+            except databases.StoreDownError as error:
+                log.warning("live: %s", error, extra={"action": "live_waits"})
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._looks.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self) -> None:
+        if not self._watches:
+            return
+        heads = await changes.heads(self._database, list(self._watches))
+        for investigation, watch in self._watches.items():
+            head = heads.get(investigation)
+            if head is None or head.log_seq != watch.last or head.revision != watch.revision:
+                watch.is_behind = True
+                watch.moved.set()
+
+
+_PURGED = "the investigation is gone: it was purged"
+
+
+def _before_the_end(status: list[wire.Message], messages: list[wire.Message]) -> list[wire.Message]:
+    """The two together: that it has ended is told last."""
+    end = next((place for place, one in enumerate(messages) if one.kind == "investigation.completed"), len(messages))
+    return [*messages[:end], *status, *messages[end:]]

@@ -1,0 +1,307 @@
+"""WebSockets: what a client may say, and what it is answered.
+
+A client is told why something is not done, and goes on; one that says too much of it is closed. One that does not read
+is dropped, and nobody waits for it.
+
+Source: RFC 6455, and its registry of close codes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, NoReturn
+
+import pydantic
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tarsy.api import access, problems, rates, strict
+from tarsy.api.live import attending, outbox, wire
+from tarsy.ingest import payload
+
+PATHS = ("/api/v1/ws", "/ws")
+SUBSCRIPTIONS_MAX = 100
+MESSAGES_PER_SECOND = 10.0
+BURST = 200
+ERRORS_MAX = 20
+"""Messages of one connection that were none."""
+FAREWELL_SECONDS = 1.0
+GOING_AWAY, POLICY, RESTART, LATER = 1001, 1008, 1012, 1013
+"""Close codes."""
+
+
+class _Action(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+_Channel = Annotated[str, Field(max_length=100)]
+_After = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class Subscribe(_Action):
+    """Watch a channel."""
+
+    action: Literal["subscribe"]
+    channel: _Channel
+    last_event_id: _After | None = None
+    namespace: Annotated[str, Field(max_length=63)] | None = None
+
+
+class CatchUp(_Action):
+    """Have a subscription go on behind an event."""
+
+    action: Literal["catchup"]
+    channel: _Channel
+    last_event_id: _After
+
+
+class Unsubscribe(_Action):
+    """Watch a channel no longer."""
+
+    action: Literal["unsubscribe"]
+    channel: _Channel
+
+
+class Ping(_Action):
+    """Ask for a pong."""
+
+    action: Literal["ping"]
+
+
+_Said = Subscribe | CatchUp | Unsubscribe | Ping
+_ACTIONS: Mapping[str, type[_Said]] = {
+    "subscribe": Subscribe,
+    "unsubscribe": Unsubscribe,
+    "catchup": CatchUp,
+    "ping": Ping,
+}
+
+
+class NotUnderstoodError(Exception):
+    """What a client said is no action; the message says why, and what there is."""
+
+
+class _EndError(Exception):
+    """The connection is to be closed, with this code; None: it is closed."""
+
+    def __init__(self, code: int | None, reason: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
+    """`/api/v1/ws` and `/ws`."""
+    router = strict.router(tag="investigations")
+
+    async def socket(websocket: WebSocket) -> None:
+        try:
+            _ensure_no_query(websocket)
+            await may.connects(websocket)
+        except problems.Problem as problem:
+            await websocket.send_denial_response(problems.response(problem))
+            return
+        await websocket.accept()
+        await _Connection(websocket, attend).run()
+
+    async def no_socket() -> Response:
+        """Tell what it is, to who asks as for a page."""
+        message = "this is a WebSocket: ask for an upgrade, or read /api/v1/events"
+        raise problems.Problem(HTTPStatus.UPGRADE_REQUIRED, message, headers={"Upgrade": "websocket"})
+
+    for path in PATHS:
+        router.add_websocket_route(path, socket)
+        router.get(path, include_in_schema=False)(no_socket)
+    return router
+
+
+def _ensure_no_query(websocket: WebSocket) -> None:
+    """What stands in a URL stands in the logs of whatever is on the way: no token is taken from there."""
+    if websocket.query_params:
+        faults = [
+            problems.Fault(place=f"query.{name}", message="no such parameter: there is none here")
+            for name in dict.fromkeys(websocket.query_params)
+        ]
+        raise problems.invalid(faults)
+
+
+def understood(said: str | None) -> _Said:
+    """The action that a client asks for; None is a binary frame."""
+    if said is None:
+        raise NotUnderstoodError("binary frames are not read here: send text")
+    try:
+        found = json.loads(said, object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise NotUnderstoodError(f"this is no JSON: {error}"[: problems.ECHOED_MAX]) from error
+    name = found.get("action") if isinstance(found, dict) else None
+    shape = _ACTIONS.get(name) if isinstance(name, str) else None
+    if shape is None:
+        raise NotUnderstoodError(f"send an object with action, one of {', '.join(_ACTIONS)}")
+    try:
+        return TypeAdapter[_Said](shape).validate_python(found)
+    except pydantic.ValidationError as error:
+        raise NotUnderstoodError(f"{name}: {payload.places(error)}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a member is there twice")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+@dataclass(kw_only=True)
+class _Subscription:
+    channel: wire.Channel
+    namespace: str | None
+    task: asyncio.Task[None]
+
+
+class _Connection:
+    """One client."""
+
+    def __init__(self, websocket: WebSocket, attend: attending.Attending) -> None:
+        self._socket = websocket
+        self._attend = attend
+        self._outbox = outbox.Outbox(lambda message, channel: message.text(channel))
+        self._subscriptions: dict[str, _Subscription] = {}
+        self._rates = rates.Rates(per_second=MESSAGES_PER_SECOND, burst=BURST)
+        self._errors = 0
+
+    async def run(self) -> None:
+        """Serve it until it goes, or has to."""
+        code: int | None = GOING_AWAY
+        reason = ""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._say("connection.established")
+                for part in (self._read(group), self._write(), self._mind_the_queue(), self._mind_the_end()):
+                    group.create_task(part)
+        except* _EndError as ended:
+            first = ended.exceptions[0]
+            assert isinstance(first, _EndError)  # noqa: S101 - none is raised in a group of its own
+            code, reason = first.code, first.reason
+        except* WebSocketDisconnect:
+            code = None
+        if code is not None:
+            with suppress(TimeoutError, WebSocketDisconnect):  # one that does not read is not waited for
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await self._socket.close(code, reason)
+
+    async def _read(self, group: asyncio.TaskGroup) -> NoReturn:
+        while True:
+            came = await self._socket.receive()
+            if came["type"] == "websocket.disconnect":
+                raise _EndError(None)
+            if self._rates.take(""):
+                raise _EndError(POLICY, f"more than {MESSAGES_PER_SECOND:g} messages a second")
+            try:
+                await self._do(understood(came.get("text")), group)
+            except NotUnderstoodError as error:
+                self._errors += 1
+                if self._errors > ERRORS_MAX:
+                    raise _EndError(POLICY, "too many errors") from error
+                self._say("error", reason=str(error))
+
+    async def _write(self) -> NoReturn:
+        while True:
+            told = await self._outbox.next()
+            assert isinstance(told, str)  # noqa: S101 - as it is rendered
+            try:
+                async with asyncio.timeout(outbox.PROGRESS_SECONDS):
+                    await self._socket.send_text(told)
+            except TimeoutError:
+                raise _EndError(LATER, "nothing was read for too long") from None
+
+    async def _mind_the_queue(self) -> NoReturn:
+        await self._outbox.overflown.wait()
+        raise _EndError(LATER, "too much waits to be read")
+
+    async def _mind_the_end(self) -> NoReturn:
+        await self._attend.hub.closing.wait()
+        raise _EndError(RESTART, "the operator stops")
+
+    def _say(self, kind: str, **told: Any) -> None:
+        self._outbox.put(wire.encoded({"type": kind, **told}))
+
+    async def _do(self, said: _Said, group: asyncio.TaskGroup) -> None:
+        match said:
+            case Ping():
+                self._say("pong")
+            case Subscribe():
+                await self._subscribe(said, group)
+            case CatchUp():
+                await self._catch_up(said, group)
+            case Unsubscribe():
+                await self._unsubscribe(said)
+
+    async def _subscribe(self, said: Subscribe, group: asyncio.TaskGroup) -> None:
+        channel = _channel(said.channel)
+        if channel.name in self._subscriptions:
+            raise NotUnderstoodError(f"{channel.name} is subscribed already: catchup goes on behind an event")
+        if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise NotUnderstoodError(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions: unsubscribe others")
+        if said.namespace is not None and channel.investigation is not None:
+            raise NotUnderstoodError("namespace: only a list has one")
+        self._begin(channel, said.namespace, said.last_event_id, group)
+
+    async def _catch_up(self, said: CatchUp, group: asyncio.TaskGroup) -> None:
+        known = self._subscriptions.get(_channel(said.channel).name)
+        if known is None:
+            raise NotUnderstoodError(f"{said.channel} is not subscribed: subscribe takes last_event_id as well")
+        await _cancelled(known.task)
+        self._begin(known.channel, known.namespace, said.last_event_id, group)
+
+    async def _unsubscribe(self, said: Unsubscribe) -> None:
+        known = self._subscriptions.get(_channel(said.channel).name)
+        if known is None:
+            raise NotUnderstoodError(f"{said.channel} is not subscribed")
+        await _cancelled(known.task)
+        self._say("unsubscription.confirmed", channel=known.channel.name)
+
+    def _begin(self, channel: wire.Channel, namespace: str | None, after: int | None, group: asyncio.TaskGroup) -> None:
+        wanted = attending.Wanted(channel=channel, namespace=namespace, after=after)
+        task = group.create_task(self._follow(wanted))
+        self._subscriptions[channel.name] = _Subscription(channel=channel, namespace=namespace, task=task)
+
+        def forget(_: asyncio.Task[None]) -> None:
+            known = self._subscriptions.get(channel.name)
+            if known is not None and known.task is task:
+                del self._subscriptions[channel.name]
+
+        task.add_done_callback(forget)
+
+    async def _follow(self, wanted: attending.Wanted) -> None:
+        """One subscription, to its end; an error is its own, and not the connection's."""
+        name = wanted.channel.name
+        try:
+            attended = await self._attend.ask(self._socket, wanted)
+            self._say("subscription.confirmed", channel=name)
+            await self._attend.attend(attended, outbox.Listener(self._outbox, wanted.channel))
+        except problems.Problem as problem:
+            self._say("subscription.error", channel=name, status=problem.status, reason=problem.detail)
+        except attending.EndedError as ended:
+            self._say("subscription.ended", channel=name, reason=str(ended))
+
+
+def _channel(name: str) -> wire.Channel:
+    found = wire.channel(name)
+    if found is None:
+        raise NotUnderstoodError(f"there is no channel {name}: there is {wire.CHANNELS}")
+    return found
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel it, and wait until it has ended."""
+    task.cancel()
+    await asyncio.wait([task])

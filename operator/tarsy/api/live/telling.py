@@ -1,0 +1,164 @@
+"""What is told of some entries of a log, in their order. Pure functions of what was read.
+
+Of one entry there may be several messages; the last one alone carries its number. So who goes on behind a number has
+heard all of the entry, and who was cut off within one hears it again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from tarsy.api import investigations
+from tarsy.api.compat import plans, progress
+from tarsy.api.live import wire
+from tarsy.store import history, standing
+from tarsy.transcript import entries, timeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What is told of one entry."""
+
+    seq: int
+    entry: entries.Entry | entries.Unreadable
+    execution: str
+    messages: Sequence[wire.Message]
+    events: Collection[str]
+    """The ids of the timeline's events that are among it."""
+
+
+def of_page(
+    page: history.LogPage,
+    *,
+    investigation: UUID,
+    after: int,
+    summary: history.Summary | None,
+    chain: Sequence[plans.Plan] = (),
+    heard: Collection[str] = (),
+) -> list[Told]:
+    """What is told of a page of the log behind entry `after`: the events as they stood at its end.
+
+    `summary` is there if `frames(page, ...)`; `chain` says who the agents are, for earlier clients; `heard` are the ids
+    of the events of which was told while they were written.
+    """
+    log = [logged for logged in page.log if logged.seq <= page.last]
+    events: dict[int, list[timeline.Event]] = defaultdict(list)
+    for event in timeline.fold(log, claims=page.claims, executions=page.executions):
+        events[event.seq].append(event)
+    told = []
+    for logged in log:
+        if logged.seq <= after:
+            continue
+        own = events.get(logged.seq, [])
+        bodies = [
+            *(_of_event(event, logged, is_new=event.created_seq > after and event.id not in heard) for event in own),
+            *_of_frame(logged, summary),
+        ]
+        told.append(
+            Told(
+                seq=logged.seq,
+                entry=logged.entry,
+                execution=logged.execution,
+                messages=[*_updates(logged, summary, chain), *_in_sequence(bodies, investigation, logged.seq)],
+                events=[event.id for event in own],
+            )
+        )
+    return told
+
+
+def frames(page: history.LogPage, *, after: int) -> bool:
+    """Whether a page tells of stages or of a run's end, for which the investigation's numbers are needed."""
+    return any(
+        logged.seq > after and isinstance(logged.entry, entries.StageStarted | entries.StageEnded | entries.RunEnded)
+        for logged in page.log
+    )
+
+
+_Body = tuple[str, dict[str, Any]]
+
+
+def _in_sequence(bodies: Sequence[_Body], investigation: UUID, seq: int) -> Iterator[wire.Message]:
+    last = len(bodies) - 1
+    for place, (kind, body) in enumerate(bodies):
+        yield wire.Message(kind, body, of=investigation, id=seq if place == last else None)
+
+
+def _updates(
+    logged: entries.Logged, summary: history.Summary | None, chain: Sequence[plans.Plan]
+) -> Iterator[wire.Message]:
+    """What earlier clients are told of a chain and its stages, beside all else."""
+    for update in progress.alert_status_updates(logged.entry, summary, chain) if summary else ():
+        body = update.model_dump(mode="json", exclude={"type"})
+        yield wire.Message(update.type, body, of=summary.id if summary else None, only="session")
+
+
+def _of_event(event: timeline.Event, logged: entries.Logged, *, is_new: bool) -> _Body:
+    kind = "timeline_event.created" if is_new else "timeline_event.completed"
+    return kind, {"run": logged.run, "event": investigations.Event.model_validate(event).model_dump(mode="json")}
+
+
+def _of_frame(logged: entries.Logged, summary: history.Summary | None) -> Iterator[_Body]:
+    at = {"run": logged.run, "at": logged.at.isoformat()}
+    match logged.entry:
+        case entries.StageStarted(stage=stage):
+            yield "stage.started", {"stage": stage, **at}
+        case entries.StageEnded() as entry:
+            body = {"stage": entry.stage, "outcome": entry.outcome, "message": entry.message, "lacks": [*entry.lacks]}
+            yield "stage.completed", body | at
+        case entries.RunEnded() as entry if entry.run == entries.INVESTIGATION:
+            yield "investigation.completed", of_end(summary) if summary else _end(entry.ending, entry)
+        case entries.RunEnded() as entry:
+            yield "question.completed", {"ending": entry.ending, **_end(None, entry), **at}
+
+
+def _end(phase: str | None, entry: entries.RunEnded) -> dict[str, Any]:
+    found = {"reason": entry.reason, "message": entry.message}
+    return found if phase is None else {"phase": phase, "ending": phase, **found}
+
+
+def of_end(found: history.Summary) -> dict[str, Any]:
+    """What is told of an investigation that has ended."""
+    return {
+        "phase": found.phase,
+        "ending": found.ending,
+        "reason": found.reason,
+        "message": found.message,
+        "final_analysis": found.final_analysis,
+        "summary": found.summary,
+        "grounds": found.grounds,
+        "ended_at": found.ended_at.isoformat() if found.ended_at else None,
+        "revision": found.revision,
+    }
+
+
+def of_status(found: history.Summary) -> dict[str, Any]:
+    """Where an investigation stands."""
+    running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
+    return {
+        "phase": found.phase,
+        "progress": f"{sum(_ended_by_itself(found))}/{len(found.stage_names)}",
+        "current_stage": None if found.ended_at else running,
+        "stages": [{"name": name, "outcome": outcome} for name, outcome in _outcomes(found)],
+        "attempts": found.attempts,
+        "cancel": found.cancel,
+        "message": found.waits_for or found.message,
+        "revision": found.revision,
+    }
+
+
+def _ended_by_itself(found: history.Summary) -> Iterable[bool]:
+    reason = found.reason if found.ended_at else None
+    return (
+        standing.ended_by_itself(stage.outcome, says_the_same=stage.message == found.message, reason=reason)
+        for stage in found.stages
+    )
+
+
+def _outcomes(found: history.Summary) -> Iterator[tuple[str, str | None]]:
+    """Each stage of the chain: how it ended, "Running", or None where it has not begun."""
+    begun = {stage.name: stage.outcome or "Running" for stage in found.stages}
+    return ((name, begun.get(name)) for name in found.stage_names)

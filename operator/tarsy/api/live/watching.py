@@ -1,0 +1,177 @@
+"""One investigation that is watched: what is told of it, and what is being written in it just now.
+
+All that is kept is for those who watch; the log is what counts, and how far it was told is all that one has to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from tarsy.api.compat import plans
+from tarsy.api.live import outbox, telling, wire
+from tarsy.store import live
+from tarsy.transcript import entries
+
+
+@dataclass(kw_only=True)
+class _Text:
+    """An event that is being written."""
+
+    piece: live.Piece
+    """What began it."""
+    content: str
+    since: str
+
+
+class Watch:
+    """What those who watch one investigation have been told."""
+
+    def __init__(self, investigation: UUID) -> None:
+        self.investigation = investigation
+        self.users = 0
+        self.listeners: set[outbox.Listener] = set()
+        self.last = 0
+        """The last entry of the log that was told."""
+        self.revision = -1
+        """Of the numbers that were told."""
+        self.status: wire.Message | None = None
+        """Where it stands, as it was told."""
+        self.is_behind = False
+        """There is a newer revision, or may be."""
+        self.chain: Sequence[plans.Plan] = ()
+        """Its stages, for earlier clients."""
+        self.moved = asyncio.Event()
+        """There is something to read, or may be."""
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """When `last` and `status` are known."""
+        self.task: asyncio.Task[None] | None = None
+        self.over: set[str] = set()
+        """Events of which nothing more comes; the log has them by now, or never will."""
+        self._held: list[live.Piece] | None = None
+        """What was heard while a page of the log is made out."""
+        self._texts: dict[str, _Text] = {}
+        self._settled: dict[str, float] = {}
+        """Of each execution the last turn that the log has."""
+
+    def tell(self, messages: Iterable[wire.Message]) -> None:
+        """Tell all who listen."""
+        told = list(messages)
+        for listener in self.listeners:
+            listener.put(told)
+
+    def end(self, reason: str) -> None:
+        """Tell all who listen that nothing more comes, and why."""
+        for listener in self.listeners:
+            listener.end(reason)
+
+    @property
+    def heard(self) -> frozenset[str]:
+        """The events of which was told while they were written, and that the log has not brought yet."""
+        return frozenset(self._texts)
+
+    def hear(self, piece: live.Piece) -> None:
+        """Tell of a piece of a text, unless its turn is in the log already."""
+        if self._held is not None:
+            self._held.append(piece)
+            return
+        if _turn(piece) <= self._settled.get(piece.execution, -1):
+            return
+        text = self._texts.get(piece.event)
+        if text is None:
+            if piece.state == "over":
+                return
+            self._texts[piece.event] = text = _Text(
+                piece=piece, content=piece.text, since=datetime.now(UTC).isoformat()
+            )
+            self.tell([self._created(text)])
+        elif piece.state == "over":
+            self.over.add(piece.event)
+            self.moved.set()
+        elif piece.type != text.piece.type:
+            self._texts[piece.event] = text = replace(text, piece=piece, content=piece.after(text.content))
+            self.tell([self._created(text)])
+        else:
+            text.content = piece.after(text.content)
+            chunk = {"run": piece.run, "event_id": piece.event, "offset": piece.at, "delta": piece.text}
+            self.tell([wire.Message("stream.chunk", chunk, of=self.investigation)])
+
+    @contextmanager
+    def listening_later(self) -> Iterator[None]:
+        """Have what is heard in the block told behind it: what the log has by now is to be told first."""
+        held: list[live.Piece] = []
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+            for piece in held:
+                self.hear(piece)
+
+    def begun(self) -> list[wire.Message]:
+        """What there is of all that is being written."""
+        return [self._created(text) for text in self._texts.values()]
+
+    def settle(self, told: telling.Told) -> Iterator[wire.Message]:
+        """Take what was told from the log; what of it was being written and never came is given up."""
+        for event in told.events:
+            self.over.discard(event)
+            self._texts.pop(event, None)
+        turn = _ended_turn(told.entry)
+        if turn is None:
+            return
+        self._settled[told.execution] = max(turn, self._settled.get(told.execution, -1))
+        run = told.entry.run if isinstance(told.entry, entries.RunEnded) else None
+        yield from self.give_up(
+            event
+            for event, text in self._texts.items()
+            if text.piece.run == run or (text.piece.execution == told.execution and _turn(text.piece) <= turn)
+        )
+
+    def give_up(self, events: Iterable[str]) -> Iterator[wire.Message]:
+        """Tell that these will never be in the log, as far as they were being written."""
+        for event in list(events):
+            self.over.discard(event)
+            if text := self._texts.pop(event, None):
+                yield self._message(text, "timeline_event.completed", "failed", {"discarded": True})
+
+    def _created(self, text: _Text) -> wire.Message:
+        return self._message(text, "timeline_event.created", "streaming", {})
+
+    def _message(self, text: _Text, kind: str, status: str, metadata: dict[str, Any]) -> wire.Message:
+        piece = text.piece
+        event = {
+            "id": piece.event,
+            "type": piece.type,
+            "status": status,
+            "stage": piece.stage,
+            "execution": piece.execution,
+            "content": text.content,
+            "metadata": metadata,
+            "created_at": text.since,
+            "updated_at": datetime.now(UTC).isoformat(),
+        }
+        return wire.Message(kind, {"run": piece.run, "event": event}, of=self.investigation)
+
+
+def _turn(piece: live.Piece) -> float:
+    """Which of its execution's model calls a piece is of, as its event's id says."""
+    number = piece.event.removeprefix(f"{piece.execution}.").partition(".")[0]
+    return int(number) if number.isdecimal() else math.inf
+
+
+def _ended_turn(entry: entries.Entry | entries.Unreadable) -> float | None:
+    """Up to which turn of its execution nothing more is written, once the log has this entry."""
+    match entry:
+        case entries.Answered() | entries.Unanswered():
+            return entry.turn
+        case entries.ExecutionEnded() | entries.RunEnded():
+            return math.inf
+        case _:
+            return None

@@ -1,0 +1,39 @@
+"""Whose page opens a WebSocket: a browser lets any page do so, with the cookie that a proxy knows its user by.
+
+So where a browser says which page it is, that has to be one of ours. What is read with a token of its own needs no
+page: no browser adds it by itself.
+
+Source: RFC 6455, section 10.2, "Origin Considerations"; RFC 6454.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from http import HTTPStatus
+
+from starlette.requests import HTTPConnection
+
+from tarsy.api import forwarded, problems
+from tarsy.config import parts
+
+_HOW = "name it in api.allowed_origins of the platform file if its pages may watch"
+
+
+def ensure_own(
+    connection: HTTPConnection, *, proxies: forwarded.Proxies, allowed: Collection[str], is_vouched_for: bool
+) -> None:
+    """Let pass what our own pages open, and programs; a Problem for others.
+
+    `is_vouched_for`: who it is has been said by a proxy alone, which may know them by a cookie.
+    """
+    told = connection.headers.getlist("Origin")
+    if not told:
+        if is_vouched_for:
+            raise problems.Problem(
+                HTTPStatus.FORBIDDEN, "Origin: without a token the browser has to say whose page it is"
+            )
+        return
+    found = parts.origin_of(told[0]) if len(told) == 1 else None
+    if found is None or found not in (*allowed, proxies.site(connection)):
+        shown = ", ".join(told)[: problems.ECHOED_MAX]
+        raise problems.Problem(HTTPStatus.FORBIDDEN, f"Origin: {shown} is none of ours: {_HOW}")

@@ -1,0 +1,381 @@
+"""What is told to whoever watches, by the API over a real database; rights are the cluster's tests'."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import pytest
+from support import apis, kubeconfigs, queue, stories, watching
+from tarsy.api import app
+from tarsy.api.live import protocol, sockets
+from tarsy.kube import client
+from tarsy.store import database as databases
+from tarsy.store import journal, live, notify
+from tarsy.transcript import entries, ports
+from websockets import exceptions
+
+
+@dataclass
+class World:
+    """An API that serves this machine, and an investigation that runs."""
+
+    url: str
+    parts: app.Parts
+    database: databases.Database
+    identity: UUID
+    journal: journal.PgJournal
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/investigations/{self.identity}"
+
+    @property
+    def channel(self) -> str:
+        return f"investigation:{self.identity}"
+
+    async def commit(self, *commits: tuple[entries.Entry, ...]) -> None:
+        for commit in commits:
+            await self.journal.commit(*commit)
+
+    async def timeline(self, session: Any) -> dict[str, Any]:
+        """The events as they are read by REST, by their ids."""
+        found: dict[str, Any] = {}
+        after = 0
+        while True:
+            path = f"{self.path}/timeline?after={after}&limit=7"
+            async with session.get(self.url + path) as response:
+                page = await response.json()
+            found |= {event["id"]: event for event in page["events"]}
+            after = page["last"]
+            if not page["more"]:
+                return found
+
+
+@pytest.fixture
+async def world(database: databases.Database, tmp_path: Path) -> AsyncIterator[World]:
+    cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+    parts = apis.parts(cluster=cluster, database=database)
+    identity = await queue.admit(database)
+    opened = await queue.opened(database, await queue.claimed(database))
+    async with apis.listening(parts, hears=True) as url:
+        yield World(url=url, parts=parts, database=database, identity=identity, journal=opened)
+    await cluster.close()
+
+
+@contextlib.asynccontextmanager
+async def speaker_of(world: World) -> AsyncIterator[live.Speaker]:
+    """A process that runs the investigation, and hears that it is watched."""
+    speaker = live.Speaker(world.database)
+    listens = asyncio.Event()
+
+    def hint(payload: str) -> bool:
+        listens.set()
+        return speaker.hint(payload)
+
+    listener = notify.Listener(world.database.url, {live.WATCHING: hint})
+    tasks = [asyncio.create_task(listener.run()), asyncio.create_task(speaker.run())]
+    await listens.wait()
+    yield speaker
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+ASKED = stories.asks("k8s.pods_log", text="look")
+STORY: list[tuple[entries.Entry, ...]] = [
+    (stories.stage_started(), stories.started()),
+    (ASKED,),
+    (stories.ran(ASKED),),
+    (stories.answers("it is memory", turn=1),),
+    (stories.ended(), stories.stage_ended()),
+    (stories.run_ended(final_analysis="it is memory"),),
+]
+
+
+def told(messages: list[dict[str, Any]]) -> list[tuple[str, int | None]]:
+    return [(message["type"], message.get("id")) for message in messages]
+
+
+async def test_what_happens_is_told_in_sequence_and_the_last_message_of_an_entry_has_its_number(world: World) -> None:
+    async with watching.watching(world.url) as watcher:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        first = await watcher.until_type("investigation.status")
+        assert [one["type"] for one in first] == ["subscription.confirmed", "investigation.status"]
+        assert (first[1]["phase"], first[1]["investigation"]) == ("Running", str(world.identity))
+        assert first[1]["channel"] == world.channel
+        rest = []
+        for commit, last in zip(STORY, (1, 3, 4, 5, 7, 8), strict=True):
+            await world.commit(commit)
+            rest += await watcher.until(lambda message, last=last: message.get("id") == last)  # type: ignore[misc]
+    assert told(rest) == [
+        ("stage.started", 1),
+        ("investigation.status", None),
+        ("timeline_event.created", None),
+        ("timeline_event.created", None),
+        ("timeline_event.created", 3),
+        ("timeline_event.completed", None),
+        ("timeline_event.created", 4),
+        ("timeline_event.created", 5),
+        ("stage.completed", 7),
+        ("investigation.status", None),
+        ("investigation.status", None),
+        ("investigation.completed", 8),
+    ], told(rest)
+    assert rest[-1]["final_analysis"] == "it is memory"
+    assert (rest[-2]["phase"], rest[-2]["progress"]) == ("Completed", "1/1")
+
+
+async def test_who_comes_later_is_told_the_same_and_who_goes_on_only_what_follows(world: World) -> None:
+    await world.commit(*STORY)
+    async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        whole = await watcher.until_type("investigation.completed")
+        seen = watching.Seen()
+        for message in whole:
+            seen.take(message)
+        assert seen.events == await world.timeline(session)
+        await watcher.ask(action="catchup", channel=world.channel, last_event_id=5)
+        rest = await watcher.until_type("investigation.completed")
+        assert told(rest) == [("subscription.confirmed", None), ("investigation.status", None), *told(whole)[-2:]]
+
+
+async def test_a_client_that_is_cut_again_and_again_has_seen_the_whole_timeline(world: World) -> None:
+    """By both ways, at any place, while it is written: what it has at the end is what is read at the end."""
+    dice = random.Random(5)  # noqa: S311 - where it is cut
+
+    async def write() -> None:
+        for commit in stories.commits(seed=5):
+            await world.commit(commit)
+
+    async def by_socket() -> watching.Seen:
+        seen = watching.Seen()
+        while True:
+            async with watching.watching(world.url) as watcher:
+                await watcher.ask(action="subscribe", channel=world.channel, last_event_id=seen.last)
+                for _ in range(dice.randint(8, 40)):
+                    seen.take(message := await watcher.next())
+                    if message["type"] == "investigation.completed":
+                        return seen
+                watcher.cut()
+
+    async def by_stream(session: aiohttp.ClientSession) -> watching.Seen:
+        seen = watching.Seen()
+        while True:
+            headers = {"Last-Event-ID": str(seen.last)} if seen.last else {}
+            async with session.get(f"{world.url}{world.path}/events", headers=headers) as response:
+                reader = watching.Reader(response)
+                for _ in range(dice.randint(8, 40)):
+                    seen.take(message := await reader.next())
+                    if message["type"] == "investigation.completed":
+                        return seen
+
+    async with aiohttp.ClientSession() as session, asyncio.timeout(100):
+        _, one, other = await asyncio.gather(write(), by_socket(), by_stream(session))
+        whole = await world.timeline(session)
+    assert one.events == whole
+    assert other.events == whole
+
+
+async def test_a_catch_up_ends_at_200_messages_inside_no_entry_and_says_where(world: World) -> None:
+    asked = stories.asks(*["k8s.pods_log"] * 80)
+    await world.commit(*STORY[:1], (asked,), (stories.ran(asked),), (stories.answers(turn=1),))
+    async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        found = await watcher.until_type("catchup.overflow")
+        events = [message for message in found if "event" in message]
+        assert (found[-1]["last_event_id"], found[-1]["limit"], len(events)) == (3, 200, 80)
+        await world.commit((stories.ended(outcome="Failed", error="no"),))
+        more = (await watcher.until(lambda message: "id" in message))[-1]
+        assert (more["id"], more["event"]["content"]) == (6, "no"), "from the head on it is told live"
+        path = f"{world.url}{world.path}/events?last_event_id=4"
+        async with session.get(path) as response:
+            reader = watching.Reader(response)
+            while reader.last_event_id != "6":
+                await reader.next()
+
+
+async def test_a_cursor_of_the_future_is_told_and_so_is_an_id_of_nothing(world: World) -> None:
+    await world.commit(*STORY[:2])
+    async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
+        error = await watcher.answer(action="subscribe", channel=world.channel, last_event_id=4)
+        assert (error["type"], error["status"], error["channel"]) == ("subscription.error", 422, world.channel)
+        assert "entry 4 is in the future: the last one is 3" in error["reason"]
+        error = await watcher.answer(action="subscribe", channel=f"investigation:{UUID(int=1)}")
+        assert (error["type"], error["status"]) == ("subscription.error", 404)
+        for headers, query, place in (
+            ({"Last-Event-ID": "4"}, "", "last_event_id"),
+            ({"Last-Event-ID": "x"}, "", "header.Last-Event-ID"),
+            ({"Last-Event-ID": "99999999999999999999"}, "", "header.Last-Event-ID"),
+            ({}, "?last_event_id=-1", "query.last_event_id"),
+            ({}, "?after=1", "query.after"),
+        ):
+            async with session.get(f"{world.url}{world.path}/events{query}", headers=headers) as response:
+                problem = await response.json()
+                assert (response.status, problem["errors"][0]["place"]) == (422, place)
+
+
+def turn(world: World, number: int) -> ports.Turn:
+    return ports.Turn(
+        investigation=str(world.identity),
+        run=0,
+        stage="analysis",
+        execution="one",
+        number=number,
+        kind="agent",
+        strategy="native-thinking",
+    )
+
+
+async def test_an_answer_grows_while_it_is_written_and_completes_under_its_id(world: World) -> None:
+    await world.commit(*STORY[:1])
+    async with (
+        watching.watching(world.url) as early,
+        watching.watching(world.url) as late,
+        speaker_of(world) as speaker,
+    ):
+        await early.ask(action="subscribe", channel=world.channel)
+        await early.until_type("stage.started")
+        with speaker.turn(turn(world, 0)) as stream:
+            stream.text("it is ")
+            created = (await early.until_type("timeline_event.created"))[-1]
+            event = created["event"]
+            assert (event["id"], event["status"], event["content"]) == ("one.0.text", "streaming", "it is ")
+            assert ("id" in created, "seq" in event) == (False, False)
+            await late.ask(action="subscribe", channel=world.channel)
+            begun = (await late.until_type("timeline_event.created"))[-1]
+            assert begun["event"]["content"] == "it is ", "who comes in the middle is given what there is"
+            stream.text("memory")
+            for watcher in (early, late):
+                chunk = (await watcher.until_type("stream.chunk"))[-1]
+                assert {key: chunk[key] for key in ("event_id", "offset", "delta")} == {
+                    "event_id": "one.0.text",
+                    "offset": 6,
+                    "delta": "memory",
+                }
+            stream.again()
+            stream.text("it is CPU")
+            for watcher in (early, late):
+                seen = watching.Seen()
+                seen.take(begun | {"event": begun["event"] | {"content": "it is memory"}})
+                while seen.events["one.0.text"]["content"] != "it is CPU":
+                    seen.take(await watcher.next())
+            await world.commit((stories.answers("it is CPU"),))
+        speaker.moved(world.identity)
+        for watcher in (early, late):
+            done = (await watcher.until(lambda message: "id" in message))[-1]
+            assert (done["type"], done["id"]) == ("timeline_event.completed", 3)
+            assert (done["event"]["id"], done["event"]["status"]) == ("one.0.text", "completed")
+
+
+async def test_an_answer_that_is_given_up_is_discarded_and_one_whose_writer_died_is_with_its_turn(world: World) -> None:
+    await world.commit(*STORY[:1])
+    async with watching.watching(world.url) as watcher:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        async with speaker_of(world) as speaker:
+            with speaker.turn(turn(world, 0)) as stream:
+                stream.text("never mind")
+                await watcher.until_type("timeline_event.created")
+            gone = (await watcher.until_type("timeline_event.completed"))[-1]
+            assert (gone["event"]["id"], gone["event"]["status"]) == ("one.0.text", "failed")
+            assert (gone["event"]["metadata"], "id" in gone) == ({"discarded": True}, False)
+            dying = speaker.turn(turn(world, 1))
+            dying.__enter__().text("I am")
+            await watcher.until_type("timeline_event.created")
+        await world.commit((stories.unanswered(turn=1),))
+        gone, told = await watcher.until(lambda message: "id" in message)
+        assert (gone["event"]["id"], gone["event"]["metadata"]) == ("one.1.text", {"discarded": True})
+        assert told["event"]["id"] == "one.1.error"
+        dying.__exit__(None, None, None)
+
+
+async def test_what_no_client_of_ours_sends_ends_the_connection_with_the_reason(world: World) -> None:
+    async with watching.watching(world.url) as watcher:
+        await watcher.ask(action="subscribe", channel="alerts")
+        assert (await watcher.next())["reason"].startswith("there is no channel alerts: there is investigations, ")
+        await watcher.socket.send(b'{"action": "ping"}')
+        assert (await watcher.next())["reason"] == "binary frames are not read here: send text"
+        assert (await watcher.answer(action="ping")) == {"type": "pong"}
+        for _ in range(sockets.ERRORS_MAX - 2):
+            assert (await watcher.answer(action="x"))["type"] == "error"
+        await watcher.ask(action="x")
+        assert await watcher.closed() == (1008, "too many errors")
+    async with watching.watching(world.url) as watcher:
+        await watcher.socket.send(json.dumps({"action": "ping", "pad": "x" * protocol.FRAME_MAX}))
+        assert (await watcher.closed())[0] == 1009
+    async with watching.watching(world.url) as watcher:
+        with contextlib.suppress(exceptions.ConnectionClosed):
+            for _ in range(sockets.BURST * 2):
+                await watcher.ask(action="ping")
+        assert await watcher.closed() == (1008, "more than 10 messages a second")
+
+
+async def test_a_connection_has_so_many_subscriptions_and_each_channel_once(world: World) -> None:
+    async with watching.watching(world.url) as watcher:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        await watcher.until_type("investigation.status")
+        error = await watcher.answer(action="subscribe", channel=world.channel)
+        assert error["reason"] == f"{world.channel} is subscribed already: catchup goes on behind an event"
+        done = await watcher.answer(action="unsubscribe", channel=world.channel)
+        assert done == {"type": "unsubscription.confirmed", "channel": world.channel}
+        assert not world.parts.hub._watches, "nothing is kept of what nobody watches"
+        assert "is not subscribed" in (await watcher.answer(action="unsubscribe", channel=world.channel))["reason"]
+        assert (
+            "is not subscribed"
+            in (await watcher.answer(action="catchup", channel=world.channel, last_event_id=0))["reason"]
+        )
+
+
+async def test_the_same_is_told_in_the_words_of_earlier_clients(world: World) -> None:
+    await world.commit(*STORY)
+    async with watching.watching(world.url, path="/ws") as watcher:
+        await watcher.ask(action="subscribe", channel=f"session:{world.identity}")
+        found = await watcher.until_type("session.completed")
+        assert {one["channel"] for one in found[1:]} == {f"session:{world.identity}"}
+        assert all("investigation" not in one and one["session_id"] == str(world.identity) for one in found[2:])
+        assert (found[-1]["status"], found[-1]["has_errors"], found[-1]["id"]) == ("completed", False, 8)
+        steps = [one["current_step"] for one in found if one["type"] == "alert_status_update"]
+        assert steps == [
+            "Starting chain execution",
+            "Starting analysis",
+            "Completed analysis",
+            "Chain execution finished",
+        ]
+
+
+async def test_a_page_of_another_site_opens_no_socket(world: World) -> None:
+    port = world.url.rpartition(":")[2]
+    for origin in (
+        "https://elsewhere.example",
+        "null",
+        "http://127.0.0.1:1",
+        f"https://127.0.0.1:{port}",
+        f"http://127.0.0.1:{port}/",
+        f"http://127.0.0.1.elsewhere.example:{port}",
+    ):
+        status, problem = await watching.refused(world.url, headers={"Origin": origin})
+        assert (status, problem["detail"].partition(":")[0]) == (403, "Origin"), origin
+        assert problem["detail"].startswith(f"Origin: {origin} is none of ours"), problem
+    for origin in (f"http://127.0.0.1:{port}", f"HTTP://127.0.0.1:{port}"):
+        async with watching.watching(world.url, headers={"Origin": origin}) as watcher:
+            assert (await watcher.answer(action="ping"))["type"] == "pong"
+
+
+async def test_a_request_of_a_socket_is_refused_as_others_are(world: World) -> None:
+    port = int(world.url.rpartition(":")[2])
+    status, problem = await watching.refused(world.url, path="/api/v1/ws?token=secret")
+    assert (status, problem["errors"][0]["place"]) == (422, "query.token")
+    assert (await watching.refused(world.url, headers={"Cookie": "x" * 9000}))[0] == 431
+    assert (await watching.refused("http://elsewhere.example", host="127.0.0.1", port=port))[0] == 421
+    async with aiohttp.ClientSession() as session, session.get(f"{world.url}/ws") as response:
+        assert (response.status, response.headers["Upgrade"]) == (426, "websocket")
+    async with aiohttp.ClientSession() as session, session.post(f"{world.url}/ws", data=b"{}") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "GET")

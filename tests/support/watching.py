@@ -1,0 +1,142 @@
+"""Clients that watch: what they were told, over WebSocket and as Server-Sent Events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from websockets import exceptions
+from websockets.asyncio import client
+
+PATIENCE = 20.0  # seconds
+
+
+@dataclass
+class Watcher:
+    """One connection, and what it was told."""
+
+    socket: client.ClientConnection
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+    async def ask(self, **said: Any) -> None:
+        await self.socket.send(json.dumps(said))
+
+    def cut(self) -> None:
+        """End the connection as a network that fails."""
+        self.socket.transport.abort()
+
+    async def closed(self) -> tuple[int | None, str | None]:
+        """Wait until it is closed by the API; why."""
+        async with asyncio.timeout(PATIENCE):
+            await self.socket.wait_closed()
+        return self.socket.close_code, self.socket.close_reason
+
+    async def next(self) -> dict[str, Any]:
+        """What is told next."""
+        async with asyncio.timeout(PATIENCE):
+            found: dict[str, Any] = json.loads(await self.socket.recv())
+        self.told.append(found)
+        return found
+
+    async def until(self, is_it: Callable[[dict[str, Any]], object]) -> list[dict[str, Any]]:
+        """What is told up to the first message that `is_it`, that one included."""
+        told = []
+        while True:
+            told.append(await self.next())
+            if is_it(told[-1]):
+                return told
+
+    async def until_type(self, *kinds: str) -> list[dict[str, Any]]:
+        """What is told up to one of that type."""
+        return await self.until(lambda message: message["type"] in kinds)
+
+    async def answer(self, **said: Any) -> dict[str, Any]:
+        """What is told next when this was said."""
+        await self.ask(**said)
+        return await self.next()
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    url: str, *, path: str = "/api/v1/ws", headers: Mapping[str, str] | None = None, **named: Any
+) -> AsyncIterator[Watcher]:
+    """A WebSocket to the API at `url`, that has been greeted."""
+    address = url.replace("http", "ws", 1) + path
+    async with client.connect(address, additional_headers=headers, proxy=None, max_queue=None, **named) as socket:
+        watcher = Watcher(socket)
+        assert (await watcher.next())["type"] == "connection.established"
+        yield watcher
+
+
+async def refused(
+    url: str, *, path: str = "/api/v1/ws", headers: Mapping[str, str] | None = None, **named: Any
+) -> tuple[int, Any]:
+    """How a WebSocket is refused: the status and the problem."""
+    with pytest.raises(exceptions.InvalidStatus) as error:
+        async with watching(url, path=path, headers=headers, **named):
+            pass
+    response = error.value.response
+    assert response.headers["Content-Type"] == "application/problem+json"
+    return response.status_code, json.loads(response.body)
+
+
+@dataclass
+class Reader:
+    """A stream of Server-Sent Events, as an EventSource reads it."""
+
+    response: aiohttp.ClientResponse
+    last_event_id: str = ""
+
+    async def next(self) -> dict[str, Any]:
+        """What is told next."""
+        name, data = "", []
+        async with asyncio.timeout(PATIENCE):
+            while line := (await self.response.content.readline()).decode():
+                field_, _, value = line.rstrip("\n").partition(": ")
+                match field_:
+                    case "event":
+                        name = value
+                    case "id":
+                        self.last_event_id = value
+                    case "data":
+                        data.append(value)
+                    case "" if data:
+                        found: dict[str, Any] = json.loads("\n".join(data))
+                        assert found["type"] == name
+                        return found
+        raise EOFError
+
+    async def until_type(self, *kinds: str) -> list[dict[str, Any]]:
+        """What is told up to one of that type."""
+        told = []
+        while True:
+            told.append(await self.next())
+            if told[-1]["type"] in kinds:
+                return told
+
+
+class Seen:
+    """What somebody who watches has in front of them, made of what they were told."""
+
+    def __init__(self) -> None:
+        self.events: dict[str, dict[str, Any]] = {}
+        self.last = 0
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Take one message."""
+        match message["type"]:
+            case "timeline_event.created" | "timeline_event.completed":
+                self.events[message["event"]["id"]] = message["event"]
+                if message["event"]["metadata"].get("discarded"):
+                    del self.events[message["event"]["id"]]
+            case "stream.chunk":
+                event = self.events[message["event_id"]]
+                assert message["offset"] <= len(event["content"]), "no chunk has a gap before it"
+                event["content"] = event["content"][: message["offset"]] + message["delta"]
+        self.last = message.get("id", self.last)

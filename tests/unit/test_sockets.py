@@ -1,0 +1,104 @@
+"""What a client may say over a WebSocket, and what it is told of all else."""
+
+from __future__ import annotations
+
+import json
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from tarsy.api import problems
+from tarsy.api.live import outbox, sockets, wire
+
+ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (None, "binary frames are not read here"),
+        ("", "this is no JSON"),
+        ("{", "this is no JSON"),
+        ("[" * 60_000, "this is no JSON"),
+        ('{"action": "ping", "action": "ping"}', "a member is there twice"),
+        ('{"action": "subscribe", "channel": "investigations", "last_event_id": NaN}', "NaN is no JSON"),
+        ('{"last_event_id": ' + "9" * 5000 + "}", "this is no JSON"),
+        ("[]", "send an object with action, one of subscribe, unsubscribe, catchup, ping"),
+        ("1", "send an object with action"),
+        ("{}", "send an object with action"),
+        ('{"action": ["ping"]}', "send an object with action"),
+        ('{"action": "publish"}', "send an object with action"),
+        ('{"action": "ping", "channel": "investigations"}', "ping: channel: "),
+        ('{"action": "subscribe"}', "subscribe: channel: "),
+        ('{"action": "subscribe", "channel": 1}', "subscribe: channel: "),
+        ('{"action": "subscribe", "channel": "' + "a" * 101 + '"}', "subscribe: channel: "),
+        ('{"action": "subscribe", "channel": "investigations", "last_event_id": "3"}', "subscribe: last_event_id: "),
+        ('{"action": "subscribe", "channel": "investigations", "last_event_id": true}', "subscribe: last_event_id: "),
+        ('{"action": "subscribe", "channel": "investigations", "last_event_id": -1}', "subscribe: last_event_id: "),
+        ('{"action": "subscribe", "channel": "investigations", "last_event_id": 1.5}', "subscribe: last_event_id: "),
+        (f'{{"action": "subscribe", "channel": "x", "last_event_id": {2**63}}}', "subscribe: last_event_id: "),
+        ('{"action": "subscribe", "channel": "investigations", "since": 3}', "subscribe: since: "),
+        ('{"action": "catchup", "channel": "investigations"}', "catchup: last_event_id: "),
+        ('{"action": "unsubscribe", "channel": "investigations", "last_event_id": 3}', "unsubscribe: last_event_id: "),
+    ],
+)
+def test_what_is_no_action_is_told_with_what_there_is(said: str | None, told: str) -> None:
+    with pytest.raises(sockets.NotUnderstoodError) as error:
+        sockets.understood(said)
+    assert told in str(error.value)
+    assert len(str(error.value)) < 5 * problems.ECHOED_MAX
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(("action", "channel")), inner),
+    max_leaves=20,
+)
+ALMOST = st.fixed_dictionaries(
+    {"action": st.sampled_from(("subscribe", "unsubscribe", "catchup", "ping")) | JSON},
+    optional={"channel": st.text() | JSON, "last_event_id": st.integers() | JSON, "namespace": st.text() | JSON},
+)
+
+
+@hypothesis.given(st.text() | JSON.map(json.dumps) | ALMOST.map(json.dumps))
+def test_whatever_is_said_is_an_action_or_told_as_none(said: str) -> None:
+    try:
+        found = sockets.understood(said)
+    except sockets.NotUnderstoodError:
+        return
+    assert found.model_dump(exclude_unset=True) == json.loads(said)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("investigations", wire.Channel("investigation", None)),
+        ("sessions", wire.Channel("session", None)),
+        (f"investigation:{ID}", wire.Channel("investigation", ID)),
+        (f"session:{ID}", wire.Channel("session", ID)),
+        ("investigation:", wire.Channel("investigation", "")),
+        ("investigation", None),
+        ("Investigations", None),
+        ("investigations:", None),
+        (f"alert:{ID}", None),
+        ("", None),
+    ],
+)
+def test_channels_have_these_names(name: str, found: wire.Channel | None) -> None:
+    assert wire.channel(name) == found
+    assert found is None or found.name == name
+
+
+async def test_who_is_further_behind_than_a_megabyte_is_told_nothing_more() -> None:
+    box = outbox.Outbox(lambda message, channel: message.text(channel))
+    large = "x" * (outbox.QUEUED_MAX // 2)
+    box.put(large, large, large)
+    assert not box.overflown.is_set(), "what is told at once may be more"
+    assert await box.next() == large
+    box.put("small")
+    assert not box.overflown.is_set()
+    box.put("one", "more")
+    assert box.overflown.is_set()
+    assert not box._queue, "nothing is kept for it"
+    box.put("late")
+    assert not box._queue
