@@ -363,7 +363,7 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
     assert calls(toolbox) == dict.fromkeys(calls(toolbox), 1) | {held: sent}
     _, transcript = await successor.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}/export")
     doubted = [row["tool_name"] for row in transcript["messages"] if row["in_doubt"]]
-    assert doubted == (["tools.restart"] if tool == "restart" else [])
+    assert doubted == (["restart"] if tool == "restart" else [])
 
 
 async def test_a_stopped_operator_gives_its_run_back_and_another_one_finishes_it_at_once(

@@ -277,6 +277,7 @@ def frame(document: str) -> list[tuple[str, int, str]]:
     return parts
 
 
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(strategies.lists(strategies.sampled_from(PIECES), max_size=14).map("".join))
 def test_nothing_that_is_said_changes_the_document_around_it(text: str) -> None:
     def plain(document: str) -> list[tuple[str, int, str]]:

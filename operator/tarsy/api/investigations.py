@@ -249,6 +249,8 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
         if found is None:
             raise transcripts.none_such(identity)
         page = await asyncio.to_thread(_timeline, found, after=after, limit=limit)
+        if found.last == after:  # there is no more, whatever the number of its last entry says
+            return page.model_copy(update={"more": False})
         if page.events or not page.more:
             return page
         after, entries_max = page.last, EVENTS_MAX
