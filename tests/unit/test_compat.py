@@ -118,7 +118,7 @@ def test_alert_data_is_its_json_object_or_its_text(text: str, told: object) -> N
 
 MODELS: dict[str, type[BaseModel]] = {
     "AlertSession": sessions.AlertSession,
-    "Stage": sessions.Stage,
+    "Stage": sessions.SessionStage,
     "AgentExecution": sessions.AgentExecution,
     "StageExecution": compat.StageExecution,
     "ChainNode": compat.ChainNode,
