@@ -166,7 +166,7 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield chat.routes(asking, may)
     doing = actions.Actions(cluster=parts.cluster, database=parts.database)
     yield actions.routes(doing, may)
-    yield paths.routes(taking, doing, parts.database, may)
+    yield paths.routes(taking, doing, parts.database, may, room)
     yield system.routes(
         system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index), may
     )

@@ -134,11 +134,6 @@ class Protocol(h11_impl.H11Protocol):
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._relax()
 
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection over."""
-        self._relax()
-        super().handle_websocket_upgrade(event)
-
     def on_response_complete(self) -> None:
         """Go on with the next request, of which something may have come already."""
         self._discarded = 0

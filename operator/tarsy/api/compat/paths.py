@@ -6,14 +6,18 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from tarsy.api import access, actions, alerts, described, intake, lists, strict, transcripts
+from tarsy.api import access, actions, alerts, answers, described, intake, lists, strict
 from tarsy.api.compat import history, progress, sessions
 from tarsy.ingest import plain
 from tarsy.store import database as databases
 
 
 def routes(
-    taking: intake.Intake, doing: actions.Actions, database: databases.Database, may: access.Access
+    taking: intake.Intake,
+    doing: actions.Actions,
+    database: databases.Database,
+    may: access.Access,
+    room: answers.Room,
 ) -> APIRouter:
     """All of them."""
     router = strict.router(tag="compat")
@@ -38,7 +42,7 @@ def routes(
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
     async def session(known: access.Known = Depends(may.reads)) -> Response:
         """What an investigation is and how it stands, with its stages and their agents."""
-        return await transcripts.answer(await sessions.read(database, known.id))
+        return await room.answer(known.caller, lambda: sessions.read(database, known.id))
 
     @router.post(
         "/api/v1/sessions/{identity}/cancel",
@@ -81,6 +85,6 @@ def routes(
     )
     async def detail(known: access.Known = Depends(may.reads)) -> Response:
         """An investigation with its stages, what they came to, and its events."""
-        return await transcripts.answer(await history.read(database, known.id))
+        return await room.answer(known.caller, lambda: history.read(database, known.id))
 
     return router
