@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import asyncpg
+import pytest
 from support import queue
-from tarsy.store import changes
+from tarsy.store import changes, listing, work
 from tarsy.store import database as databases
 
 NAMESPACES = {"tarsy": "uid-of-tarsy"}
@@ -39,3 +46,147 @@ async def test_heads_tell_how_far_each_is(database: databases.Database) -> None:
     heads = await changes.heads(database, [one, other, queue.OWNER])
     assert heads.keys() == {one, other}
     assert heads[claim.investigation] == changes.Head(log_seq=0, revision=2, run=0, state="running")
+
+
+WRITERS, ROUNDS = 6, 25
+
+
+async def write(url: str, identities: list[UUID], dice: random.Random) -> None:
+    """Transactions that change one after the other, begun early or late and ended early or late, some in vain."""
+    connection = await asyncpg.connect(url)
+    try:
+        for _ in range(ROUNDS):
+            transaction = connection.transaction()
+            await transaction.start()
+            if dice.random() < 0.5:
+                await connection.fetchval("SELECT pg_current_xact_id()")  # it has its number from here on
+                await asyncio.sleep(dice.random() * 0.01)
+            changed = sorted(dice.sample(identities, dice.choice([1, 1, 3])))  # in one order: no deadlocks
+            for identity in changed:
+                await connection.execute("UPDATE work SET revision = revision + 1 WHERE investigation = $1", identity)
+            await asyncio.sleep(dice.random() * 0.02)
+            await (transaction.rollback() if dice.random() < 0.2 else transaction.commit())
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("limit", [1, 100])
+async def test_a_reader_that_goes_on_from_the_horizon_misses_no_newest_form(
+    database: databases.Database, limit: int
+) -> None:
+    begin = await changes.now(database)
+    identities = [await queue.admit(database) for _ in range(8)]
+    dice = random.Random(14)  # noqa: S311 - no secret
+    writing = [
+        asyncio.create_task(write(database.url, identities, random.Random(dice.random())))  # noqa: S311
+        for _ in range(WRITERS)
+    ]
+    seen: dict[UUID, int] = {}
+
+    async def look() -> bool:
+        nonlocal begin
+        found = await since(database, begin, limit=limit)
+        for summary in found.summaries:
+            assert summary.revision >= seen.get(summary.id, 0), "no older form comes behind a newer one"
+            seen[summary.id] = summary.revision
+        assert found.horizon >= begin
+        begin = found.horizon
+        return found.more
+
+    while not all(task.done() for task in writing):
+        await look()
+    await asyncio.gather(*writing)
+    async with asyncio.timeout(20):
+        while await look():
+            pass
+    assert seen == {identity: (await queue.summary(database, identity)).revision for identity in identities}
+
+
+async def test_a_long_transaction_beside_holds_nothing_up_and_is_seen_when_it_ends(
+    database: databases.Database,
+) -> None:
+    begin = await changes.now(database)
+    identities = [await queue.admit(database) for _ in range(5)]
+    connection = await asyncpg.connect(database.url)
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute("UPDATE work SET revision = revision + 1 WHERE investigation = $1", identities[0])
+    try:
+        found = await since(database, begin, limit=100)
+        assert {summary.id for summary in found.summaries} == set(identities)
+        for identity in identities[1:]:
+            await queue.execute(database, "UPDATE work SET revision = 7 WHERE investigation = :id", id=identity)
+            found = await since(database, found.horizon, limit=2)
+            assert not found.more
+            assert identity in {summary.id for summary in found.summaries if summary.revision == 7}, "the newest comes"
+        await transaction.commit()
+    finally:
+        await connection.close()
+    found = await since(database, found.horizon, limit=100)
+    assert (identities[0], 2) in {(summary.id, summary.revision) for summary in found.summaries}
+    assert (await since(database, found.horizon)).summaries == []
+
+
+async def test_pages_end_between_transactions_and_the_next_begins_behind_them(database: databases.Database) -> None:
+    begin = await changes.now(database)
+    identities = [await queue.admit(database) for _ in range(7)]
+    await queue.execute(database, "UPDATE work SET revision = 2 WHERE investigation = ANY(:ids)", ids=identities[:4])
+    pages: list[list[UUID]] = []
+    more = True
+    while more:
+        found = await since(database, begin, limit=2)
+        begin, more = found.horizon, found.more
+        pages.append([summary.id for summary in found.summaries])
+    assert pages[0] == identities[4:6]
+    assert set(pages[1]) == {identities[6], *identities[:4]}, "four of them are one transaction's"
+    assert pages[2:] == [[]]
+
+
+async def test_what_is_of_other_namespaces_is_not_told(database: databases.Database) -> None:
+    begin = await changes.now(database)
+    await queue.admit(database)
+    for namespaces in ({}, {"other": "uid-of-tarsy"}):
+        found = await changes.since(database, changed=begin, namespaces=namespaces, limit=9)
+        assert found is not None
+        assert found.summaries == []
+    await queue.execute(database, "UPDATE investigations SET namespace_uid = 'an earlier one'")
+    assert (await since(database, begin)).summaries == []
+
+
+async def test_all_that_lists_show_of_one_comes_with_a_change(database: databases.Database) -> None:
+    given = queue.subject()
+    identity = UUID(given.metadata.uid)
+    claims: list[work.Claim] = []
+
+    async def claim() -> None:
+        claims.append(await queue.claimed(database))
+
+    def seen(generation: int, *, suspend: bool) -> Awaitable[None]:
+        metadata = given.metadata.model_copy(update={"generation": generation})
+        spec = given.spec.model_copy(update={"suspend": suspend})
+        return work.observe(database, given.model_copy(update={"metadata": metadata, "spec": spec}))
+
+    steps: list[Callable[[], Awaitable[object]]] = [
+        lambda: queue.admit(database, given),
+        lambda: seen(2, suspend=True),
+        lambda: seen(3, suspend=False),
+        claim,
+        lambda: work.release(database, claims[-1], unreadable="entry 1", build="x"),
+        claim,
+        lambda: work.release(database, claims[-1]),
+        claim,
+        lambda: work.cancel(database, identity, why="user"),
+        lambda: work.give_up(database, claims[-1], reason="AttemptsExhausted", message="no"),
+    ]
+    begin = await changes.now(database)
+    shown: list[listing.Listed] = []
+    for step in steps:
+        await step()
+        query = listing.Query(namespace="tarsy", namespace_uid=NAMESPACES["tarsy"])
+        items = list((await listing.page(database, query, limit=9)).items)
+        found = await since(database, begin)
+        if items != shown:
+            assert [summary.id for summary in found.summaries] == [identity]
+            assert found.summaries[0].phase == items[0].phase
+        shown, begin = items, found.horizon
+    assert shown[0].phase == "Failed"

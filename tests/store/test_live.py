@@ -7,22 +7,21 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from support import database as supported
 from support import queue
 from tarsy.store import database as databases
 from tarsy.store import live, notify
-from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.transcript import entries, memory, messages, ports
 from tarsy.worker import lease, run
 from tarsy_dev import postgres as launcher
 
 ID, OTHER = UUID(int=14), UUID(int=15)
-PATIENCE = 10.0  # seconds
+PATIENCE = 20.0  # seconds
 
 
 def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-thinking") -> ports.Turn:
@@ -81,6 +80,16 @@ class Watching:
 
 
 @contextlib.asynccontextmanager
+async def connected(url: str) -> AsyncIterator[databases.Database]:
+    """The connections of one process."""
+    database = databases.Database(url)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@contextlib.asynccontextmanager
 async def running(*parts: Any) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(part()) for part in parts]
     try:
@@ -95,32 +104,29 @@ async def running(*parts: Any) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def worker(url: str) -> AsyncIterator[live.Speaker]:
     """A process that runs investigations; it listens when it is there."""
-    database = databases.Database(url)
-    speaker = live.Speaker(database)
     listens = asyncio.Event()
 
     def hint(payload: str) -> bool:
         listens.set()
         return speaker.hint(payload)
 
-    listener = notify.Listener(url, {live.WATCHING: hint})
-    async with running(listener.run, speaker.run), asyncio.timeout(PATIENCE):
-        await listens.wait()
-        yield speaker
-    await database.close()
+    async with connected(url) as database:
+        speaker = live.Speaker(database)
+        async with running(notify.Listener(url, {live.WATCHING: hint}).run, speaker.run):
+            await listens.wait()
+            yield speaker
 
 
 @contextlib.asynccontextmanager
 async def watcher(url: str) -> AsyncIterator[Watching]:
     """A process where somebody may watch."""
-    database = databases.Database(url)
-    watching = Watching(database)
-    listener = notify.Listener(url, {live.SAID: watching.audience.hint})
-    async with running(listener.run, watching.audience.run):
-        await watching.until(lambda: watching.moved == [None])
-        watching.moved.clear()
-        yield watching
-    await database.close()
+    async with connected(url) as database:
+        watching = Watching(database)
+        listener = notify.Listener(url, {live.SAID: watching.audience.hint})
+        async with running(listener.run, watching.audience.run):
+            await watching.until(lambda: watching.moved == [None])
+            watching.moved.clear()
+            yield watching
 
 
 async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_follows(migrated_url: str) -> None:
@@ -144,23 +150,22 @@ async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_fo
 
 
 async def test_one_process_may_be_both(migrated_url: str) -> None:
-    database = databases.Database(migrated_url)
-    speaker, watching = live.Speaker(database), Watching(database)
-    listener = notify.Listener(migrated_url, {live.WATCHING: speaker.hint, live.SAID: watching.audience.hint})
-    async with running(listener.run, speaker.run, watching.audience.run):
-        with speaker.turn(turn()) as stream:
-            watching.audience.watch(ID)
-            stream.text("It is ")
-            await watching.sees(text="It is ")
-            stream.text("memory")
-            await watching.sees(text="It is memory")
-    await database.close()
+    async with connected(migrated_url) as database:
+        speaker, watching = live.Speaker(database), Watching(database)
+        hints = {live.WATCHING: speaker.hint, live.SAID: watching.audience.hint}
+        listener = notify.Listener(migrated_url, hints)
+        async with running(listener.run, speaker.run, watching.audience.run):
+            with speaker.turn(turn()) as stream:
+                watching.audience.watch(ID)
+                stream.text("It is ")
+                await watching.sees(text="It is ")
+                stream.text("memory")
+                await watching.sees(text="It is memory")
 
 
 @contextlib.asynccontextmanager
 async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
     """What was said on a channel until now, when asked."""
-    database = databases.Database(url)
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def so_far() -> list[str]:
@@ -171,10 +176,9 @@ async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
                 said.append(await heard.get())
         return said[:-1]
 
-    async with running(notify.Listener(url, {channel: heard.put_nowait}).run):
+    async with connected(url) as database, running(notify.Listener(url, {channel: heard.put_nowait}).run):
         assert await heard.get() == ""
         yield so_far
-    await database.close()
 
 
 async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
@@ -190,19 +194,15 @@ async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
         assert [live.decode(payload)[0][0].investigation for payload in await said()] == [OTHER, OTHER]
 
 
-async def test_who_was_not_heard_of_for_long_is_not_told_any_more(
-    migrated_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_was_not_heard_of_for_long_is_not_told_any_more(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         with speaker.turn(turn()) as stream, speaker.turn(turn(OTHER)) as other:
             watching.audience.watch(ID)
             stream.text("It is ")
             await watching.sees(text="It is ")
-            now = time.monotonic()
-            monkeypatch.setattr(time, "monotonic", lambda: now + live.WATCHED_SECONDS)
+            speaker._watched[ID] = time.monotonic()  # as if it had been said long ago
             stream.text("memory")
             speaker.moved(ID)
-            monkeypatch.undo()
             async with overheard(migrated_url, live.SAID) as said:
                 watching.audience.watch(OTHER)
                 other.text("It is CPU")
@@ -279,11 +279,12 @@ async def test_what_is_asked_for_again_begins_anew(migrated_url: str) -> None:
 async def test_an_investigation_that_another_worker_takes_over_begins_its_turn_anew(migrated_url: str) -> None:
     async with worker(migrated_url) as first, worker(migrated_url) as second, watcher(migrated_url) as watching:
         watching.audience.watch(ID)
-        first.turn(turn()).__enter__().text("It is CPU")  # its process is killed before it can say more
-        await watching.sees(text="It is CPU")
-        with second.turn(turn()) as stream:
-            stream.text("It is memory")
-            await watching.sees(text="It is memory")
+        with first.turn(turn()) as cut_off:  # its process is killed before it can say more
+            cut_off.text("It is CPU")
+            await watching.sees(text="It is CPU")
+            with second.turn(turn()) as stream:
+                stream.text("It is memory")
+                await watching.sees(text="It is memory")
 
 
 async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_it_is_made_of(
@@ -300,6 +301,44 @@ async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_
                 assert len(await said()) > 10
             stream.text("\udca5.")
             await watching.sees(text=messages.storable(text + "\udca5."))
+
+
+async def test_a_run_is_seen_as_it_is_written_and_each_commit_as_it_is_made(migrated_url: str) -> None:
+    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching, connected(migrated_url) as database:
+        identity = await queue.admit(database)
+        watching.audience.watch(identity)
+        model = Slow(watching)
+        runtime = ports.Runtime(
+            platform=queue.PLATFORM,
+            model=lambda _: model,
+            toolbox=lambda _: memory.DictToolbox({}),
+            watched=speaker.turn,
+        )
+        leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
+        supervisor = run.Supervisor(
+            database=database, runtime=runtime, lease_manager=leases, max_attempts=3, moved=speaker.moved
+        )
+        await supervisor.run(leases.hold(await queue.claimed(database), sent=time.monotonic()))
+        await watching.until(lambda: len(watching.over) == len(watching.shown) > 0)
+        entered = [one.entry for one in await queue.log(database, identity)]
+        texts = [one.messages[-1].text for one in entered if isinstance(one, entries.Answered)]
+        assert list(watching.shown.values()) == texts
+        assert identity in watching.moved
+
+
+class Slow:
+    """Answers once the first half of it has been seen."""
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+
+    async def ask(self, _: ports.Request, scope: ports.Scope) -> ports.Answer:
+        scope.stream.text("It is ")
+        await self._watching.until(lambda: self._watching.shown.get(f"{scope.execution}.0.text") == "It is ")
+        scope.stream.text("memory")
+        await self._watching.until(lambda: self._watching.shown.get(f"{scope.execution}.0.text") == "It is memory")
+        call = entries.ModelCall(provider="scripted", model="scripted", seconds=0.0)
+        return ports.Answer(message=messages.Message(role="assistant", text="It is memory"), call=call)
 
 
 async def test_as_many_are_watched_as_like(migrated_url: str) -> None:

@@ -71,6 +71,27 @@ async def test_who_is_in_this_process_is_told_directly_and_others_where_he_does_
     await database.close()
 
 
+@pytest.mark.parametrize(("takes", "hears"), [((True, True), False), ((True, False), True), ((False, True), True)])
+async def test_where_two_listen_here_both_are_told_and_others_unless_both_take_it_on(
+    database_url: str, takes: tuple[bool, bool], hears: bool
+) -> None:
+    database = databases.Database(database_url)
+    told_here: list[int] = []
+
+    def take(place: int, _: str) -> bool:
+        told_here.append(place)
+        return takes[place]
+
+    async with listening(database_url) as heard:
+        await hear(heard, 2)
+        database.hinted[notify.STATUS] = notify.both(functools.partial(take, 0), functools.partial(take, 1))
+        await notify.send(database, (notify.STATUS, "an id"))
+        await notify.send(database, (notify.WORK, ""))
+        assert await hear(heard, 1 + hears) == [*([notify.STATUS] if hears else []), notify.WORK]
+    assert told_here == [0, 1]
+    await database.close()
+
+
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arrive_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies
 from tarsy.store import database as databases
 from tarsy.store import live
+from tarsy.transcript import streams
 
 ID, OTHER = UUID(int=14), UUID(int=15)
 PIECE = live.Piece(
@@ -185,13 +186,13 @@ async def test_one_more_is_given_what_there_is(watching: Watching) -> None:
 @hypothesis.settings(deadline=None, max_examples=100)
 def test_pieces_that_are_lost_cost_no_more_than_the_time_until_the_text_so_far_comes(seed: int) -> None:
     """Whatever is lost and whenever all is sent again: what is shown was right once, and is right at the end."""
-    dice = random.Random(seed)
+    dice = random.Random(seed)  # noqa: S311 - no secret
     watching = Watching()
     texts = [""]
     for _ in range(30):
         now = texts[-1][: dice.randrange(len(texts[-1]) + 1)] if dice.random() < 0.2 else texts[-1]
         now += "".join(dice.choices("ab", k=dice.randrange(4)))
-        piece = at(len(now) if now == texts[-1] else live.streams.common(now, texts[-1]), "")
+        piece = at(len(now) if now == texts[-1] else streams.common(now, texts[-1]), "")
         piece = replace(piece, text=now[piece.at :])
         texts.append(now)
         if dice.random() < 0.1:  # the connection is lost, and with it what is said, until it is there again

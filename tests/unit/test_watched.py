@@ -45,7 +45,7 @@ class Provider:
     def __init__(self, *tries: tuple[Step, ...]) -> None:
         self._tries = list(tries)
 
-    async def stream(self, _: ports.Request):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    async def stream(self, _: ports.Request):  # type: ignore[no-untyped-def]
         for step in self._tries.pop(0):
             if isinstance(step, provider.ProviderError):
                 raise step
