@@ -443,7 +443,7 @@ def listening(world: World) -> int:
 
 async def eventually(look: Callable[[], bool]) -> None:
     async with asyncio.timeout(watching.PATIENCE):
-        while not look():
+        while not look():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
