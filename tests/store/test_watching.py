@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import AsyncIterator
+import resource
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +17,16 @@ from uuid import UUID
 
 import aiohttp
 import pytest
-from support import apis, kubeconfigs, queue, stories, watching
+from support import apis, kubeconfigs, pace, queue, stories, watching
 from tarsy.api import app
-from tarsy.api.live import protocol, sockets
+from tarsy.api import protocol as protocols
+from tarsy.api.live import outbox, protocol, sockets
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy.store import journal, live, notify
 from tarsy.transcript import entries, ports
-from websockets import exceptions
+from websockets import client as client_protocol
+from websockets import exceptions, uri
 
 
 @dataclass
@@ -33,6 +38,8 @@ class World:
     database: databases.Database
     identity: UUID
     journal: journal.PgJournal
+    writers: list[int]
+    """The backends of those who write."""
 
     @property
     def path(self) -> str:
@@ -42,9 +49,11 @@ class World:
     def channel(self) -> str:
         return f"investigation:{self.identity}"
 
-    async def commit(self, *commits: tuple[entries.Entry, ...]) -> None:
+    async def commit(self, *commits: tuple[entries.Entry, ...], hinted: bool = True) -> None:
         for commit in commits:
             await self.journal.commit(*commit)
+            if hinted:
+                self.parts.hub.hint(*live.encode([], [self.identity]))
 
     async def timeline(self, session: Any) -> dict[str, Any]:
         """The events as they are read by REST, by their ids."""
@@ -63,11 +72,21 @@ class World:
 @pytest.fixture
 async def world(database: databases.Database, tmp_path: Path) -> AsyncIterator[World]:
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
-    parts = apis.parts(cluster=cluster, database=database)
+    own = databases.Database(database.url)
+    parts = apis.parts(cluster=cluster, database=own)
     identity = await queue.admit(database)
     opened = await queue.opened(database, await queue.claimed(database))
+    writers = await queue.rows(database, "SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
     async with apis.listening(parts, hears=True) as url:
-        yield World(url=url, parts=parts, database=database, identity=identity, journal=opened)
+        yield World(
+            url=url,
+            parts=parts,
+            database=database,
+            identity=identity,
+            journal=opened,
+            writers=[pid for (pid,) in writers],
+        )
+    await own.close()
     await cluster.close()
 
 
@@ -154,7 +173,7 @@ async def test_a_client_that_is_cut_again_and_again_has_seen_the_whole_timeline(
 
     async def write() -> None:
         for commit in stories.commits(seed=5):
-            await world.commit(commit)
+            await world.commit(commit, hinted=dice.random() < 0.8)
 
     async def by_socket() -> watching.Seen:
         seen = watching.Seen()
@@ -379,3 +398,149 @@ async def test_a_request_of_a_socket_is_refused_as_others_are(world: World) -> N
         assert (response.status, response.headers["Upgrade"]) == (426, "websocket")
     async with aiohttp.ClientSession() as session, session.post(f"{world.url}/ws", data=b"{}") as response:
         assert (response.status, response.headers["Allow"]) == (405, "GET")
+
+
+def large(turn: int) -> tuple[entries.Entry, ...]:
+    """An answer of half a megabyte."""
+    return (stories.answers("x" * 512 * 1024, turn=turn),)
+
+
+async def slow_reader(world: World) -> socket.socket:
+    """A client that subscribes, and then reads nothing."""
+    host, port = world.url.removeprefix("http://").split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(connection, (host, int(port)))
+    own = client_protocol.ClientProtocol(uri.parse_uri(f"ws://{host}:{port}/ws"))
+    own.send_request(own.connect())
+    for data in own.data_to_send():
+        await loop.sock_sendall(connection, data)
+    while not own.events_received():
+        own.receive_data(await loop.sock_recv(connection, 4096))
+    own.send_text(json.dumps({"action": "subscribe", "channel": world.channel}).encode())
+    for data in own.data_to_send():
+        await loop.sock_sendall(connection, data)
+    return connection
+
+
+async def slow_stream(world: World) -> socket.socket:
+    """The same of a stream of events."""
+    host, port = world.url.removeprefix("http://").split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(connection, (host, int(port)))
+    await loop.sock_sendall(connection, f"GET {world.path}/events HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    return connection
+
+
+async def is_cut_off(connection: socket.socket) -> bool:
+    """Whether the other side ends it within some seconds of being read."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(watching.PATIENCE):
+            while await loop.sock_recv(connection, 1 << 20):
+                pass
+    except OSError as error:
+        return isinstance(error, ConnectionError)
+    return True
+
+
+def listening(world: World) -> int:
+    """How many listen to the investigation."""
+    watch = world.parts.hub._watches.get(world.identity)
+    return len(watch.listeners) if watch else 0
+
+
+async def eventually(look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(watching.PATIENCE):
+        while not look():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("connect", [slow_reader, slow_stream])
+@pytest.mark.parametrize("limit", ["queued", "seconds"])
+async def test_a_client_that_reads_nothing_is_dropped_and_nobody_waits_for_it(
+    world: World,
+    limit: str,
+    connect: Callable[[World], Awaitable[socket.socket]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(protocols, "READ_SECONDS", 2.0)
+    monkeypatch.setattr(outbox, "PROGRESS_SECONDS", 0.3 if limit == "seconds" else 60.0)
+    await world.commit(*STORY[:1])
+    async with watching.watching(world.url) as watcher:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        await watcher.until_type("stage.started")
+        with contextlib.closing(await connect(world)) as slow:
+            await eventually(lambda: listening(world) == 2)
+            for turn in range(2 if limit == "seconds" else 6):
+                await world.commit(large(turn))
+                found = (await watcher.until(lambda message: "id" in message))[-1]
+                assert (found["id"], len(found["event"]["content"])) == (turn + 3, 512 * 1024)
+            await eventually(lambda: listening(world) == 1)
+            assert await is_cut_off(slow), "and its connection is over, although it never read"
+            assert not [one for one in caplog.records if one.levelname == "ERROR"]
+        assert (await watcher.answer(action="ping"))["type"] == "pong"
+
+
+async def test_a_stop_ends_sockets_to_come_again_and_streams(world: World) -> None:
+    async with (
+        watching.watching(world.url) as watcher,
+        aiohttp.ClientSession() as session,
+        session.get(f"{world.url}{world.path}/events") as response,
+    ):
+        reader = watching.Reader(response)
+        await reader.until_type("investigation.status")
+        world.parts.hub.closing.set()
+        with pytest.raises(EOFError):
+            await reader.next()
+        assert await watcher.closed() == (1012, "the operator stops")
+
+
+async def test_a_lost_database_connection_leaves_no_gap(world: World) -> None:
+    async with watching.watching(world.url) as watcher, aiohttp.ClientSession() as session:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        await watcher.until_type("investigation.status")
+        for commit in STORY:
+            await world.commit(commit, hinted=False)
+            await queue.execute(
+                world.database,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> ALL(:writers)",
+                writers=world.writers,
+            )
+        seen = watching.Seen()
+        for message in [*watcher.told, *await watcher.until_type("investigation.completed")]:
+            seen.take(message)
+        assert seen.events == await world.timeline(session)
+
+
+@pytest.mark.slow
+async def test_five_hundred_clients_that_read_nothing_slow_nobody(world: World) -> None:
+    """They are dropped, all of them, while somebody who reads is told what happens within a second or so."""
+    protocols.allow_files()
+    await world.commit(*STORY[:1])
+    async with watching.watching(world.url) as watcher:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        await watcher.until_type("stage.started")
+        slow = [await slow_reader(world) for _ in range(500)]
+        await eventually(lambda: listening(world) == 501)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        took = []
+        for turn in range(8):
+            began = time.monotonic()
+            await world.commit(large(turn))
+            await watcher.until(lambda message: "id" in message)
+            took.append(time.monotonic() - began)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+        await eventually(lambda: listening(world) == 1)
+        for connection in slow:
+            connection.close()
+        print(f"told after {max(took):.2f} s at most, {sorted(took)[4]:.2f} s in the middle; {grown} MiB more")
+        assert sorted(took)[4] < 3 * pace.slowness()
+        assert grown < 150

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from tarsy.api import problems
 from tarsy.api.live import outbox, sockets, wire
+from websockets import frames
 
 ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
 
@@ -102,3 +103,9 @@ async def test_who_is_further_behind_than_a_megabyte_is_told_nothing_more() -> N
     assert not box._queue, "nothing is kept for it"
     box.put("late")
     assert not box._queue
+
+
+@pytest.mark.parametrize("text", ["", "é", "x" * 125, "x" * 126, "é" * 100, "x" * 65_535, "x" * 65_536])
+def test_a_frame_that_many_share_is_the_one_that_the_protocol_makes(text: str) -> None:
+    frame = frames.Frame(frames.Opcode.TEXT, text.encode())
+    assert wire.Text(text).frame == frame.serialize(mask=False)

@@ -33,13 +33,17 @@ class Outbox:
     def put(self, *told: str | bytes) -> None:
         """Have these sent, unless what was told before is too much already."""
         if self._size > QUEUED_MAX:
-            self.overflown.set()
-            self._queue.clear()
+            self.drop()
         if self.overflown.is_set():
             return
         self._queue.extend(told)
         self._size += sum(map(len, told))
         self._filled.set()
+
+    def drop(self) -> None:
+        """Forget what waits, and take nothing more."""
+        self.overflown.set()
+        self._queue.clear()
 
     async def next(self) -> str | bytes:
         """What is to be sent next."""

@@ -10,10 +10,12 @@ import logging
 from http import HTTPStatus
 from typing import Any
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets import websockets_sansio_impl
+from websockets.protocol import State
 
 from tarsy.api import problems
-from tarsy.api.live import sockets
+from tarsy.api.live import sockets, wire
 
 FRAME_MAX = 64 * 1024
 """Bytes of a message of a client; a longer one closes the connection (1009)."""
@@ -49,6 +51,17 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
         """Serve the connection, and be done with it then."""
         await super().run_asgi()
         self._abort_soon()
+
+    async def send(self, message: Any) -> None:
+        """Send what the application says; what many are told is a frame already, which they share."""
+        text = message.get("text")
+        if not isinstance(text, wire.Text):
+            await super().send(message)
+            return
+        await self.writable.wait()
+        if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
+            raise ClientDisconnected
+        self.transport.write(text.frame)
 
     def shutdown(self) -> None:
         """Close the connection because the process stops."""

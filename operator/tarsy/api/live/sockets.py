@@ -232,7 +232,7 @@ class _Connection:
         raise _EndError(RESTART, "the operator stops")
 
     def _say(self, kind: str, **told: Any) -> None:
-        self._outbox.put(wire.encoded({"type": kind, **told}))
+        self._outbox.put(wire.Text(wire.encoded({"type": kind, **told})))
 
     async def _do(self, said: _Said, group: asyncio.TaskGroup) -> None:
         match said:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Annotated, NoReturn
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -92,15 +91,14 @@ class Stream(Response):
         """Serve it."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         self._outbox.put(_BEGIN)
-        with suppress(TimeoutError):  # one that does not read is not waited for: the server ends the connection
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for part in (_gone(receive), self._write(send), self._tell(), self._mind()):
-                        group.create_task(part)
-                    group.create_task(self._closing())
-            except* _EndError:
-                async with asyncio.timeout(outbox.PROGRESS_SECONDS):
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in (_gone(receive), self._write(send), self._tell(), self._mind(), self._closing()):
+                    group.create_task(part)
+        except* _EndError:
+            self._outbox.drop()
+            # Whoever does not read has that little time left that he has for any answer (`protocol.READ_SECONDS`).
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _tell(self) -> NoReturn:
         listener = outbox.Listener(self._outbox, self._channel)

@@ -6,6 +6,7 @@ A message is encoded once for each name of its channel and each way to send it, 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -48,6 +49,29 @@ def channel(name: str) -> Channel | None:
     return Channel(_ONES[room], identity) if room in _ONES and colon else None
 
 
+class Text(str):
+    """A text frame: what is in it, and as it is sent, which is the same to everybody."""
+
+    __slots__ = ("_frame",)
+
+    @property
+    def frame(self) -> bytes:
+        """All of the frame, made once. Source: RFC 6455, section 5.2, "Base Framing Protocol"."""
+        try:
+            return self._frame
+        except AttributeError:
+            data = self.encode()
+            match len(data):
+                case length if length < 126:
+                    head = struct.pack("!BB", 0x81, length)
+                case length if length < 1 << 16:
+                    head = struct.pack("!BBH", 0x81, 126, length)
+                case length:
+                    head = struct.pack("!BBQ", 0x81, 127, length)
+            self._frame: bytes = head + data
+            return self._frame
+
+
 class Message:
     """Something that is told of an investigation, in any words."""
 
@@ -69,14 +93,14 @@ class Message:
         self.id = id
         self.only = only
         self._of = of
-        self._encoded: dict[tuple[Channel, Form], bytes | str] = {}
+        self._encoded: dict[tuple[Channel, Form], bytes | Text] = {}
 
-    def text(self, channel: Channel) -> str:
+    def text(self, channel: Channel) -> Text:
         """As a text frame for a channel."""
         found = self._encoded.get((channel, "frame"))
         if found is None:
-            found = self._encoded[channel, "frame"] = encoded(self._in_words(channel))
-        assert isinstance(found, str)  # noqa: S101 - of that form
+            found = self._encoded[channel, "frame"] = Text(encoded(self._in_words(channel)))
+        assert isinstance(found, Text)  # noqa: S101 - of that form
         return found
 
     def event(self, channel: Channel) -> bytes:
