@@ -122,7 +122,9 @@ async def _run(process: settings.Settings, read: load.Loaded) -> None:
             database=database,
             stack=stack,
             owner=owner,
-            kept=_keeper(process, loaded, database=database, owner=owner, written=shown.of(read.written)),
+            kept=_keeper(
+                process, loaded, database=database, owner=owner, written=shown.of(read.written, used=read.used)
+            ),
         )
         with _start_errors():
             await database.check_schema()

@@ -53,11 +53,12 @@ class Shown:
         return text
 
 
-def of(written: Mapping[str, Any]) -> Shown:
-    """What may be shown of a file in which that is `written`."""
-    hiding = _Hiding()
+def of(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> Shown:
+    """What may be shown of a file in which that is `written`; `used` is the same with its variables put in."""
+    hiding, using = _Hiding(), _Hiding()
     shown = hiding.value((), dict(written))
-    return Shown(written=shown, hidden=tuple(sorted(hiding.hidden, key=len, reverse=True)))
+    using.value((), dict(used or {}))
+    return Shown(written=shown, hidden=tuple(sorted(hiding.hidden | using.hidden, key=len, reverse=True)))
 
 
 def provider(settings: providers.Provider) -> dict[str, Any]:
