@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pydantic
@@ -22,23 +23,36 @@ _TAGGED = {"llm_providers": 2, "mcp_servers": 3}
 """Where pydantic has what `type` says in the places of a section: the file has no such key."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Something that is wrong."""
+
+    place: Place
+    """In what was checked."""
+    problem: files.Problem
+    is_unknown: bool
+    """A key that there is not: without it the rest means what it meant."""
+
+
 def problems(
     error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: Place = ()
-) -> Iterator[tuple[Place, files.Problem]]:
-    """What is wrong, with the places in what was checked, which stands at `at` of `document`."""
+) -> Iterator[Found]:
+    """What is wrong with what stands at `at` of `document`."""
     schema = model.model_json_schema(by_alias=True)
     for found in error.errors(include_input=False):
         place = untagged(found["loc"])
         message = _message(found)
         shown, line = place, (*at, *place)
-        if found["type"] == "extra_forbidden":
+        is_unknown = found["type"] == "extra_forbidden"
+        if is_unknown:
             shown = place[:-1]
             key = str(place[-1])
             told = key if _WORD.fullmatch(key) else "a key that is no word"
             message = f"unknown: {told}. Available: {', '.join(_keys(schema, found['loc'][:-1]))}"
         else:
             line = (*line, message.partition(":")[0])  # a rule over several keys begins with the one that is meant
-        yield place, document.problem(line, f"{files.told((*at, *shown))}: {message}")
+        problem = document.problem(line, f"{files.told((*at, *shown))}: {message}")
+        yield Found(place=place, problem=problem, is_unknown=is_unknown)
 
 
 def untagged(location: Place) -> Place:

@@ -88,19 +88,22 @@ def _checked(
     """
     known = {section: list(found) for section, found in data.items() if isinstance(found, dict)}
     broken: list[invalid.Place] = []
+    is_told = False
     left = copy.deepcopy(data)
     while True:
         try:
-            found = platform.Platform.model_validate(left)
+            checked = platform.Platform.model_validate(left)
             break
         except pydantic.ValidationError as error:
-            told = list(invalid.problems(error, document, model=platform.Platform))
-            if not broken:
-                problems += [problem for place, problem in told if place not in unset]
-            broken += [place for place, _ in told]
-            _take_out(left, [place for place, _ in told])
-    problems += [document.problem(place, message) for place, message in _dangling(found, known, broken)]
-    return found
+            found = list(invalid.problems(error, document, model=platform.Platform))
+            unknown = [one for one in found if one.is_unknown]
+            if unknown or not is_told:
+                problems += [one.problem for one in unknown or found if one.place not in unset]
+            is_told = is_told or not unknown
+            broken += [one.place for one in unknown or found]
+            _take_out(left, [one.place for one in unknown or found])
+    problems += [document.problem(place, message) for place, message in _dangling(checked, known, broken)]
+    return checked
 
 
 def _take_out(data: dict[str, Any], places: Iterable[invalid.Place]) -> None:
@@ -111,9 +114,10 @@ def _take_out(data: dict[str, Any], places: Iterable[invalid.Place]) -> None:
         inner: Any = data
         depth = 0
         for step in place:
-            if not (
-                step in inner if isinstance(inner, dict) else isinstance(inner, list) and step in range(len(inner))
-            ):
+            there: Iterable[int | str] = (
+                inner if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
+            )
+            if step not in there:
                 break
             holder, inner, depth = inner, inner[step], depth + 1
         targets[place[:depth]] = holder

@@ -19,6 +19,7 @@ LARGEST = 1 << 20
 MOST_VALUES = 100_000
 """Values of a document, each alias counted as all that it stands for."""
 _MERGE = "tag:yaml.org,2002:merge"
+_OTHER_KEYS = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int", "null", "timestamp")}
 _QUOTED = re.compile(r"""(['"](?:.|<[a-z -]+>)['"])|['"].*""", re.DOTALL)
 """A character or a kind of token in quotes; or else a quote, and all that follows."""
 _KINDS = {
@@ -189,7 +190,9 @@ def _unfit(root: yaml.Node | None) -> Iterator[tuple[yaml.Node, str]]:
             first: dict[str, yaml.Node] = {}
             for key, value in node.value:
                 waiting += [key, value]
-                if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                if isinstance(key, yaml.ScalarNode) and key.tag in _OTHER_KEYS:
+                    yield key, "a key that is a number, a date or the like to YAML: write it in quotes"
+                elif isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
                     before = first.setdefault(key.value, key)
                     if before is not key:
                         yield key, f"not YAML: a key is there twice, first on line {_line(before)}"
