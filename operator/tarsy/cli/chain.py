@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from tarsy.resources import files
 
 FILES = click.Path(path_type=Path)
 
@@ -12,6 +17,22 @@ FILES = click.Path(path_type=Path)
 @click.group(help="Check chains in files, and make chains of TARSy's former YAML.")
 def command() -> None:
     """Do what a subcommand says."""
+
+
+def _documents(paths: Iterable[Path]) -> list[files.Document]:
+    """What stands in the files; a FileError says what is wrong with all of them."""
+    from tarsy.resources import files
+
+    found: list[files.Document] = []
+    problems: list[files.Problem] = []
+    for path in dict.fromkeys(paths):
+        try:
+            found += files.read(path)
+        except files.FileError as error:
+            problems += error.problems
+    if problems:
+        raise files.FileError(problems)
+    return found
 
 
 @command.command()
@@ -32,18 +53,43 @@ def lint(*, paths: tuple[Path, ...], config: Path | None) -> None:
     from tarsy.config import load
     from tarsy.resources import files
 
-    problems: list[files.Problem] = []
-    documents = []
-    for path in dict.fromkeys(paths):
-        try:
-            documents += files.read(path)
-        except files.FileError as error:
-            problems += error.problems
     try:
+        documents = _documents(paths)
         platform = load.platform_file(config)
+    except files.FileError as error:
+        raise click.ClickException(str(error)) from error
     except load.ConfigError as error:
         raise click.ClickException(f"the platform file is wrong:\n{error}") from error
-    problems += linter.problems(documents, platform=platform)
+    problems = linter.problems(documents, platform=platform)
     if problems:
         raise click.ClickException("\n".join(map(str, problems)))
     click.echo(f"{len(documents)} documents in {len(set(paths))} files: nothing is wrong with them.")
+
+
+@command.command()
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=FILES)
+@click.option("-o", "--output", required=True, type=FILES, help="The directory to write to; nothing there is replaced.")
+def convert(*, paths: tuple[Path, ...], output: Path) -> None:
+    """Turn TARSy's former agents.yaml, tarsy.yaml and llm-providers.yaml into manifests of chains and a platform file.
+
+    What has no place in them is named. 1, and nothing written, if anything is wrong.
+    """
+    from tarsy.config import convert as converter
+    from tarsy.resources import files
+
+    try:
+        made = converter.convert(_documents(paths))
+    except files.FileError as error:
+        raise click.ClickException(str(error)) from error
+    for note in made.notes:
+        click.echo(note, err=True)
+    taken = [str(output / name) for name in made.texts if (output / name).exists()]
+    if taken:
+        raise click.ClickException(f"there already, and not replaced: {', '.join(taken)}")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for name, text in made.texts.items():
+            (output / name).write_text(text, encoding="utf-8")
+            click.echo(output / name)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from error
