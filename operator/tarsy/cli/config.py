@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from tarsy.config import platform
 
 FILE = click.Path(path_type=Path)
 
@@ -28,11 +32,22 @@ def check(*, path: Path, servers: bool) -> None:
         loaded = load.as_written(path)
     except load.ConfigError as error:
         raise click.ClickException(str(error)) from error
-    if servers:
-        from tarsy.cli import check as checks
-
-        checks.servers(loaded)
     click.echo(f"{path}: nothing is wrong with it.")
+    if servers and not _are_there(loaded.platform):
+        raise click.exceptions.Exit(1)
+
+
+def _are_there(found: platform.Platform) -> bool:
+    """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
+    from tarsy.cli import check as checks
+
+    reports = checks.servers(found)
+    for report in reports:
+        if report.is_connected:
+            click.echo(f"{report.name}: {len(report.tools)} tools: {', '.join(report.tools)}")
+        if report.problem:
+            click.echo(f"{report.name}: {report.problem}", err=True)
+    return not any(report.problem for report in reports)
 
 
 @command.command()

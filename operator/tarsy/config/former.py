@@ -185,6 +185,10 @@ def refusals(sources: Sources) -> Iterator[files.Problem]:
         there = ", ".join(builtin.CHAINS)
         sentence = f"YAML chain names conflict with built-in chains: {names}. Built-in chain names: {there}"
         yield taken[0].problem(sentence)
+    for _, stage in _stages(chains):
+        for member in members(stage):
+            if agent_name(named_agent(member)) is None:
+                yield member.problem(f"Invalid agent identifier format: {named_agent(member)}")
     yield from _joined("Chain agent reference errors: ", _references(sources))
     yield from _joined("Chain structure errors: ", _structure(chains))
     yield from _joined(
