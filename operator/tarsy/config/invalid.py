@@ -5,6 +5,7 @@ Each problem has its line, its place and, where there is a choice, what there is
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ Place = tuple[int | str, ...]
 
 _WORD = re.compile("[A-Za-z_-]{1,40}")
 """A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
-_TAGGED = {"llm_providers": 2, "mcp_servers": 3}
-"""Where pydantic has what `type` says in the places of a section: the file has no such key."""
+_TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
+"""Where pydantic has what `type` says in a place, by the steps that lead there: the file has no such key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,6 @@ def problems(
     error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: Place = ()
 ) -> Iterator[Found]:
     """What is wrong with what stands at `at` of `document`."""
-    schema = model.model_json_schema(by_alias=True)
     for found in error.errors(include_input=False):
         place = untagged(found["loc"])
         message = _message(found)
@@ -48,7 +48,9 @@ def problems(
             shown = place[:-1]
             key = str(place[-1])
             told = key if _WORD.fullmatch(key) else "a key that is no word"
-            message = f"unknown: {told}. Available: {', '.join(_keys(schema, found['loc'][:-1]))}"
+            message = f"unknown: {told}. Available: {', '.join(_keys(_schema(model), found['loc'][:-1]))}"
+        elif found["type"] == "union_tag_invalid":
+            line = (*line, "type")
         else:
             line = (*line, message.partition(":")[0])  # a rule over several keys begins with the one that is meant
         problem = document.problem(line, f"{files.told((*at, *shown))}: {message}")
@@ -57,8 +59,9 @@ def problems(
 
 def untagged(location: Place) -> Place:
     """A location of pydantic's, as a place of the file."""
-    tag = _TAGGED.get(str(location[0]), len(location)) if location else 0
-    return tuple(step for index, step in enumerate(location) if index != tag)
+    steps = {location[:1], location[:1] + location[2:3]}
+    tag = next((index for above, index in _TAGGED if above in steps), len(location))
+    return location[:tag] + location[tag + 1 :]
 
 
 def _message(error: pydantic_core.ErrorDetails) -> str:
@@ -72,6 +75,11 @@ def _message(error: pydantic_core.ErrorDetails) -> str:
         case "string_pattern_mismatch":
             return f"Input should match {error['ctx']['pattern']}"
     return error["msg"].removeprefix("Value error, ")
+
+
+@functools.cache
+def _schema(model: type[pydantic.BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema(by_alias=True)
 
 
 def _keys(schema: dict[str, Any], location: Place) -> list[str]:

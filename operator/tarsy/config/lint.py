@@ -152,7 +152,7 @@ def _dangling(manifest: Manifest, spec: dict[str, Any], platform: platforms.Plat
         _AGENT: sorted({*platform.agents, *_named(spec, "agents")} - {""}),
     }
     for place, kind, name in _references(spec):
-        if isinstance(name, str) and name not in available[kind]:
+        if isinstance(name, str) and name and name not in available[kind]:
             names = ", ".join(sorted(available[kind])) or "none"
             where = _where(manifest, place)
             message = f"{where} references unknown {kind} '{name}'. Available {kind}s: {names}"

@@ -138,7 +138,7 @@ def broken_rules(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Which of these rules a stage breaks, as it is written: by the key that is meant, or "" for the whole stage."""
     has = {key for key, value in stage.items() if value is not None}
     agents, replicas = stage.get("agents"), stage.get("replicas")
-    is_several = (isinstance(agents, list) and len(agents) > 1) or (isinstance(replicas, int) and replicas > 1)
+    is_several = (isinstance(agents, list) and len(agents) > 1) or replicas not in (None, 1)
     broken = [("agent" in has) == ("agents" in has), "replicas" in has and "agent" not in has]
     for rule, is_broken in zip(_RULES, [*broken, "synthesis" in has and not is_several], strict=True):
         if is_broken:
