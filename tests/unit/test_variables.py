@@ -94,7 +94,8 @@ def test_the_file_is_shown_before_variables_are_put_in_and_their_values_are_hidd
     assert loaded.written["agents"]["B"] == {"max_iterations": "{{.MANY}}"}
     found = shown.of(loaded.written, used=loaded.used)
     assert found.written == shown.of(loaded.written).written
-    assert "https://{{.HOST}}:{{.PORT}}/mcp" in json.dumps(found.written)
+    assert found.written["mcp_servers"]["logs"]["transport"]["env"] == {"TOKEN": "{{.TOKEN}}"}
+    assert found.written["mcp_servers"]["logs"]["transport"]["args"][0] == f"--token={shown.MASKED}"
     assert SECRET not in json.dumps(found.written)
     assert SECRET not in repr(loaded).split("platform=", maxsplit=1)[0]
     assert found.without(f"cannot start: --token={SECRET}, {SECRET}!") == (

@@ -19,8 +19,8 @@ def command() -> None:
     """Do what a subcommand says."""
 
 
-def _documents(paths: Iterable[Path]) -> list[files.Document]:
-    """What stands in the files; a FileError says what is wrong with all of them."""
+def _read(paths: Iterable[Path]) -> tuple[list[files.Document], list[files.Problem]]:
+    """What stands in the files, and what is wrong with those that cannot be read."""
     from tarsy.resources import files
 
     found: list[files.Document] = []
@@ -30,9 +30,7 @@ def _documents(paths: Iterable[Path]) -> list[files.Document]:
             found += files.read(path)
         except files.FileError as error:
             problems += error.problems
-    if problems:
-        raise files.FileError(problems)
-    return found
+    return found, problems
 
 
 @command.command()
@@ -47,22 +45,20 @@ def _documents(paths: Iterable[Path]) -> list[files.Document]:
 def lint(*, paths: tuple[Path, ...], config: Path | None) -> None:
     """Check the AgentChains in files: file, line, what is wrong, what there is. 1 if anything is wrong.
 
-    No cluster is asked: whether another chain there has the same alert type is not known here.
+    No cluster is asked: whether another chain there has the same alert type is not known here. Nor are the variables
+    of the platform file looked at.
     """
     from tarsy.config import lint as linter
     from tarsy.config import load
-    from tarsy.resources import files
 
     try:
-        documents = _documents(paths)
-        platform = load.platform_file(config)
-    except files.FileError as error:
-        raise click.ClickException(str(error)) from error
+        platform = load.platform_file(config, environment=None)
     except load.ConfigError as error:
         raise click.ClickException(f"the platform file is wrong:\n{error}") from error
-    problems = linter.problems(documents, platform=platform)
+    documents, problems = _read(paths)
+    problems += linter.problems(documents, platform=platform)
     if problems:
-        raise click.ClickException("\n".join(map(str, problems)))
+        raise click.ClickException("\n".join(map(str, sorted(problems))))
     click.echo(f"{len(documents)} documents in {len(set(paths))} files: nothing is wrong with them.")
 
 
@@ -77,8 +73,11 @@ def convert(*, paths: tuple[Path, ...], output: Path) -> None:
     from tarsy.config import convert as converter
     from tarsy.resources import files
 
+    documents, problems = _read(paths)
+    if problems:
+        raise click.ClickException("\n".join(map(str, problems)))
     try:
-        made = converter.convert(_documents(paths))
+        made = converter.convert(documents)
     except files.FileError as error:
         raise click.ClickException(str(error)) from error
     for note in made.notes:

@@ -35,16 +35,16 @@ class Loaded:
     """The same with its variables put in, which makes secrets of more of it."""
 
 
-def platform_file(path: Path | None, *, environment: Mapping[str, str] = os.environ) -> platform.Platform:
+def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> platform.Platform:
     """Load and check the platform file at `path`, laid over what is built in; None is what is built in alone.
 
     Of agents, servers and providers the same name replaces the built-in one whole. A ConfigError lists everything that
-    is wrong.
+    is wrong. Without an environment, what its variables stand for is not looked at, and missing where it would count.
     """
     return as_written(path, environment=environment).platform
 
 
-def as_written(path: Path | None, *, environment: Mapping[str, str] = os.environ) -> Loaded:
+def as_written(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> Loaded:
     """What `platform_file` loads, and what stands in the file."""
     try:
         return loaded(_document(path) if path else _NOWHERE, environment=environment)

@@ -27,6 +27,7 @@ _LIKE_A_KEY = 16
 _LONGEST_WORD = 12
 _MASKER = masker.Masker(groups=["security"])
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_NAMED = re.compile(rf"\{{\{{\s*\.({_VARIABLE.pattern})\s*\}}\}}")
 _FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(=.*)?", re.DOTALL)
 _WORDS = re.compile(rf"[a-z]{{1,{_LONGEST_WORD}}}(?:[-_,./ ][a-z]{{1,{_LONGEST_WORD}}})*")
 _PATH = re.compile(r"(?:/|\./|\.\./|~/)[\w./@+-]*")
@@ -111,6 +112,8 @@ class _Hiding:
         if isinstance(given, list | tuple | set):
             return [self.value((*place, "*"), one) for one in given]
         if given is None or isinstance(given, bool):
+            return given
+        if isinstance(given, str) and (named := _NAMED.fullmatch(given)) and _variable(named[1]) != MASKED:
             return given
         shown = _rule(place)(given if isinstance(given, str) else _plain(given), place)
         if shown != given and isinstance(given, str):

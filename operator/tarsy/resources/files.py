@@ -99,7 +99,7 @@ def parse(text: str, *, file: str) -> list[Document]:
         while loader.check_node():
             nodes.append(loader.get_node())
         if problems := [_marked(file, node, what) for root in nodes for node, what in _unfit(root)]:
-            raise FileError(problems)
+            raise FileError(sorted(problems))
         data = [None if node is None else loader.construct_document(node) for node in nodes]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -236,14 +236,9 @@ def _below(node: yaml.Node | None, step: int | str) -> tuple[yaml.Node, yaml.Nod
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and 0 <= step < len(node.value):
         return node.value[step], node.value[step]
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
+        for key, value in reversed(node.value):  # in front is what was merged
             if isinstance(key, yaml.ScalarNode) and key.value == str(step):
                 return key, value
-        for key, value in node.value:  # what is merged stands elsewhere
-            if key.tag == _MERGE:
-                for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    if found := _below(merged, step):
-                        return found
     return None
 
 
