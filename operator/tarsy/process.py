@@ -89,6 +89,40 @@ async def migrate(url: str) -> None:
         await database.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerReport:
+    """An MCP server that was tried once."""
+
+    name: str
+    problem: str
+    """Why it cannot be used, or what is missing of its tools; "" where nothing is."""
+    is_connected: bool
+    tools: tuple[str, ...]
+
+
+async def servers(loaded: platform.Platform) -> list[ServerReport]:
+    """Connect to each MCP server of the platform file once, as a worker does, and list its tools."""
+    from tarsy.tools import pool
+
+    tools = pool.Pool(loaded)
+    async with asyncio.TaskGroup() as group:
+        connecting = group.create_task(tools.run())
+        await tools.settled()
+        facts = list(tools.facts())
+        connecting.cancel()
+    offered = {fact.name: fact.detail["tools"] for fact in facts if fact.kind == "tools"}
+    return [
+        ServerReport(
+            name=fact.name,
+            problem=fact.detail["problem"] or fact.detail["missing"],
+            is_connected=fact.state == "connected",
+            tools=tuple(tool["name"] for tool in offered.get(fact.name, ())),
+        )
+        for fact in facts
+        if fact.kind == "server"
+    ]
+
+
 @contextmanager
 def _start_errors() -> Iterator[None]:
     try:
@@ -123,7 +157,9 @@ async def _run(process: settings.Settings, read: load.Loaded) -> None:
             database=database,
             stack=stack,
             owner=owner,
-            kept=_keeper(process, loaded, database=database, owner=owner, written=shown.of(read.written)),
+            kept=_keeper(
+                process, loaded, database=database, owner=owner, written=shown.of(read.written, used=read.used)
+            ),
         )
         with _start_errors():
             await database.check_schema()

@@ -80,7 +80,9 @@ def test_the_file_that_the_documentation_of_providers_shows_is_one(tmp_path: Pat
 @pytest.mark.parametrize("section", ["agents", "mcp_servers", "llm_providers", "defaults"])
 def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, section: str) -> None:
     for value in ("[KubernetesAgent]", "null"):
-        with pytest.raises(load.ConfigError, match=rf"platform\.yaml: {section}: (Input should be|expected a mapping)"):
+        with pytest.raises(
+            load.ConfigError, match=rf"^\S+platform\.yaml:1: {section}: (Input should be .*|expected a mapping)$"
+        ):
             laid(tmp_path, f"{section}: {value}")
 
 

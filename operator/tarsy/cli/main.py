@@ -8,6 +8,8 @@ import importlib
 import click
 
 COMMANDS = {
+    "chain": "Check chains in files, and make chains of TARSy's former YAML.",
+    "config": "Check the platform file, and describe what may stand in it.",
     "migrate": "Bring the database to the schema that this version needs.",
     "operator": "Run an operator process.",
 }

@@ -44,3 +44,9 @@ PLATFORM: dict[str, dict[str, Any]] = {
         "ChatAgent": {},
     },
 }
+
+CHAINS: dict[str, list[str]] = {
+    "kubernetes-agent-chain": ["kubernetes", "NamespaceTerminating"],
+    "kubernetes-troubleshooting-chain": ["KubernetesIssue", "PodFailure"],
+}
+"""The built-in chains and their alert types, for those whose chains are to stand beside them."""

@@ -65,7 +65,7 @@ class ChainIndex:
         """By the chains' uids."""
         for chain in self._chains:
             conflict = next((name for name in chain.spec.alert_types if name in self._takers), None)
-            acceptance = None if conflict is None else _conflict(conflict, self._takers[conflict])
+            acceptance = None if conflict is None else conflict_of(conflict, owner=self._takers[conflict].metadata.name)
             if acceptance is None:
                 self._takers |= dict.fromkeys(chain.spec.alert_types, chain)
             references, warning = self._references(chain)
@@ -109,7 +109,7 @@ class ChainIndex:
         problems: list[Problem] = []
         unusable: set[str] = set()
         lacks: dict[str, Problem] = {}
-        for use in _uses(chain, self._platform):
+        for use in uses(chain, self._platform):
             try:
                 agent = use.settle()
             except resolve.UnresolvedError as error:
@@ -137,57 +137,64 @@ def _joined(problems: Sequence[Problem]) -> Problem | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Use:
+class Use:
     """A place of a chain that names what must be there."""
 
+    at: tuple[int | str, ...]
+    """That place in the chain's spec."""
     where: str
+    """The same, as messages say it."""
     settle: Callable[[], resolve.ResolvedAgent | None]
     """What would run; None is nothing. Raises an UnresolvedError for a name that nothing answers to."""
     follows: bool = False
     """Whether it works on what agents of stages have found: synthesis, summary, chat."""
 
 
-def _uses(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[_Use]:
+def uses(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[Use]:
     """All places, those of the stages' agents in front."""
     name, spec = chain.metadata.name, chain.spec
-    for own in spec.agents or ():
+    for index, own in enumerate(spec.agents or ()):
         check = functools.partial(resolve.check_agent, own, platform, chain_name=name)
-        yield _Use(where=resolve.place(name), settle=check)
+        yield Use(at=("agents", index), where=resolve.place(name), settle=check)
     agent_for = functools.partial(resolve.agent_for, platform, chain_name=name, chain=spec)
-    for stage in spec.stages:
-        for member in stage.members:
+    for number, stage in enumerate(spec.stages):
+        for index, member in enumerate(stage.members):
             settle = functools.partial(agent_for, stage=stage, member=member)
-            yield _Use(where=resolve.place(name, stage=stage.name), settle=settle)
+            at = ("stages", number, "agents", index) if stage.agents else ("stages", number)
+            yield Use(at=at, where=resolve.place(name, stage=stage.name), settle=settle)
     yield from _following(chain, platform)
 
 
 _Block: TypeAlias = chains.Synthesis | chains.ExecutiveSummary | chains.Chat | None
 
 
-def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[_Use]:
+def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterator[Use]:
     """What is made of the agents' work. A summary and a chat that nobody asked for keep no chain from its alerts."""
     name, spec = chain.metadata.name, chain.spec
-    places: list[tuple[str, _Block, Callable[..., resolve.ResolvedAgent] | None]] = [
+    places: list[tuple[tuple[int | str, ...], str, _Block, Callable[..., resolve.ResolvedAgent] | None]] = [
         (
+            ("stages", number, "synthesis"),
             resolve.place(name, stage=stage.name, block="synthesis"),
             stage.synthesis,
             functools.partial(resolve.synthesis_for, stage=stage) if len(stage.members) > 1 else None,
         )
-        for stage in spec.stages
+        for number, stage in enumerate(spec.stages)
     ]
     if spec.executive_summary:
-        used = resolve.summary_for if spec.is_summarised else None
-        places.append((resolve.place(name, block="executiveSummary"), spec.executive_summary, used))
+        summary = resolve.summary_for if spec.is_summarised else None
+        places.append(
+            (("executiveSummary",), resolve.place(name, block="executiveSummary"), spec.executive_summary, summary)
+        )
     if spec.chat:
-        used = resolve.chat_for if spec.takes_questions else None
-        places.append((resolve.place(name, block="chat"), spec.chat, used))
-    for where, block, uses in places:
+        chat = resolve.chat_for if spec.takes_questions else None
+        places.append((("chat",), resolve.place(name, block="chat"), spec.chat, chat))
+    for at, where, block, used in places:
         settle: Callable[[], resolve.ResolvedAgent | None]
-        if uses is None:
+        if used is None:
             settle = functools.partial(resolve.check_unused, block, platform, chain=spec, where=where)
         else:
-            settle = functools.partial(uses, platform, chain_name=name, chain=spec)
-        yield _Use(where=where, settle=settle, follows=True)
+            settle = functools.partial(used, platform, chain_name=name, chain=spec)
+        yield Use(at=at, where=where, settle=settle, follows=True)
 
 
 Indexer: TypeAlias = Callable[[Iterable[chains.AgentChain]], ChainIndex]
@@ -213,11 +220,12 @@ def _newness(chain: chains.AgentChain) -> int:
     return 0 if accepted.observed_generation == chain.metadata.generation else 1
 
 
-def _conflict(alert_type: str, owner: chains.AgentChain) -> Problem:
+def conflict_of(alert_type: str, *, owner: str) -> Problem:
+    """What is said of a chain that names an alert type of another one, the `owner`."""
     return Problem(
         reason="AlertTypeConflict",
         message=(
-            f"Alert type '{alert_type}' conflict: chain '{owner.metadata.name}' has it; an alert type belongs to one "
+            f"Alert type '{alert_type}' conflict: chain '{owner}' has it; an alert type belongs to one "
             "chain of a namespace, the oldest"
         ),
     )

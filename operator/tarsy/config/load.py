@@ -1,32 +1,23 @@
-"""Reads the platform file; what is wrong is said with file, place and, where there is a choice, what there is.
+"""Reads the platform file; what is wrong is said with file, line, place and, where there is a choice, what there is.
 
 Never with the value that is wrong: it may be a key that was written into the wrong field, and errors are logged.
 """
 
 from __future__ import annotations
 
-import re
+import copy
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pydantic
-import pydantic_core
-import yaml
 
-from tarsy.config import builtin, platform
+from tarsy.config import builtin, invalid, platform, variables
+from tarsy.resources import files
 
-_QUOTED = re.compile(r"""(['"](?:.|<[a-z -]+>)['"])|['"].*""", re.DOTALL)
-"""A character or a kind of token in quotes; or else a quote, and all that follows."""
-
-
-_KINDS = {
-    "tag:yaml.org,2002:timestamp": "a date that is none",
-    "tag:yaml.org,2002:int": "a number that is none",
-    "tag:yaml.org,2002:float": "a number that is none",
-}
-"""What is wrong with a value, by its tag, that does not fit."""
+_NOWHERE = files.Document(file="the built-in platform", data=None, node=None)
 
 
 class ConfigError(Exception):
@@ -39,90 +30,100 @@ class Loaded:
 
     platform: platform.Platform
     written: Mapping[str, Any] = field(repr=False)
-    """What stands in the file, before anything is put beside it. Secrets may be among it (see `shown`)."""
+    """What stands in the file, before anything is put beside it or into it. Secrets may be among it (see `shown`)."""
+    used: Mapping[str, Any] = field(repr=False)
+    """The same with its variables put in, which makes secrets of more of it."""
 
 
-def platform_file(path: Path | None) -> platform.Platform:
+def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> platform.Platform:
     """Load and check the platform file at `path`, laid over what is built in; None is what is built in alone.
 
     Of agents, servers and providers the same name replaces the built-in one whole. A ConfigError lists everything that
-    is wrong.
+    is wrong. Without an environment, what its variables stand for is not looked at, and missing where it would count.
     """
-    return as_written(path).platform
+    return as_written(path, environment=environment).platform
 
 
-def as_written(path: Path | None) -> Loaded:
+def as_written(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> Loaded:
     """What `platform_file` loads, and what stands in the file."""
-    where = str(path or "the built-in platform")
-    data = _read(path) if path else {}
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where}: expected a mapping of {', '.join(platform.Platform.model_fields)}")
     try:
-        loaded = platform.Platform.model_validate(_laid_over_builtin(data))
-    except pydantic.ValidationError as error:
-        found = ((_place(e["loc"]), _problem(e)) for e in error.errors(include_input=False))
-        raise ConfigError("\n".join(f"{where}: {place}: {message}" for place, message in found)) from error
-    if problems := list(_dangling(loaded)):
-        raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
-    return Loaded(platform=loaded, written=data)
+        return loaded(_document(path) if path else _NOWHERE, environment=environment)
+    except files.FileError as error:
+        raise ConfigError(str(error)) from error
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but for keys that are there twice: it would take the last without a word."""
+def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -> Loaded:
+    """A platform file that stands in a document; a FileError lists everything that is wrong.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's
-        seen: set[str] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():  # what is none, PyYAML tells
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
-                    raise yaml.constructor.ConstructorError(None, None, "a key is there twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+    Without an environment, what its variables stand for is not looked at.
+    """
+    written = {} if document.data is None else document.data
+    if not isinstance(written, dict):
+        raise files.FileError(
+            [document.problem((), f"expected a mapping of {', '.join(platform.Platform.model_fields)}")]
+        )
+    problems = [] if environment is None else list(variables.problems(document, environment))
+    used = variables.filled(written, environment or {})
+    unset = {at for at, text in variables.places(written) if set(variables.named(text)) - (environment or {}).keys()}
+    checked = _checked(_laid_over_builtin(used), document, unset=unset, problems=problems)
+    if problems:
+        raise files.FileError(sorted(problems))
+    return Loaded(platform=checked, written=written, used=used)
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's
+
+def _document(path: Path) -> files.Document:
+    first, *more = files.read(path)
+    if more:
+        raise files.FileError([more[0].problem((), "a second document: the platform file is one")])
+    return first
+
+
+def _checked(
+    data: dict[str, Any], document: files.Document, *, unset: set[invalid.Place], problems: list[files.Problem]
+) -> platform.Platform:
+    """The platform that `data` says, as far as it can be had; what is wrong is added to `problems`.
+
+    What is wrong is taken out, so that the rest can be looked at, too. What is then found wrong may be so because
+    something is missing: that is not told.
+    """
+    known = {section: list(found) for section, found in data.items() if isinstance(found, dict)}
+    broken: list[invalid.Place] = []
+    is_told = False
+    left = copy.deepcopy(data)
+    while True:
         try:
-            return super().construct_object(node, deep=deep)
-        except yaml.YAMLError:
-            raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            # What PyYAML's own constructors stumble over: a date that is none, a tag on what it does not fit.
-            kind = _KINDS.get(node.tag, "a value that does not fit its tag")
-            raise yaml.constructor.ConstructorError(None, None, kind, node.start_mark) from error
+            checked = platform.Platform.model_validate(left)
+            break
+        except pydantic.ValidationError as error:
+            found = list(invalid.problems(error, document, model=platform.Platform))
+            unknown = [one for one in found if one.is_unknown]
+            if unknown or not is_told:
+                problems += [one.problem for one in unknown or found if one.place not in unset]
+            is_told = is_told or not unknown
+            broken += [one.place for one in unknown or found]
+            _take_out(left, [one.place for one in unknown or found])
+    problems += [document.problem(place, message) for place, message in _dangling(checked, known, broken)]
+    return checked
 
 
-def _read(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8") from error
-    except yaml.MarkedYAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {_where_and_what(error)}") from error
-    except yaml.reader.ReaderError as error:
-        raise ConfigError(f"{path}: not YAML: a character that is not allowed") from error
-    except RecursionError as error:
-        raise ConfigError(f"{path}: {_deepest(text)}nested too deep") from error
-    return {} if data is None else data
-
-
-def _deepest(text: str) -> str:
-    """Where a text that is nested too deep is at its deepest, as far as that can be told."""
-    depth = deepest = 0
-    place = ""
-    try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-                if depth > deepest and event.start_mark:
-                    deepest, mark = depth, event.start_mark
-                    place = f"line {mark.line + 1}, column {mark.column + 1}: "
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-    except (yaml.YAMLError, RecursionError):  # it ends in the middle
-        return place
-    return place
+def _take_out(data: dict[str, Any], places: Iterable[invalid.Place]) -> None:
+    """Take out what stands at `places`, or the innermost thing around it that is there."""
+    targets: dict[invalid.Place, Any] = {}
+    for place in places:
+        holder: Any = None
+        inner: Any = data
+        depth = 0
+        for step in place:
+            there: Iterable[int | str] = (
+                inner if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
+            )
+            if step not in there:
+                break
+            holder, inner, depth = inner, inner[step], depth + 1
+        targets[place[:depth]] = holder
+    for place in reversed(targets):  # of a list, the last one first
+        if place[-1] in targets[place] or isinstance(targets[place], list):
+            del targets[place][place[-1]]
 
 
 def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:
@@ -134,45 +135,32 @@ def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _where_and_what(error: yaml.MarkedYAMLError) -> str:
-    """PyYAML's words, without the line it quotes and from where they quote more than a character or a kind of token."""
-    mark = error.problem_mark or error.context_mark
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return place + _QUOTED.sub(lambda match: match[1] or "...", error.problem or "cannot be read")
+def _dangling(
+    loaded: platform.Platform, known: Mapping[str, Sequence[str]], broken: Sequence[invalid.Place]
+) -> Iterator[tuple[invalid.Place, str]]:
+    """The names that nothing answers to, but for `known` ones and where a section is `broken`."""
 
+    def missing(place: invalid.Place, name: str | None, *, of: str, kind: str) -> Iterator[tuple[invalid.Place, str]]:
+        names = {*getattr(loaded, of), *known.get(of, ())}
+        if name is not None and name not in names and (of,) not in broken:
+            yield place, _unknown(place, kind, names)
 
-def _problem(error: pydantic_core.ErrorDetails) -> str:
-    if error["type"] == "union_tag_invalid":
-        return f"expected one of {error['ctx']['expected_tags']}"
-    if error["type"] == "union_tag_not_found":
-        return "type is missing"
-    if error["type"] == "model_type":
-        return "expected a mapping"
-    return error["msg"].removeprefix("Value error, ")
-
-
-_TAGGED = {"llm_providers": 2, "mcp_servers": 3}
-"""Where pydantic has what `type` says in the places of a section: the file has no such key."""
-
-
-def _place(location: Sequence[int | str]) -> str:
-    tag = _TAGGED.get(str(location[0]), len(location)) if location else 0
-    return ".".join(str(part) for index, part in enumerate(location) if index != tag) or "the file"
-
-
-def _dangling(loaded: platform.Platform) -> Iterator[str]:
-    def missing(place: str, name: str | None, kind: str, names: Iterable[str]) -> Iterator[str]:
-        if name is not None and name not in names:
-            yield f"{place}: unknown {kind}. Available: {', '.join(sorted(names)) or 'none'}"
-
-    yield from missing("defaults.llm_provider", loaded.defaults.llm_provider, "provider", loaded.llm_providers)
+    yield from missing(("defaults", "llm_provider"), loaded.defaults.llm_provider, of="llm_providers", kind="provider")
     for index, name in enumerate(loaded.defaults.fallback_providers):
-        yield from missing(f"defaults.fallback_providers.{index}", name, "provider", loaded.llm_providers)
+        yield from missing(("defaults", "fallback_providers", index), name, of="llm_providers", kind="provider")
     for name, agent in loaded.agents.items():
-        yield from missing(f"agents.{name}.llm_provider", agent.llm_provider, "provider", loaded.llm_providers)
-        if agent.llm_provider in loaded.llm_providers:
-            has = loaded.llm_providers[agent.llm_provider].has_native_tools
-            for tool in agent.native_tools or ():
-                yield from missing(f"agents.{name}.native_tools", tool, f"tool of {agent.llm_provider}", has)
-        for server in agent.mcp_servers:
-            yield from missing(f"agents.{name}.mcp_servers", server, "MCP server", loaded.mcp_servers)
+        at = ("agents", name)
+        yield from missing((*at, "llm_provider"), agent.llm_provider, of="llm_providers", kind="provider")
+        for index, server in enumerate(agent.mcp_servers):
+            yield from missing((*at, "mcp_servers", index), server, of="mcp_servers", kind="MCP server")
+        settings = loaded.llm_providers.get(agent.llm_provider or "")
+        if settings is None or any(place[:2] == ("llm_providers", agent.llm_provider) for place in broken):
+            continue
+        for index, tool in enumerate(agent.native_tools or ()):
+            if tool not in settings.has_native_tools:
+                place = (*at, "native_tools", index)
+                yield place, _unknown(place, f"tool of {agent.llm_provider}", settings.has_native_tools)
+
+
+def _unknown(place: invalid.Place, kind: str, names: Iterable[str]) -> str:
+    return f"{files.told(place)}: unknown {kind}. Available: {', '.join(sorted(names)) or 'none'}"

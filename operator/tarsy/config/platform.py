@@ -21,7 +21,9 @@ class StdioTransport(Part):
 
     type: Literal["stdio"]
     command: Word
+    """A program on the operator's PATH, or where it is."""
     args: list[str] = []
+    """What it is started with."""
     env: dict[str, str] = {}
     """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER, the only variables that are inherited."""
 
@@ -31,6 +33,7 @@ class HTTPTransport(Part):
 
     type: Literal["http"]
     url: URL
+    """Where it is, with the path."""
 
 
 Transport = Annotated[StdioTransport | HTTPTransport, Field(discriminator="type")]
@@ -62,19 +65,26 @@ class MCPServer(Part):
     """An MCP server whose tools agents may use."""
 
     transport: Transport
+    """How it is reached."""
     instructions: str = ""
     """Added to the system prompt of every agent that has this server."""
     data_masking: DataMasking = DataMasking()
+    """What of its results nobody is to see."""
 
 
 class Agent(Part):
     """An agent: its tools, its instructions and what it overrides of the defaults."""
 
     mcp_servers: list[str] = []
+    """The servers whose tools it has."""
     custom_instructions: str = ""
+    """The end of its system prompt."""
     llm_provider: str | None = None
+    """The provider that it asks; None is the one of `defaults`."""
     iteration_strategy: chain.IterationStrategy | None = None
+    """How it iterates; None is as `defaults` say."""
     max_iterations: chain.Iterations | None = None
+    """Model calls before it must conclude; None is as `defaults` say."""
     native_tools: list[chain.NativeTool] | None = None
     """Replaces its provider's; [] means none."""
 
@@ -83,10 +93,13 @@ class Defaults(Part):
     """What holds where nothing else is said."""
 
     llm_provider: str | None = None
+    """The provider that is asked."""
     fallback_providers: list[str] = []
     """Asked in this order, where a provider gives no answer."""
     iteration_strategy: chain.IterationStrategy = "native-thinking"
+    """How agents iterate."""
     max_iterations: chain.Iterations = 20
+    """Model calls before an agent must conclude."""
 
 
 class Limits(Part):

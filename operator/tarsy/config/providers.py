@@ -23,7 +23,9 @@ class Price(Part):
     """What a provider takes for a million tokens, in whatever currency; thinking counts as output."""
 
     input: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+    """Of a million tokens that it reads."""
     output: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+    """Of a million tokens that it writes."""
 
 
 LEAST_CLAUDE_BUDGET = 1024
@@ -36,13 +38,16 @@ class Level(Part):
     """How much a model may think, in one word."""
 
     level: LevelName
+    """In one word."""
 
 
 class Thinking(Part):
     """How much a model may think: in tokens for older ones, in one word for newer ones."""
 
     budget: BudgetTokens | None = None
+    """In tokens."""
     level: LevelName | None = None
+    """In one word."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Thinking:
@@ -128,6 +133,7 @@ class _Gemini(Common):
     thinking: Thinking | None = None
     """None is what suits the model."""
     native_tools: list[GeminiTool] = []
+    """Its own tools that agents have, if they choose none."""
 
     @property
     def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
@@ -174,6 +180,7 @@ class VertexAIProvider(_Gemini):
     project: Word | None = None
     """The project's id; None is the credentials' own, or that of GOOGLE_CLOUD_PROJECT."""
     location: Word = "global"
+    """Where it is asked."""
     credentials_file: Path | None = None
     """A service account's key file; None is the credentials that the environment offers (workload identity)."""
     base_url: Address | None = None
@@ -196,6 +203,7 @@ class OpenAIProvider(Keyed):
     thinking: Level | None = None
     """None is what the model does by itself."""
     native_tools: list[Literal["web_search"]] = []
+    """Its own tools that agents have, if they choose none."""
 
     @property
     def has_native_tools(self) -> tuple[chain.NativeTool, ...]:
@@ -220,6 +228,7 @@ class AnthropicProvider(Keyed):
     max_output_tokens: Annotated[int, Field(ge=1)] = 16_384
     """Tokens that an answer may have, beside the budget of its thinking; what it thinks by level counts as well."""
     native_tools: list[Literal["web_search"]] = []
+    """Its own tools that agents have, if they choose none."""
 
     @property
     def has_native_tools(self) -> tuple[chain.NativeTool, ...]:

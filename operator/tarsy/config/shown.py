@@ -29,6 +29,7 @@ _KEY_OF_HOST = 12
 """Characters from which a piece of a host's name with letters and digits may be a key; twice as many of letters."""
 _MASKER = masker.Masker(groups=["security"])
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_NAMED = re.compile(rf"\{{\{{\s*\.({_VARIABLE.pattern})\s*\}}\}}")
 _FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(=.*)?", re.DOTALL)
 _WORDS = re.compile(rf"[a-z]{{1,{_LONGEST_WORD}}}(?:[-_,./ ][a-z]{{1,{_LONGEST_WORD}}})*")
 _PATH = re.compile(r"(?:/|\./|\.\./|~/)[\w./@+-]*")
@@ -55,11 +56,12 @@ class Shown:
         return text
 
 
-def of(written: Mapping[str, Any]) -> Shown:
-    """What may be shown of a file in which that is `written`."""
-    hiding = _Hiding()
+def of(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> Shown:
+    """What may be shown of a file in which that is `written`; `used` is the same with its variables put in."""
+    hiding, using = _Hiding(), _Hiding()
     shown = hiding.value((), dict(written))
-    return Shown(written=shown, hidden=tuple(sorted(hiding.hidden, key=len, reverse=True)))
+    using.value((), dict(used or {}))
+    return Shown(written=shown, hidden=tuple(sorted(hiding.hidden | using.hidden, key=len, reverse=True)))
 
 
 def provider(settings: providers.Provider) -> dict[str, Any]:
@@ -114,6 +116,8 @@ class _Hiding:
         if isinstance(given, list | tuple | set):
             return [self.value((*place, "*"), one) for one in given]
         if given is None or isinstance(given, bool):
+            return given
+        if isinstance(given, str) and (named := _NAMED.fullmatch(given)) and _variable(named[1]) != MASKED:
             return given
         shown = _rule(place)(given if isinstance(given, str) else _plain(given), place)
         if shown != given and isinstance(given, str):

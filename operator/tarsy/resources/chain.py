@@ -5,9 +5,10 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import itertools
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, JsonValue
 
 from tarsy.resources import base
 
@@ -113,30 +114,41 @@ class Chat(base.Model):
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must answer.")] = None
 
 
+_RULES: tuple[dict[str, JsonValue], ...] = (
+    {
+        "rule": "has(self.agent) != has(self.agents)",
+        "message": "give either agent (with replicas, if you like) or agents",
+    },
+    {
+        "rule": "!has(self.replicas) || has(self.agent)",
+        "message": "replicas goes with agent: list agents as often as they are wanted",
+        "fieldPath": ".replicas",
+    },
+    {
+        "rule": "!has(self.synthesis) || (has(self.agents) && self.agents.size() > 1)"
+        " || (has(self.replicas) && self.replicas > 1)",
+        "message": "synthesis goes with several agents: of one alone there is nothing to bring together",
+        "fieldPath": ".synthesis",
+    },
+)
+"""Of a stage, in CEL; `broken_rules` says the same in Python, for files."""
+
+
+def broken_rules(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Which of these rules a stage breaks, as it is written: by the key that is meant, or "" for the whole stage."""
+    has = {key for key, value in stage.items() if value is not None}
+    agents, replicas = stage.get("agents"), stage.get("replicas")
+    is_several = (isinstance(agents, list) and len(agents) > 1) or replicas not in (None, 1)
+    broken = [("agent" in has) == ("agents" in has), "replicas" in has and "agent" not in has]
+    for rule, is_broken in zip(_RULES, [*broken, "synthesis" in has and not is_several], strict=True):
+        if is_broken:
+            yield str(rule.get("fieldPath", "")).removeprefix("."), str(rule["message"])
+
+
 class Stage(base.Model):
     """One stage: its agents, side by side, with what they override of their own settings."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "has(self.agent) != has(self.agents)",
-                    "message": "give either agent (with replicas, if you like) or agents",
-                },
-                {
-                    "rule": "!has(self.replicas) || has(self.agent)",
-                    "message": "replicas goes with agent: list agents as often as they are wanted",
-                    "fieldPath": ".replicas",
-                },
-                {
-                    "rule": "!has(self.synthesis) || (has(self.agents) && self.agents.size() > 1)"
-                    " || (has(self.replicas) && self.replicas > 1)",
-                    "message": "synthesis goes with several agents: of one alone there is nothing to bring together",
-                    "fieldPath": ".synthesis",
-                },
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": [*_RULES]})
 
     name: Annotated[base.Name, Field(description="Unique in the chain.")]
     agent: Annotated[

@@ -1,0 +1,16 @@
+"""What `tarsy config check --servers` does: connects to MCP servers as an operator would. It takes what it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from tarsy import process
+from tarsy.config import platform
+
+
+def servers(found: platform.Platform) -> Sequence[process.ServerReport]:
+    """Each MCP server of the platform, tried once."""
+    logging.getLogger("tarsy").addHandler(logging.NullHandler())  # the reports say it all
+    return asyncio.run(process.servers(found))

@@ -1,0 +1,60 @@
+"""`tarsy config`: the platform file. What it takes to read it is imported when it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tarsy.config import platform
+
+FILE = click.Path(path_type=Path)
+
+
+@click.group(help="Check the platform file, and describe what may stand in it.")
+def command() -> None:
+    """Do what a subcommand says."""
+
+
+@command.command()
+@click.argument("path", metavar="FILE", type=FILE)
+@click.option("--servers", is_flag=True, help="Connect to each MCP server, and list its tools.")
+def check(*, path: Path, servers: bool) -> None:
+    """Check a platform file: file, line, what is wrong, what there is. 1 if anything is wrong.
+
+    Its variables have to be set in the environment, as for `tarsy operator`.
+    """
+    from tarsy.config import load
+
+    try:
+        loaded = load.as_written(path)
+    except load.ConfigError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{path}: nothing is wrong with it.")
+    if servers and not _are_there(loaded.platform):
+        raise click.exceptions.Exit(1)
+
+
+def _are_there(found: platform.Platform) -> bool:
+    """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
+    from tarsy.cli import check as checks
+
+    reports = checks.servers(found)
+    for report in reports:
+        if report.is_connected:
+            click.echo(f"{report.name}: {len(report.tools)} tools: {', '.join(report.tools)}")
+        if report.problem:
+            click.echo(f"{report.name}: {report.problem}", err=True)
+    return not any(report.problem for report in reports)
+
+
+@command.command()
+def schema() -> None:
+    """Print the platform file's JSON Schema, for editors: `# yaml-language-server: $schema=FILE` in its first line."""
+    import json
+
+    from tarsy.config import described
+
+    click.echo(json.dumps(described.schema(), indent=2, ensure_ascii=False))

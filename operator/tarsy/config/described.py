@@ -1,0 +1,53 @@
+"""The platform file's JSON Schema, with the words that the models are explained with in their source."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tarsy.config import parts, platform
+
+JSON = dict[str, Any]
+
+
+def schema() -> JSON:
+    """A JSON Schema of the platform file, for editors and for the reference page."""
+    made = platform.Platform.model_json_schema()
+    classes = {cls.__name__: cls for cls in _subclasses(parts.Part)}
+    for name, definition in [("Platform", made), *made["$defs"].items()]:
+        told = _told(classes[name])
+        definition.pop("title")
+        for key, described in definition.get("properties", {}).items():
+            described.pop("title", None)
+            if key in told:
+                described["description"] = told[key]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "TARSy's platform file"} | made
+
+
+def _subclasses(cls: type[parts.Part]) -> Iterator[type[parts.Part]]:
+    for below in cls.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
+def _told(cls: type[parts.Part]) -> dict[str, str]:
+    """What stands below the fields of a model, and of those that it comes from; the model's own words go first."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__[: cls.__mro__.index(parts.Part)]):
+        tree = ast.parse(inspect.getsource(sys.modules[base.__module__]))
+        body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == base.__name__)
+        for field, below in itertools.pairwise(body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                    found[name] = _in_yaml(" ".join(words.split()))
+    return found
+
+
+def _in_yaml(words: str) -> str:
+    """Python's words for nothing and no, as YAML has them."""
+    return re.sub(r"\b(None|False)\b", lambda match: {"None": "null", "False": "false"}[match[0]], words)

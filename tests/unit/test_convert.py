@@ -1,0 +1,378 @@
+"""The founding documents' YAML, made into manifests and a platform file; and every sentence in which they refuse it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from tarsy.config import builtin, convert, former, lint, load
+from tarsy.resources import files
+from tarsy_dev import tools
+
+FOUNDING = tools.ROOT / "tests/founding"
+AVAILABLE = "KubernetesAgent, SynthesisAgent, ChatAgent"
+
+
+def made(*texts: str) -> convert.Converted:
+    """What is made of files with these texts: f0, f1, and so on."""
+    documents = [one for index, text in enumerate(texts) for one in files.parse(text, file=f"f{index}")]
+    return convert.convert(documents)
+
+
+def made_of(*names: str) -> convert.Converted:
+    """What is made of the documents' examples."""
+    return convert.convert([one for name in names for one in files.read(FOUNDING / f"{name}.yaml")])
+
+
+def refused(*texts: str) -> list[str]:
+    with pytest.raises(files.FileError) as error:
+        made(*texts)
+    return str(error.value).splitlines()
+
+
+def chain(text: str, **more: str) -> dict[str, Any]:
+    """The spec of the one chain of a text."""
+    (spec,) = (yaml.safe_load(one)["spec"] for name, one in made(text).texts.items() if name != convert.PLATFORM)
+    return dict(spec)
+
+
+def is_good(converted: convert.Converted) -> None:
+    """What is made passes `config check` and `chain lint`."""
+    platform = files.parse(converted.texts[convert.PLATFORM], file=convert.PLATFORM)[0]
+    loaded = load.loaded(platform, environment=None)
+    chains = {name: text for name, text in converted.texts.items() if name != convert.PLATFORM}
+    documents = [one for name, text in chains.items() for one in files.parse(text, file=name)]
+    assert lint.problems(documents, platform=loaded.platform) == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["sequential-chains"],
+        ["security-incident"],
+        ["strategy-chains", "strategy-agents", "strategy-rest"],
+        ["tarsy", "llm-providers"],
+    ],
+)
+def test_each_example_of_the_documents_becomes_files_that_are_good(names: list[str]) -> None:
+    is_good(made_of(*names))
+
+
+def test_agents_become_the_platforms_and_chains_become_manifests() -> None:
+    converted = made_of("security-incident")
+    assert converted.notes == []
+    assert yaml.safe_load(converted.texts["tarsy.yaml"]) == {
+        "defaults": {"iteration_strategy": "react"},
+        "agents": {
+            "data-collector-agent": {
+                "mcp_servers": ["kubernetes-server"],
+                "custom_instructions": "Collect comprehensive data for next stage. Do not analyze.",
+            },
+            "analysis-agent": {
+                "mcp_servers": ["kubernetes-server"],
+                "custom_instructions": "Analyze data from previous stage and provide recommendations.",
+            },
+        },
+    }
+    assert yaml.safe_load(converted.texts["security-incident-chain.yaml"]) == {
+        "apiVersion": "tarsy.dev/v1alpha1",
+        "kind": "AgentChain",
+        "metadata": {"name": "security-incident-chain"},
+        "spec": {
+            "alertTypes": ["SecurityBreach"],
+            "description": "Simple 2-stage security workflow",
+            "iterationStrategy": "react",
+            "stages": [
+                {"name": "data-collection", "agent": "data-collector-agent"},
+                {"name": "analysis", "agent": "analysis-agent"},
+            ],
+        },
+    }
+
+
+def test_strategies_stay_where_the_documents_have_them() -> None:
+    converted = made_of("strategy-chains", "strategy-agents", "strategy-rest")
+    spec = yaml.safe_load(converted.texts["kubernetes-deep-troubleshooting.yaml"])["spec"]
+    assert "iterationStrategy" not in spec, "the chain's would go before its agents'"
+    assert [(stage["agent"], stage["iterationStrategy"]) for stage in spec["stages"]] == [
+        ("k8s", "react-stage"),
+        ("k8s-logs", "react-stage"),
+        ("k8s-analysis", "react-final-analysis"),
+    ]
+    agents = yaml.safe_load(converted.texts["tarsy.yaml"])["agents"]
+    assert agents["k8s-logs"]["iteration_strategy"] == "react-stage"
+    assert "iteration_strategy" not in agents["k8s"]
+
+
+def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
+    converted = made_of("tarsy", "llm-providers")
+    platform = yaml.safe_load(converted.texts["tarsy.yaml"])
+    assert platform["defaults"] == {
+        "llm_provider": "google-default",
+        "max_iterations": 20,
+        "fallback_providers": ["openai-default"],
+        "iteration_strategy": "native-thinking",
+    }
+    assert platform["llm_providers"]["google-default"]["native_tools"] == ["google_search", "url_context"]
+    assert platform["llm_providers"]["openai-default"]["model"] == "{{.OPENAI_MODEL}}"
+    assert platform["llm_providers"]["vertexai-default"] == {
+        "type": "vertexai",
+        "model": "claude-sonnet-4-5",
+        "credentials_file": "{{.GOOGLE_APPLICATION_CREDENTIALS}}",
+        "project": "{{.GOOGLE_CLOUD_PROJECT}}",
+        "location": "{{.GOOGLE_CLOUD_LOCATION}}",
+    }
+    cluster = platform["mcp_servers"]["cluster"]
+    assert cluster["transport"] == {"type": "http", "url": "https://{{.CLUSTER_HOST}}:8443/mcp"}
+    assert cluster["instructions"].endswith("A shell writes a variable as ${NAMESPACE}.\n")
+    local = platform["mcp_servers"]["kubernetes-server"]["transport"]
+    assert local["args"][-1] == local["env"]["KUBECONFIG"] == "{{.KUBECONFIG}}"
+    assert (platform["queue"], platform["limits"]) == ({"slots": 5, "max_running": 8}, {"tool_output": 1_000_000})
+    assert platform["ingest"] == {"default_alert_type": "PodCrashLoop"}
+    assert platform["agents"]["Searcher"] == {"native_tools": ["google_search"]}
+    assert platform["agents"]["Diagnoser"]["iteration_strategy"] == "react"
+    spec = yaml.safe_load(converted.texts["crash-loop.yaml"])["spec"]
+    assert (spec["executiveSummary"], spec["activeDeadlineSeconds"]) == ({"llmProvider": "google-default"}, 2400)
+    assert spec["chat"] == {"enabled": True, "agent": "ChatAgent", "maxIterations": 4}
+    collect, beside, act = spec["stages"]
+    assert collect == {
+        "name": "collect",
+        "agent": "Collector",
+        "iterationStrategy": "native-thinking",
+        "replicas": 2,
+        "synthesis": {"agent": "SynthesisAgent", "iterationStrategy": "synthesis-native-thinking"},
+        "successPolicy": "all",
+    }
+    assert beside["agents"] == [
+        {"name": "Diagnoser", "llmProvider": "openai-default", "fallbackProviders": ["google-default"]},
+        {"name": "Collector", "mcpServers": ["kubernetes-server"], "maxIterations": 3, "iterationStrategy": "react"},
+    ]
+    assert (beside["successPolicy"], act["successPolicy"]) == ("all", "any")
+    native = yaml.safe_load(converted.texts["native.yaml"])["spec"]
+    assert (native["iterationStrategy"], native["stages"]) == (
+        "native-thinking",
+        [{"name": "look", "agent": "Searcher"}],
+    )
+
+
+def test_what_has_no_place_is_named_with_file_and_line() -> None:
+    converted = made_of("tarsy", "llm-providers")
+    told = {str(note).removeprefix(f"{FOUNDING}/") for note in converted.notes}
+    for place in (
+        "tarsy.yaml:3: system.dashboard_url", "tarsy.yaml:17: defaults.runbook",
+        "tarsy.yaml:23: mcp_servers.cluster.transport.bearer_token",
+        "tarsy.yaml:31: mcp_servers.cluster.data_masking.custom_patterns",
+        "tarsy.yaml:32: mcp_servers.cluster.summarization", "tarsy.yaml:42: agents.Remediator.skills",
+        "tarsy.yaml:57: agent_chains.Crash_Loop.stages.2.agents.0.skills",
+        "tarsy.yaml:59: agent_chains.Crash_Loop.scoring",
+        "llm-providers.yaml:15: llm_providers.openai-default.temperature",
+    ):  # fmt: skip
+        assert f"{place}: TARSy does not have this yet: left out" in told
+    for place in ("tarsy.yaml:8: queue.poll_interval", "tarsy.yaml:24: mcp_servers.cluster.transport.timeout"):
+        assert f"{place}: this has no place in TARSy: left out" in told
+    assert (
+        "tarsy.yaml:45: agent_chains.Crash_Loop: is called 'crash-loop': lower-case letters, digits and dashes" in told
+    )
+
+
+CHAIN = "agent_chains: {a: {alert_types: [x], stages: [{name: b, agent: %s}]}}"
+
+
+def test_an_identifier_loses_its_prefix_and_another_prefix_is_refused() -> None:
+    spec = chain("agents: {c: {}}\n" + CHAIN % '"ConfigurableAgent:c"')
+    assert spec["stages"] == [{"name": "b", "agent": "c"}]
+    for identifier in ("KubernetesAgent:c", "ConfigurableAgent:", ":c"):
+        assert refused(CHAIN % f'"{identifier}"') == [f"f0:1: Invalid agent identifier format: {identifier}"]
+
+
+def test_an_unknown_agent_is_refused_in_the_documents_words() -> None:
+    start = "Chain agent reference errors: "
+    sentence = f"Chain 'a' stage 'b' references unknown agent 'c'. Available agents: {AVAILABLE}"
+    assert refused(CHAIN % "c") == [f"f0:1: {start}{sentence}"]
+    assert refused("agents: {d: {}}", CHAIN % "ConfigurableAgent:c") == [f"f1:1: {start}{sentence}, d"]
+    two = (
+        "agent_chains:\n  a:\n    alert_types: [x]\n    stages:\n    - {name: b, agent: c}\n    - {name: d, agent: e}\n"
+    )
+    assert refused(two) == [
+        (
+            f"f0:5: {start}{sentence}; Chain 'a' stage 'd' references unknown agent 'e'. "
+            f"Available agents: {AVAILABLE} (lines 5, 6)"
+        )
+    ]
+
+
+def test_the_names_of_built_in_chains_are_taken() -> None:
+    text = "agent_chains: {kubernetes-agent-chain: {alert_types: [x], stages: [{name: b, agent: KubernetesAgent}]}}"
+    assert refused(text) == [
+        (
+            "f0:1: YAML chain names conflict with built-in chains: kubernetes-agent-chain. "
+            "Built-in chain names: kubernetes-agent-chain, kubernetes-troubleshooting-chain"
+        )
+    ]
+
+
+CONFLICTS = "Alert type mapping conflicts detected. Each alert type can only be mapped to ONE chain. Conflicts: "
+
+
+def test_the_alert_types_of_built_in_chains_are_taken() -> None:
+    text = "agent_chains: {custom-k8s-chain: {alert_types: [kubernetes], stages: [{name: b, agent: KubernetesAgent}]}}"
+    assert refused(text) == [
+        (
+            f"f0:1: {CONFLICTS}Alert type 'kubernetes' conflict: YAML chain 'custom-k8s-chain' cannot override built-in "
+            "chain 'kubernetes-agent-chain'"
+        )
+    ]
+
+
+def test_an_alert_type_has_one_chain_also_of_two_files() -> None:
+    stages = "stages: [{name: b, agent: KubernetesAgent}]"
+    first, second = (f"agent_chains: {{{name}: {{alert_types: [x], {stages}}}}}" for name in "yz")
+    sentence = f"{CONFLICTS}Alert type 'x' conflict: mapped to multiple YAML chains 'y' and 'z'"
+    assert refused(first, second) == [f"f1:1: {sentence}"]
+
+
+def test_what_a_chain_lacks_is_told_in_the_documents_words() -> None:
+    text = (
+        "agent_chains:\n"
+        "  incomplete-chain: {alert_types: [x], stages: [{name: a}]}\n"
+        "  empty-chain: {alert_types: [], stages: [{name: a, agent: KubernetesAgent}]}\n"
+    )
+    assert refused(text) == [
+        (
+            "f0:2: Chain structure errors: Chain 'incomplete-chain' stage 0 missing required 'agent' field; "
+            "Chain 'empty-chain' must specify at least one alert_type (lines 2, 3)"
+        )
+    ]
+    for chain_text, sentence in [
+        ("{alert_types: [x], stages: [{agent: KubernetesAgent}]}", "stage 0 missing required 'name' field"),
+        ("{alert_types: [x], stages: [{name: b}]}", "stage 0 missing required 'agent' field"),
+        ("{alert_types: [x], stages: [KubernetesAgent]}", "stage 0 must be a dictionary"),
+        ("{alert_types: [x], stages: []}", "must specify at least one stage"),
+        ("{alert_types: [x]}", "must specify at least one stage"),
+        ("{alert_types: [], stages: [{name: b, agent: KubernetesAgent}]}", "must specify at least one alert_type"),
+        ("{stages: [{name: b, agent: KubernetesAgent}]}", "must specify at least one alert_type"),
+    ]:
+        assert refused(f"agent_chains: {{a: {chain_text}}}") == [f"f0:1: Chain structure errors: Chain 'a' {sentence}"]
+
+
+def test_all_that_is_refused_is_told_at_once() -> None:
+    text = (
+        "agent_chains:\n"
+        "  kubernetes-agent-chain: {alert_types: [x], stages: [{name: b, agent: c}]}\n"
+        "  d: {alert_types: [PodFailure, x], stages: [{name: e}]}\n"
+        "  f: {alert_types: [g], stages: [{name: h, agent: 'Agent:i'}]}\n"
+    )
+    found = refused(text)
+    for start in (
+        "f0:2: YAML chain names conflict", "f0:2: Chain agent reference errors: ", "f0:3: Chain structure errors: ",
+        "f0:3: Alert type mapping conflicts detected. ", "f0:4: Invalid agent identifier format: Agent:i",
+    ):  # fmt: skip
+        assert any(line.startswith(start) for line in found), found
+    assert len(found) == 5
+
+
+def test_what_is_wrong_beside_is_told_where_it_stands() -> None:
+    text = "agents:\n  c:\n    mcp_servers: [logs]\n    max_iterations: 500\n" + CHAIN % "c"
+    assert refused(text) == [
+        (
+            "f0:3: agents.c.mcp_servers.0: unknown MCP server. Available: kubernetes-server",
+            "f0:4: agents.c.max_iterations: Input should be less than or equal to 100",
+        )
+    ]
+    text = CHAIN.replace("name: b", "name: b,\n  llm_provider: near") % "KubernetesAgent"
+    (problem,) = refused(text)
+    assert problem.startswith(
+        "f0:2: Chain 'a' stage 'b' references unknown LLM provider 'near'. Available LLM providers: "
+    )
+    assert refused("agents: {a: {}}", "agents: {a: {}}") == ["f1:1: agents: 'a' is there twice, first in f0:1"]
+    sections = "agents, agent_chains, llm_providers, mcp_servers, defaults, queue, system"
+    assert refused("# nothing") == [f"f0:1: nothing to convert: expected one of {sections}"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "strategies"),
+    [
+        ("", "react"),
+        ("defaults: {iteration_strategy: native-thinking}\n", "native-thinking"),
+        ("defaults: {llm_backend: google-native}\n", "native-thinking"),
+        ("defaults: {llm_backend: langchain}\n", "react"),
+    ],
+)
+def test_a_chain_without_a_strategy_gets_the_default_of_then(settings: str, strategies: str) -> None:
+    assert chain(settings + CHAIN % "KubernetesAgent")["iterationStrategy"] == strategies
+
+
+def test_of_a_chain_with_some_strategies_the_others_get_the_default_of_then() -> None:
+    text = "agents: {own: {iteration_strategy: react-stage}, none: {}}\n"
+    stages = "[{name: a, agent: own}, {name: b, agent: none}, {name: c, agents: [own, none, SynthesisAgent]}]"
+    spec = chain(text + f"agent_chains: {{a: {{alert_types: [x], stages: {stages}}}}}")
+    assert "iterationStrategy" not in spec
+    assert spec["stages"] == [
+        {"name": "a", "agent": "own"},
+        {"name": "b", "agent": "none", "iterationStrategy": "react"},
+        {
+            "name": "c",
+            "agents": [{"name": "own"}, {"name": "none", "iterationStrategy": "react"}, {"name": "SynthesisAgent"}],
+        },
+    ]
+
+
+def test_the_built_in_chains_are_those_that_are_shipped() -> None:
+    shipped = [yaml.safe_load(path.read_text()) for path in sorted((tools.ROOT / "manifests/chains").iterdir())]
+    assert {one["metadata"]["name"]: one["spec"]["alertTypes"] for one in shipped} == builtin.CHAINS
+
+
+@pytest.mark.parametrize(("text", "meant"), [("40m", 2400), ("1h30m", 5400), ("500ms", 0.5), ("1.5h", 5400)])
+def test_durations_of_go_are_read(text: str, meant: float) -> None:
+    assert former.seconds(text) == meant
+    assert former.seconds("40 minutes") is former.seconds(40) is None
+
+
+WRONG = st.sampled_from([None, 0, -1, True, "", "x", "a:b", [], [1], ["x"], {}, {"x": 1}, {"name": None}, [[]], [{}]])
+
+
+def places(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    below = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [at, *(place for key, value in below for place in places(value, (*at, key)))]
+
+
+EXAMPLES = [
+    "\n".join(re.sub(r"^#.*\n", "", (FOUNDING / f"{name}.yaml").read_text(), flags=re.MULTILINE) for name in names)
+    for names in (["tarsy", "llm-providers"], ["sequential-chains"])
+]
+
+
+@given(st.data())
+def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.DataObject) -> None:
+    """Of what is made all is good; of what is refused each problem has a line."""
+    read = copy.deepcopy(files.parse(data.draw(st.sampled_from(EXAMPLES)), file="f")[0].data)
+    for _ in range(data.draw(st.integers(1, 3))):
+        *path, last = data.draw(st.sampled_from([place for place in places(read) if place]))
+        inner = read
+        for step in path:
+            inner = inner[step]
+        inner[last] = data.draw(WRONG)
+    text = yaml.safe_dump(read)
+    problems: list[files.Problem] = []
+    try:
+        is_good(made(text))
+    except files.FileError as error:
+        problems = error.problems
+    assert all(0 < problem.line <= len(text.splitlines()) for problem in problems)
+
+
+def test_the_examples_are_those_of_the_documents() -> None:
+    """They are here as the documents have them, without the fences."""
+    for name, first in (
+        ("sequential-chains", "# Simple sequential chains in existing config/agents.yaml structure"),
+        ("security-incident", "# config/agents.yaml"),
+        ("strategy-chains", "# Multi-stage data collection + final analysis"),
+        ("strategy-agents", "# agents.yaml - Hybrid approach: agents can define default strategy, stages can override"),
+    ):
+        assert Path(FOUNDING / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0] == first

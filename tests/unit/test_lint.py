@@ -1,0 +1,183 @@
+"""What is wrong with files, one change of a good one at a time: each is told, with its line, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from support import mutations
+from tarsy.config import lint, load, platform
+from tarsy.resources import files
+from tarsy_dev import tools
+
+CHAINS = tools.ROOT / "manifests/chains"
+
+
+@pytest.fixture(scope="module")
+def builtin() -> platform.Platform:
+    return load.platform_file(None)
+
+
+def linted(text: str, builtin: platform.Platform) -> list[str]:
+    """What is said of chains, as lines."""
+    try:
+        found = lint.problems(files.parse(text, file="f"), platform=builtin)
+    except files.FileError as error:
+        found = error.problems
+    return [str(problem) for problem in found]
+
+
+def checked(text: str) -> list[str]:
+    """What is said of a platform file, as lines."""
+    try:
+        load.loaded(files.parse(text, file="f")[0], environment=mutations.ENVIRONMENT)
+    except files.FileError as error:
+        return [str(problem) for problem in error.problems]
+    return []
+
+
+def test_what_is_mutated_here_is_good(builtin: platform.Platform) -> None:
+    assert linted(mutations.CHAIN, builtin) == []
+    assert checked(mutations.PLATFORM) == []
+    assert len(mutations.SHAPES + mutations.NAMES + mutations.SETTINGS) > 100
+
+
+@pytest.mark.parametrize(("old", "new", "told"), mutations.SHAPES + mutations.NAMES)
+def test_a_mutation_of_a_chain_is_told_with_its_line(old: str, new: str, told: str, builtin: platform.Platform) -> None:
+    text, line = mutations.mutated(mutations.CHAIN, old, new)
+    found = linted(text, builtin)
+    where = "f: " if told.startswith("no AgentChain") else f"f:{line}: "
+    assert any(problem.startswith(where + told) for problem in found), found
+    follows = {"    agnt:": 2, "  - name: An": 1}  # a stage that has no agent then, an agent that is not there
+    elsewhere = [problem for problem in found if not problem.startswith(where)]
+    assert len(elsewhere) == next((many for start, many in follows.items() if new.startswith(start)), 0), found
+
+
+@pytest.mark.parametrize(("old", "new", "told"), mutations.SETTINGS)
+def test_a_mutation_of_a_platform_file_is_told_with_its_line(old: str, new: str, told: str) -> None:
+    text, line = mutations.mutated(mutations.PLATFORM, old, new)
+    found = checked(text)
+    assert any(told in problem for problem in found), found
+    at = [problem for problem in found if problem.startswith(f"f:{line}: ")]
+    elsewhere = [problem for problem in found if problem not in at]
+    assert at or told.endswith("type is missing"), found
+    assert all(problem.endswith(("Field required", "type is missing")) for problem in elsewhere), found
+    assert "S3cret" not in "".join(found)
+    assert "AIza" not in "".join(found)
+
+
+def leaves(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.ScalarNode):
+        return [node]
+    below = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
+    return [leaf for child in below for leaf in leaves(child)]
+
+
+@pytest.mark.parametrize("kind", ["chain", "platform"])
+def test_each_value_that_is_something_else_altogether_is_told_on_its_line(
+    kind: str, builtin: platform.Platform
+) -> None:
+    text = mutations.CHAIN if kind == "chain" else mutations.PLATFORM
+    for leaf in leaves(yaml.compose(text, Loader=yaml.SafeLoader)):
+        line = leaf.start_mark.line + 1
+        if text.splitlines()[line - 1].startswith("kind:"):
+            continue  # another kind is not looked at
+        mutated = text[: leaf.start_mark.index] + "[[1]]" + text[leaf.end_mark.index :]
+        found = linted(mutated, builtin) if kind == "chain" else checked(mutated)
+        assert any(problem.startswith(f"f:{line}: ") for problem in found), (line, found)
+
+
+def test_every_problem_is_told_at_once(builtin: platform.Platform) -> None:
+    """Twelve changes in twelve lines, of form, of names and of rules alike."""
+    text, expected = mutations.CHAIN, set()
+    for old, new in [
+        ("  description: Pods that restart.", "  descripton: x"),
+        ("  llmProvider: google-default\n", "  llmProvider: google\n"),
+        ("  maxIterations: 20", "  maxIterations: 0"),
+        ("  mcpServers: [kubernetes-server]", "  mcpServers: [k8s]"),
+        ("    nativeTools: [google_search]", "    nativeTools: [search]"),
+        ("    replicas: 2", "    replicas: 11"),
+        ("    timeoutSeconds: 300", "    timeoutSeconds: 5m"),
+        ("  - name: analysis", "  - name: data-collection"),
+        ("    - name: KubernetesAgent", "    - name: Kubernetes"),
+        ("      llmProvider: anthropic-default", "      llmProvider: claude"),
+        ("    successPolicy: any", "    replicas: 3"),
+        ("    agent: ChatAgent", "    agent: Chatter"),
+    ]:
+        text, line = mutations.mutated(text, old, new)
+        expected.add(f"f:{line}")
+    found = linted(text, builtin)
+    assert {problem.partition(": ")[0] for problem in found} == expected, found
+
+
+def test_every_problem_of_a_platform_file_is_told_at_once() -> None:
+    text, expected = mutations.PLATFORM, set()
+    for old, new in [
+        ("  fallback_providers: [local]", "  fallback_providers: [near]"),
+        ("  max_iterations: 20", "  max_iterations: 0"),
+        ("    api_key_env: GOOGLE_API_KEY", "    api_key_env: lower"),
+        ("    requests_per_minute: 60", "    rpm: 60"),
+        ("      type: stdio", "      type: pipe"),
+        ("http://{{.LOGS}}:8080/mcp", "http://{{.LOG}}:8080/mcp"),
+        ("    mcp_servers: [kubernetes-server, logs-server]", "    mcp_servers: [logs]"),
+        ("    iteration_strategy: react", "    iteration_strategy: recat"),
+        ("  iteration: 120s", "  iteration: 120"),
+        ("  slots: 50", "  slot: 50"),
+        ("  heartbeat: 5s", "  heartbeat: 15s"),
+        ("  burst: 2000", "  burst: 0"),
+    ]:
+        text, line = mutations.mutated(text, old, new)
+        expected.add(f"f:{line}")
+    assert {problem.partition(": ")[0] for problem in checked(text)} == expected
+
+
+def test_what_is_broken_is_not_told_to_be_missing() -> None:
+    text, _ = mutations.mutated(mutations.PLATFORM, "    type: google", "    type: gemini")
+    assert len(checked(text)) == 1, "who refers to the provider is right"
+    text, _ = mutations.mutated(mutations.PLATFORM, "\nmcp_servers:\n", "\nmcp_servers: 3\nx:\n")
+    assert not any("unknown MCP server" in problem for problem in checked(text))
+
+
+def test_chains_of_one_namespace_are_told_what_they_have_in_common(builtin: platform.Platform) -> None:
+    other = mutations.CHAIN.replace("  name: pod-crash", "  name: other").replace("KubePodNotReady", "Other")
+    first = mutations.CHAIN.count("\n") + 2
+    (problem,) = linted(f"{mutations.CHAIN}---\n{other}", builtin)
+    assert problem == (
+        f"f:{first + 7}: Alert type 'KubePodCrashLooping' conflict: chain 'pod-crash' has it; an alert type belongs to "
+        "one chain of a namespace, the oldest"
+    )
+    elsewhere = other.replace("metadata:", "metadata:\n  namespace: shop")
+    assert linted(f"{mutations.CHAIN}---\n{elsewhere}", builtin) == []
+    assert linted(f"{mutations.CHAIN}---\n{mutations.CHAIN}", builtin) == [
+        f"f:{first + 3}: chain 'pod-crash' is there twice, first in f:4"
+    ]
+
+
+def test_a_list_of_chains_is_looked_into(builtin: platform.Platform) -> None:
+    chain = yaml.safe_load(mutations.CHAIN)
+    chain["spec"]["maxIterations"] = 0
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [chain]})
+    line = next(number for number, said in enumerate(text.splitlines(), 1) if "maxIterations" in said)
+    assert linted(text, builtin) == [
+        f"f:{line}: items.0.spec.maxIterations: Input should be greater than or equal to 1"
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "3", "[]", "kind: AgentChain", "kind: AgentChain\nmetadata: 3\nspec: [1]"])
+def test_what_is_no_chain_is_told(text: str, builtin: platform.Platform) -> None:
+    assert linted(text, builtin)
+
+
+def test_the_shipped_chains_are_good(builtin: platform.Platform) -> None:
+    documents = [document for path in sorted(CHAINS.iterdir()) for document in files.read(path)]
+    assert lint.problems(documents, platform=builtin) == []
+
+
+def test_the_chains_of_the_documentation_are_good(builtin: platform.Platform) -> None:
+    """Those of README and of docs, as they are shown."""
+    for page in [tools.ROOT / "README.md", *sorted((tools.ROOT / "docs").glob("*.md"))]:
+        for block in Path(page).read_text(encoding="utf-8").split("```yaml\n")[1:]:
+            text, _, _ = block.partition("```")
+            if "kind: AgentChain" in text:
+                assert linted(text, builtin) == [], page

@@ -1,0 +1,111 @@
+"""`{{.VAR}}` in the platform file: what is put in, what stays text, what is told, and what is never shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tarsy.config import load, platform, shown
+
+FILE = """\
+mcp_servers:
+  logs:
+    transport:
+      type: stdio
+      command: "{{.HOME_OF_TOOLS}}/logs-mcp"
+      args: ["--token={{ .TOKEN }}", --level, "${LEVEL}"]
+      env: {TOKEN: "{{.TOKEN}}"}
+    instructions: |
+      Write ${NAMESPACE} and {{ $labels.pod }} and {{ .Values.image }} as they are.
+      Containers: docker ps --format '{{"{{.Names}}"}}'
+  remote:
+    transport: {type: http, url: "https://{{.HOST}}:{{.PORT}}/mcp"}
+agents:
+  A: {max_iterations: "{{.MANY}}", mcp_servers: [logs]}
+  B: {max_iterations: {{.MANY}}}
+"""
+SECRET = "k3y-7f9a2c4e8b1d6035"
+ENVIRONMENT = {"HOME_OF_TOOLS": "/opt", "TOKEN": SECRET, "HOST": "mcp.example", "PORT": "8443", "MANY": "7"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "tarsy.yaml"
+    file.write_text(FILE)
+    return file
+
+
+def test_variables_are_put_into_strings_and_everything_else_stays_text(file: Path) -> None:
+    found = load.platform_file(file, environment=ENVIRONMENT)
+    transport = found.mcp_servers["logs"].transport
+    assert isinstance(transport, platform.StdioTransport)
+    assert transport.command == "/opt/logs-mcp"
+    assert transport.args == [f"--token={SECRET}", "--level", "${LEVEL}"]
+    assert transport.env == {"TOKEN": SECRET}
+    assert found.mcp_servers["logs"].instructions == (
+        "Write ${NAMESPACE} and {{ $labels.pod }} and {{ .Values.image }} as they are.\n"
+        "Containers: docker ps --format '{{.Names}}'\n"
+    )
+    remote = found.mcp_servers["remote"].transport
+    assert isinstance(remote, platform.HTTPTransport)
+    assert remote.url == "https://mcp.example:8443/mcp"
+    assert (found.agents["A"].max_iterations, found.agents["B"].max_iterations) == (7, 7)
+
+
+def test_what_is_put_in_is_text_whatever_it_looks_like(file: Path) -> None:
+    """A value is not read again: not as YAML, and not for variables."""
+    for value in ("{{.TOKEN}}", "a: [b", "'", "\n- x", '{{"{{.TOKEN}}"}}'):
+        found = load.platform_file(file, environment=ENVIRONMENT | {"TOKEN": value})
+        transport = found.mcp_servers["logs"].transport
+        assert isinstance(transport, platform.StdioTransport)
+        assert transport.env == {"TOKEN": value}
+
+
+def test_an_empty_variable_is_one(file: Path) -> None:
+    found = load.platform_file(file, environment=ENVIRONMENT | {"TOKEN": ""})
+    transport = found.mcp_servers["logs"].transport
+    assert isinstance(transport, platform.StdioTransport)
+    assert transport.env == {"TOKEN": ""}
+
+
+def test_all_that_are_missing_are_told_with_line_place_and_name(file: Path) -> None:
+    with pytest.raises(load.ConfigError) as error:
+        load.platform_file(file, environment={"MANY": "7", "HOST": "h"})
+    ends = "is not set: set it in the environment"
+    assert str(error.value).replace(str(file), "F").splitlines() == [
+        f"F:5: mcp_servers.logs.transport.command: the variable HOME_OF_TOOLS {ends}",
+        f"F:6: mcp_servers.logs.transport.args.0: the variable TOKEN {ends}",
+        f"F:7: mcp_servers.logs.transport.env.TOKEN: the variable TOKEN {ends}",
+        f"F:12: mcp_servers.remote.transport.url: the variable PORT {ends}",
+    ]
+
+
+def test_a_value_that_does_not_fit_is_told_and_never_shown(file: Path) -> None:
+    for name in ("MANY", "PORT"):
+        with pytest.raises(load.ConfigError) as error:
+            load.platform_file(file, environment=ENVIRONMENT | {name: SECRET})
+        assert SECRET not in str(error.value)
+        assert str(file) in str(error.value)
+
+
+def test_the_file_is_shown_before_variables_are_put_in_and_their_values_are_hidden(file: Path) -> None:
+    loaded = load.as_written(file, environment=ENVIRONMENT)
+    assert loaded.written["agents"]["B"] == {"max_iterations": "{{.MANY}}"}
+    found = shown.of(loaded.written, used=loaded.used)
+    assert found.written == shown.of(loaded.written).written
+    assert found.written["mcp_servers"]["logs"]["transport"]["env"] == {"TOKEN": "{{.TOKEN}}"}
+    assert found.written["mcp_servers"]["logs"]["transport"]["args"][0] == f"--token={shown.MASKED}"
+    assert SECRET not in json.dumps(found.written)
+    assert SECRET not in repr(loaded).split("platform=", maxsplit=1)[0]
+    assert found.without(f"cannot start: --token={SECRET}, {SECRET}!") == (
+        f"cannot start: {shown.MASKED}, {shown.MASKED}!"
+    )
+
+
+def test_the_digest_of_what_is_shown_does_not_tell_a_value(file: Path) -> None:
+    digests = set()
+    for token in (SECRET, "another-" + SECRET):
+        loaded = load.as_written(file, environment=ENVIRONMENT | {"TOKEN": token})
+        digests.add(shown.of(loaded.written, used=loaded.used).digest)
+    assert len(digests) == 1
