@@ -67,7 +67,8 @@ def test_a_mutation_of_a_platform_file_is_told_with_its_line(old: str, new: str,
     assert "AIza" not in "".join(found)
 
 
-def leaves(node: yaml.Node) -> list[yaml.Node]:
+def leaves(node: yaml.Node | None) -> list[yaml.Node]:
+    assert node is not None
     if isinstance(node, yaml.ScalarNode):
         return [node]
     below = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
