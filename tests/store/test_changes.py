@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
-from support import queue
+from support import queue, stories
 from tarsy.store import changes, listing, work
 from tarsy.store import database as databases
 
@@ -33,6 +33,25 @@ async def test_what_is_admitted_and_claimed_has_changed_and_nothing_else(databas
     found = await since(database, found.horizon)
     assert [(summary.id, summary.phase) for summary in found.summaries] == [(claim.investigation, "Running")]
     assert (await since(database, found.horizon)).summaries == []
+
+
+async def test_stages_and_the_end_are_changes_and_numbers_alone_are_none(database: databases.Database) -> None:
+    await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    begin = await changes.now(database)
+    asked = stories.asks("logs.tail")
+    tells: dict[str, bool] = {}
+    for name, added in {
+        "a stage": [stories.stage_started("analysis"), stories.started()],
+        "an answer": [asked],
+        "results": [stories.ran(asked)],
+        "a stage's end": [stories.ended(), stories.stage_ended("analysis", "Completed")],
+        "the end": [stories.run_ended()],
+    }.items():
+        await journal.commit(*added)
+        found = await since(database, begin)
+        tells[name], begin = bool(found.summaries), found.horizon
+    assert tells == {"a stage": True, "an answer": False, "results": False, "a stage's end": True, "the end": True}
 
 
 async def test_a_number_of_the_future_is_of_another_database(database: databases.Database) -> None:

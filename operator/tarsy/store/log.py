@@ -30,6 +30,7 @@ _FENCE = """
     UPDATE work
     SET log_seq = log_seq + :count, attempts_without_progress = 0,
       revision = revision + CAST(run = 0 AS integer), stale = stale OR run = 0,
+      changed = CASE WHEN :moves_on AND run = 0 THEN tarsy_now() ELSE changed END,
       state = CASE WHEN :ends THEN 'ended' ELSE state END,
       token = CASE WHEN :forget THEN NULL ELSE token END
     WHERE investigation = :investigation AND log_seq = :log_seq AND token IS NOT DISTINCT FROM :token
@@ -152,6 +153,9 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
 }
 """For each part its rows' columns with their types, and what it does with them (`added`)."""
 
+_STAGES = frozenset({"new_stages", "ended_stages"})
+"""The parts by which an investigation has changed for those who watch lists (`changes`), beside its end."""
+
 Row = dict[str, Any]
 
 
@@ -219,6 +223,7 @@ def appending(
         "log_seq": log_seq,
         "count": len(added),
         "ends": "ended_runs" in parts,
+        "moves_on": not _STAGES.isdisjoint(parts),
         "forget": forget_token,
     }
     return _statement(parts), fence | values
