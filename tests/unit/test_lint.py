@@ -67,9 +67,9 @@ def test_a_mutation_of_a_platform_file_is_told_with_its_line(old: str, new: str,
     assert "AIza" not in "".join(found)
 
 
-def leaves(node: yaml.Node) -> list[yaml.Node]:
-    if isinstance(node, yaml.ScalarNode):
-        return [node]
+def leaves(node: yaml.Node | None) -> list[yaml.Node]:
+    if node is None or isinstance(node, yaml.ScalarNode):
+        return [node] if node else []
     below = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
     return [leaf for child in below for leaf in leaves(child)]
 
