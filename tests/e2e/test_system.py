@@ -40,15 +40,17 @@ async def test_two_processes_say_how_they_stand_and_what_is_wrong(
 ) -> None:
     llm.script = model.answers("root cause")
     async with mcp_server.serve() as helper:
-        hidden = {"transport": {"type": "stdio", "command": "no-such-program", "args": [f"--key={CANARY}", CANARY]}}
+        named = {"TOKEN": "{{.CANARY}}"}
+        args = [f"--key={CANARY}", CANARY, "{{.CANARY}}"]
+        hidden = {"transport": {"type": "stdio", "command": "no-such-program", "args": args, "env": named}}
         operator.configure(
             mcp_servers={
                 "helper": {"transport": {"type": "http", "url": f"{helper.url}?key={CANARY}"}},
                 "kubernetes-server": hidden,
             }
         )
-        first = await operator.start()
-        second = await operator.start(role="worker", queue={"slots": 7})
+        first = await operator.start(env={"CANARY": CANARY})
+        second = await operator.start(role="worker", queue={"slots": 7}, env={"CANARY": CANARY})
         await operator.apply(
             manifests.chain(),
             manifests.chain("other", name="broken", stages=[manifests.stage("analysis", agent="Nobody")]),
@@ -82,6 +84,8 @@ async def test_two_processes_say_how_they_stand_and_what_is_wrong(
         )
         configurations = (await told(first, f"{SYSTEM}config", lambda found: found["total"] == 2))["items"]
         assert {one["written"]["queue"].get("slots") for one in configurations} == {None, 7}
+        transports = [one["written"]["mcp_servers"]["kubernetes-server"]["transport"] for one in configurations]
+        assert [one["env"] for one in transports] == [named, named], "as the file has it, before variables are put in"
         types = await told(first, "/api/v1/alert-types", lambda found: found["total"] == 2)
         assert [(one["alert_type"], one["chain"], one["ready"], one["reason"]) for one in types["items"]] == [
             ("kubernetes", "kubernetes", True, ""),

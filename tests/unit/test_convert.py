@@ -224,8 +224,8 @@ def test_the_alert_types_of_built_in_chains_are_taken() -> None:
     text = "agent_chains: {custom-k8s-chain: {alert_types: [kubernetes], stages: [{name: b, agent: KubernetesAgent}]}}"
     assert refused(text) == [
         (
-            f"f0:1: {CONFLICTS}Alert type 'kubernetes' conflict: YAML chain 'custom-k8s-chain' cannot override built-in "
-            "chain 'kubernetes-agent-chain'"
+            f"f0:1: {CONFLICTS}Alert type 'kubernetes' conflict: YAML chain 'custom-k8s-chain' cannot override "
+            "built-in chain 'kubernetes-agent-chain'"
         )
     ]
 
@@ -280,10 +280,8 @@ def test_all_that_is_refused_is_told_at_once() -> None:
 def test_what_is_wrong_beside_is_told_where_it_stands() -> None:
     text = "agents:\n  c:\n    mcp_servers: [logs]\n    max_iterations: 500\n" + CHAIN % "c"
     assert refused(text) == [
-        (
-            "f0:3: agents.c.mcp_servers.0: unknown MCP server. Available: kubernetes-server",
-            "f0:4: agents.c.max_iterations: Input should be less than or equal to 100",
-        )
+        "f0:3: agents.c.mcp_servers.0: unknown MCP server. Available: kubernetes-server",
+        "f0:4: agents.c.max_iterations: Input should be less than or equal to 100",
     ]
     text = CHAIN.replace("name: b", "name: b,\n  llm_provider: near") % "KubernetesAgent"
     (problem,) = refused(text)
@@ -334,7 +332,9 @@ def test_durations_of_go_are_read(text: str, meant: float) -> None:
     assert former.seconds("40 minutes") is former.seconds(40) is None
 
 
-WRONG = st.sampled_from([None, 0, -1, True, "", "x", "a:b", [], [1], ["x"], {}, {"x": 1}, {"name": None}, [[]], [{}]])
+WRONG: st.SearchStrategy[Any] = st.sampled_from(
+    [None, 0, -1, True, "", "x", "a:b", [], [1], ["x"], {}, {"x": 1}, {"name": None}, [[]], [{}]]
+)
 
 
 def places(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

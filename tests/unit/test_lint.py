@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from support import mutations
 from tarsy.config import lint, load, platform
 from tarsy.resources import files
@@ -68,9 +72,8 @@ def test_a_mutation_of_a_platform_file_is_told_with_its_line(old: str, new: str,
 
 
 def leaves(node: yaml.Node | None) -> list[yaml.Node]:
-    assert node is not None
-    if isinstance(node, yaml.ScalarNode):
-        return [node]
+    if node is None or isinstance(node, yaml.ScalarNode):
+        return [node] if node else []
     below = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
     return [leaf for child in below for leaf in leaves(child)]
 
@@ -182,3 +185,28 @@ def test_the_chains_of_the_documentation_are_good(builtin: platform.Platform) ->
             text, _, _ = block.partition("```")
             if "kind: AgentChain" in text:
                 assert linted(text, builtin) == [], page
+
+
+WRONG: st.SearchStrategy[Any] = st.sampled_from(
+    [None, 0, -1, True, 1.5, "", "x", "20s", "{{.LOGS}}", [], [1], ["x", "x"], {}, {"x": 1}, {"name": None}, [[]], [{}]]
+)
+
+
+def places(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    below = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [at, *(place for key, value in below for place in places(value, (*at, key)))]
+
+
+@pytest.mark.parametrize("kind", ["chain", "platform"])
+@given(data=st.data())
+def test_whatever_is_written_is_taken_or_told_with_a_line(kind: str, data: st.DataObject) -> None:
+    text = mutations.CHAIN if kind == "chain" else mutations.PLATFORM
+    read = yaml.safe_load(text)
+    for _ in range(data.draw(st.integers(1, 3))):
+        *path, last = data.draw(st.sampled_from([place for place in places(read) if place]))
+        inner = read
+        for step in path:
+            inner = inner[step]
+        inner[last] = data.draw(WRONG)
+    found = linted(yaml.safe_dump(read), load.platform_file(None)) if kind == "chain" else checked(yaml.safe_dump(read))
+    assert all(re.match(r"f:[1-9]\d*: \S|f: no AgentChain in it$", problem) for problem in found)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
 from pydantic.alias_generators import to_snake
 
 from tarsy.config import builtin, former, lint, load
@@ -66,8 +65,8 @@ def convert(documents: Sequence[files.Document]) -> Converted:
         converter.problems += _wrong(sources, platform, chains)
     if converter.problems:
         raise files.FileError(sorted(converter.problems))
-    texts = {f"{manifest['metadata']['name']}.yaml": _yaml(manifest) for manifest in chains.values()}
-    return Converted(texts={PLATFORM: _yaml(platform)} | texts, notes=sorted(dict.fromkeys(converter.notes)))
+    texts = {f"{manifest['metadata']['name']}.yaml": files.written(manifest) for manifest in chains.values()}
+    return Converted(texts={PLATFORM: files.written(platform)} | texts, notes=sorted(dict.fromkeys(converter.notes)))
 
 
 @dataclass(kw_only=True)
@@ -150,7 +149,7 @@ class _Converter(_Notes):
                 made[_ENVIRONMENT[key]] = "{{." + source.data + "}}"
             elif key == "native_tools":
                 made[key] = self._native_tools(source)
-            elif key == "backend" or key == "llm_backend":
+            elif key in ("backend", "llm_backend"):
                 self.say(source, "the provider's type says how it is asked: left out")
             elif key == "max_tool_result_tokens":
                 pass  # in `limits`
@@ -247,8 +246,10 @@ class _Converter(_Notes):
 
     def _made_queue(self) -> JSON:
         made: JSON = {}
-        for key in self._queue.data if self._queue else ():
-            source = self._queue.at(key)  # type: ignore[union-attr]
+        if self._queue is None:
+            return made
+        for key in self._queue.data:
+            source = self._queue.at(key)
             if key in ("worker_count", "max_concurrent_sessions"):
                 made["slots" if key == "worker_count" else "max_running"] = source.data
             elif key == "session_timeout":
@@ -484,21 +485,3 @@ def _wrong(sources: former.Sources, platform: JSON, chains: Mapping[str, JSON]) 
         for name, manifest in chains.items()
     ]
     return lint.problems(manifests, platform=loaded.platform)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as people do, and nothing as an alias."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's
-        return True
-
-
-def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _string)
-
-
-def _yaml(data: JSON) -> str:
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)

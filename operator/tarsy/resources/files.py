@@ -115,6 +115,23 @@ def parse(text: str, *, file: str) -> list[Document]:
     return found or [Document(file=file, data=None, node=None)]
 
 
+def written(data: Any) -> str:
+    """YAML of `data` as people write it: keys in their order, texts of several lines as blocks, no aliases."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's
+        return True
+
+
+def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _string)
+
+
 def _text(path: Path) -> str:
     def wrong(message: str, line: int = 0) -> FileError:
         return FileError([Problem(file=str(path), line=line, message=message)])

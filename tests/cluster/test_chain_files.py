@@ -1,0 +1,40 @@
+"""Chains in files, on a real API server: what is converted is taken, and what lint says of a form is what it says."""
+
+from __future__ import annotations
+
+import pytest
+from support import mutations
+from tarsy.config import convert, lint, load
+from tarsy.resources import files
+from tarsy_dev import tools
+from tarsy_dev.controlplane import ControlPlane, KubectlError
+
+FOUNDING = tools.ROOT / "tests/founding"
+
+
+def test_chains_that_were_converted_are_taken(plane: ControlPlane, namespace: str) -> None:
+    strategies = ["strategy-chains", "strategy-agents", "strategy-rest"]
+    for names in (["security-incident"], strategies, ["tarsy", "llm-providers"]):
+        documents = [one for name in names for one in files.read(FOUNDING / f"{name}.yaml")]
+        made = convert.convert(documents)
+        chains = [text for name, text in made.texts.items() if name != convert.PLATFORM]
+        applied = plane.kubectl("apply", "-f", "-", namespace=namespace, input="---\n".join(chains))
+        assert applied.count(" created\n") == len(chains)
+
+
+def test_lint_and_the_api_server_refuse_the_same_forms(plane: ControlPlane, namespace: str) -> None:
+    """Each mutation as an object of its own: the API server takes those that are wrong in names alone."""
+    wrong = {f"name-{index}": one for index, one in enumerate(mutations.NAMES[:-1])}  # the last one is of another kind
+    wrong |= {f"shape-{index}": one for index, one in enumerate(mutations.SHAPES)}
+    texts = {name: mutations.mutated(mutations.CHAIN, old, new)[0] for name, (old, new, _) in wrong.items()}
+    builtin = load.platform_file(None)
+    for name, text in texts.items():
+        assert lint.problems(files.parse(text, file=name), platform=builtin)
+    texts["good"] = mutations.CHAIN
+    objects = [text.replace("name: pod-crash", f"name: {name}") for name, text in texts.items()]
+    with pytest.raises(KubectlError) as error:
+        plane.kubectl("create", "--dry-run=server", "-f", "-", namespace=namespace, input="---\n".join(objects))
+    refused = str(error.value)
+    assert refused.count("error when creating") + refused.count("no matches for kind") == len(mutations.SHAPES)
+    assert "name-" not in refused
+    assert "good" not in refused
