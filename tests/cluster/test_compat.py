@@ -14,12 +14,12 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, examples, manifests, queue, stories
-from tarsy.api.compat import timeline, words
+from tarsy.api.compat import plans, progress, timeline, words
 from tarsy.config import resolve
 from tarsy.kube import client
+from tarsy.store import course, history, work
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
-from tarsy.store import work
 from tarsy.transcript import entries
 from tarsy_dev.controlplane import ControlPlane
 
@@ -221,6 +221,36 @@ async def test_the_timeline_of_a_session_is_its_log(
     cut = await api.get(f"/api/v1/history/sessions/{identity}")
     assert (cut["chronological_timeline"], cut["timeline_truncated"]) == (events[:5], True)
     assert cut["stage_executions"] == detail["stage_executions"]
+
+
+async def test_its_status_updates_can_be_replayed_from_the_log_whenever(
+    world: World, database: databases.Database
+) -> None:
+    identity = await world.worked([])
+    writing = await queue.opened(database, await reclaimed(database))
+    told: list[progress.AlertStatusUpdate] = []
+    for entry in finished():
+        await writing.commit(entry)
+        found = await queue.summary(database, identity)
+        chain = plans.of((await course.of(database, [identity]))[identity])
+        told += progress.alert_status_updates(entry, found, chain)
+    page = await history.log_page(database, identity, after=0, limit=500)
+    assert page
+    later = await queue.summary(database, identity)
+    replayed = [one for logged in page.log for one in progress.alert_status_updates(logged.entry, later, chain)]
+    assert replayed == told
+    assert [one.current_step for one in told][:3] == [
+        "Starting chain execution",
+        "Starting collection",
+        "Completed collection",
+    ]
+    assert (told[-1].result, told[-1].current_step) == ("root cause", "Chain execution finished")
+    assert len(told) == 8
+
+
+async def reclaimed(database: databases.Database) -> work.Claim:
+    await queue.let_leases_pass(database)
+    return await queue.claimed(database)
 
 
 async def test_a_session_has_its_stages_and_what_their_agents_did(

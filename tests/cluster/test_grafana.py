@@ -1,4 +1,4 @@
-"""Grafana's notifications, by the same intake as Alertmanager's: recorded ones, as there is none here to send them."""
+"""Grafana's notifications, by the same intake as Alertmanager's: made after its documentation, none is here to send."""
 
 from __future__ import annotations
 

@@ -226,6 +226,7 @@ async def done(database: databases.Database) -> set[str]:
     return {action for (action,) in await queue.rows(database, "SELECT DISTINCT action FROM audit")}
 
 
+@pytest.mark.timeout(300)  # each operation is asked for several seconds, where others use the machine too
 async def test_the_api_is_what_it_says(tried: Tried, database: databases.Database) -> None:
     await tried("--max-examples=5", "--phases=examples,coverage,fuzzing")
     assert await done(database) == {"create", "chat", "chat/cancel", "cancel", "purge"}

@@ -118,7 +118,7 @@ def test_alert_data_is_its_json_object_or_its_text(text: str, told: object) -> N
 
 MODELS: dict[str, type[BaseModel]] = {
     "AlertSession": sessions.AlertSession,
-    "Stage": sessions.Stage,
+    "Stage": sessions.SessionStage,
     "AgentExecution": sessions.AgentExecution,
     "StageExecution": compat.StageExecution,
     "ChainNode": compat.ChainNode,
@@ -289,7 +289,7 @@ def test_the_log_is_told_as_the_documents_tell_a_chain(documents: Path) -> None:
 
 
 def test_what_was_cut_off_or_skipped_or_never_began_ends_with_why() -> None:
-    stopped = [
+    stopped: list[entries.Entry] = [
         stories.stage_started("collection"),
         stories.stage_ended("collection", "Failed", "x"),
         stories.stage_ended("analysis", "Skipped"),
@@ -313,7 +313,7 @@ def test_what_was_cut_off_or_skipped_or_never_began_ends_with_why() -> None:
 
 
 def test_questions_and_what_cannot_be_read_are_no_part_of_the_story() -> None:
-    later = [
+    later: list[entries.Entry] = [
         entries.RunStarted(run=1, question="Why?"),
         entries.StageStarted(run=1, stage="collection", clock=0.0),
         entries.StageEnded(run=1, stage="collection", outcome="Completed"),
@@ -524,7 +524,7 @@ def test_events_and_their_texts_are_bounded_and_the_rest_is_told_of() -> None:
     asked = replace(huge, messages=(replace(huge.messages[-1], text=long),))
     call = messages.ToolCall(id="0.0", name=long, arguments=json.dumps({"a": long}))
     ran = replace(stories.ran(ASKED, 0, text=long).runs[0], call=call)
-    lengthy = [
+    lengthy: list[entries.Entry] = [
         asked,
         entries.ToolsAnswered(execution="one", runs=(ran,)),
         stories.unanswered(failure=replace(stories.FATAL, text=long)),
@@ -552,7 +552,7 @@ def test_what_is_of_a_question_or_of_no_known_agent_or_stage_does_no_harm() -> N
 
 
 def test_a_stage_that_was_stopped_tells_the_end_of_what_ran_side_by_side_once() -> None:
-    stopped = [
+    stopped: list[entries.Entry] = [
         stories.stage_started("analysis"),
         stories.started("a"),
         stories.ended("a", "Cancelled", "by request"),

@@ -1,4 +1,4 @@
-"""Grafana's payloads as its releases send them, by its documentation, and what is none."""
+"""Payloads as Grafana's documentation has them, release by release, and what is none."""
 
 from __future__ import annotations
 

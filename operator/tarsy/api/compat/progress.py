@@ -42,7 +42,7 @@ class StageProgress(transcripts.Part):
 class AlertStatusUpdate(transcripts.Part):
     """How far an investigation is, told when its chain or a stage begins or ends."""
 
-    type: Literal["alert_status_update"] = "alert_status_update"
+    type: Literal["alert_status"] = "alert_status"
     alert_id: UUID
     status: words.Processing
     current_step: str

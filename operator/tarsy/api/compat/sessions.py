@@ -32,7 +32,7 @@ class AgentExecution(transcripts.Part):
     duration_ms: int | None
 
 
-class Stage(transcripts.Part):
+class SessionStage(transcripts.Part):
     """One stage of the chain, whether it has begun or not."""
 
     id: str
@@ -84,7 +84,7 @@ class AlertSession(transcripts.Part):
     """When its last call of a model or a tool was kept."""
     error_message: str | None
     """Why it failed, or was stopped."""
-    stages: list[Stage]
+    stages: list[SessionStage]
 
 
 class CancelledSession(transcripts.Part):
@@ -151,7 +151,9 @@ def stage_id(session: UUID, stage: str) -> str:
     return f"{session}.{stage}"
 
 
-def _stages(summary: history.Summary, chain: Iterable[plans.Plan], executions: list[course.Execution]) -> list[Stage]:
+def _stages(
+    summary: history.Summary, chain: Iterable[plans.Plan], executions: list[course.Execution]
+) -> list[SessionStage]:
     known = {stage.name: stage for stage in summary.stages}
     outcomes: Mapping[str, str | None] = {name: stage.outcome for name, stage in known.items()}
     counts = summary.stage_agents
@@ -178,9 +180,9 @@ def _stage(
     stage: history.Stage | None,
     told: words.StageWords,
     executions: Iterable[course.Execution],
-) -> Stage:
+) -> SessionStage:
     started, ended = (stage.started_at, stage.ended_at) if stage else (None, None)
-    return Stage(
+    return SessionStage(
         id=stage_id(summary.id, plan.name),
         session_id=summary.id,
         stage_name=plan.name,
