@@ -23,12 +23,12 @@ from tarsy.api import access, problems, rates
 PIECE = 64 * 1024
 """Bytes that are written at once; the next ones when nothing is left of them here."""
 HELD_MAX = 128 * 1024 * 1024
-"""Bytes of all answers that have been made and not yet gone: a process has 512 MiB, a quarter is for these."""
+"""Bytes of all answers that have been made and not yet gone: a quarter of a pod of 512 MiB."""
 OWN_HELD_MAX = 32 * 1024 * 1024
 """Of them one caller's: four of the largest that there are."""
 MADE_MAX = 8
 OWN_MADE_MAX = 4
-"""Answers that are made at once, of all callers and of one; a large one takes some ten times its bytes meanwhile."""
+"""Answers that are made at once, of all callers and of one: what they are made of is there several times meanwhile."""
 TURN_SECONDS = 10.0
 """For so long an answer waits until it is made."""
 
