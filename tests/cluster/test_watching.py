@@ -128,7 +128,7 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
         reader = watching.Reader(response)
         await reader.until_type("investigation.status")
         await accounts.revoke(cluster, "revoked")
-        ended = {}
+        ended: dict[str, str] = {}
         while len(ended) < len(channels):
             one = (await goes.until_type("subscription.ended"))[-1]
             ended[one["channel"]] = one["reason"]
