@@ -361,7 +361,7 @@ async def test_the_same_is_told_in_the_words_of_earlier_clients(world: World) ->
         assert {one["channel"] for one in found[1:]} == {f"session:{world.identity}"}
         assert all("investigation" not in one and one["session_id"] == str(world.identity) for one in found[2:])
         assert (found[-1]["status"], found[-1]["has_errors"], found[-1]["id"]) == ("completed", False, 8)
-        steps = [one["current_step"] for one in found if one["type"] == "alert_status_update"]
+        steps = [one["current_step"] for one in found if one["type"] == "alert_status"]
         assert steps == [
             "Starting chain execution",
             "Starting analysis",
