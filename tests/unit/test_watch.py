@@ -1,0 +1,129 @@
+"""What those are told who watch one investigation, of what is being written and of what is committed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support import stories
+from tarsy.api.live import outbox, telling, watching, wire
+from tarsy.store import live
+from tarsy.transcript import entries
+
+ID = UUID(int=7)
+
+
+@dataclass
+class Listening:
+    """Somebody who listens, and what they were told since they were asked last."""
+
+    watch: watching.Watch
+    box: outbox.Outbox
+
+    async def told(self) -> list[Any]:
+        found = []
+        while self.box._queue:
+            found.append(json.loads(await self.box.next()))
+        return [shown(one) for one in found]
+
+
+def shown(one: dict[str, Any]) -> Any:
+    if one["type"] == "stream.chunk":
+        return one["offset"], one["delta"]
+    event = one["event"]
+    return event["id"], event["type"], event["status"], event["content"]
+
+
+@pytest.fixture
+async def listening() -> Listening:
+    watch = watching.Watch(ID)
+    box = outbox.Outbox(lambda message, channel: message.text(channel))
+    watch.listeners.add(outbox.Listener(box, wire.Channel("investigation", str(ID))))
+    return Listening(watch, box)
+
+
+def piece(
+    text: str, *, at: int = 0, turn: int = 0, execution: str = "one", over: bool = False, as_: str = "llm_response"
+) -> live.Piece:
+    return live.Piece(
+        investigation=ID,
+        run=0,
+        stage="look",
+        execution=execution,
+        event=f"{execution}.{turn}.text",
+        type=as_,  # type: ignore[arg-type]
+        at=at,
+        text=text,
+        state="over" if over else "grows",
+    )
+
+
+def settled(
+    watch: watching.Watch, entry: entries.Entry, *, execution: str = "one", events: tuple[str, ...] = ()
+) -> None:
+    told = telling.Told(seq=3, entry=entry, execution=execution, messages=[], events=events)
+    watch.tell(watch.settle(told))
+
+
+async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
+    for one in (piece("it is"), piece(" CPU", at=5), piece("not", at=0), piece("note", as_="final_analysis")):
+        listening.watch.hear(one)
+    assert await listening.told() == [
+        ("one.0.text", "llm_response", "streaming", "it is"),
+        (5, " CPU"),
+        (0, "not"),
+        ("one.0.text", "final_analysis", "streaming", "note"),
+    ]
+    assert [shown(json.loads(one.text(wire.Channel("investigation", "x")))) for one in listening.watch.begun()] == [
+        ("one.0.text", "final_analysis", "streaming", "note")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "late", "is_told"),
+    [
+        (stories.answers(turn=1), piece("late", turn=1), False),
+        (stories.answers(turn=1), piece("late", turn=0), False),
+        (stories.answers(turn=1), piece("next", turn=2), True),
+        (stories.answers(turn=1), piece("another's", turn=0, execution="two"), True),
+        (stories.unanswered(turn=1), piece("late", turn=1), False),
+        (stories.ended(), piece("late", turn=9), False),
+        (stories.stage_ended(), piece("next", turn=0), True),
+    ],
+)
+async def test_what_is_heard_of_a_turn_behind_its_commit_is_not_told(
+    listening: Listening, entry: entries.Entry, late: live.Piece, is_told: bool
+) -> None:
+    settled(listening.watch, entry)
+    listening.watch.hear(late)
+    assert bool(await listening.told()) == is_told
+
+
+async def test_what_was_being_written_and_is_not_in_the_log_is_given_up_with_its_turn(listening: Listening) -> None:
+    for one in (piece("a", turn=0), piece("b", turn=1), piece("c", turn=2), piece("d", execution="two")):
+        listening.watch.hear(one)
+    await listening.told()
+    settled(listening.watch, stories.answers(turn=1), events=("one.1.text",))
+    assert await listening.told() == [("one.0.text", "llm_response", "failed", "a")]
+    assert listening.watch.heard == {"one.2.text", "two.0.text"}
+    settled(listening.watch, stories.run_ended(), execution="")
+    assert {one[0] for one in await listening.told()} == {"one.2.text", "two.0.text"}
+    assert not listening.watch.heard
+
+
+async def test_what_is_heard_while_a_page_is_made_out_is_told_behind_it(listening: Listening) -> None:
+    with listening.watch.listening_later():
+        listening.watch.hear(piece("late"))
+        listening.watch.hear(piece("next", turn=1))
+        assert await listening.told() == []
+        settled(listening.watch, stories.answers(turn=0), events=("one.0.text",))
+    assert await listening.told() == [("one.1.text", "llm_response", "streaming", "next")]
+
+
+async def test_an_end_without_a_beginning_is_nothing(listening: Listening) -> None:
+    listening.watch.hear(piece("", over=True))
+    assert await listening.told() == []
+    assert not listening.watch.over
