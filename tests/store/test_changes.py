@@ -12,6 +12,7 @@ import pytest
 from support import queue, stories
 from tarsy.store import changes, listing, work
 from tarsy.store import database as databases
+from tarsy.transcript import entries
 
 NAMESPACES = {"tarsy": "uid-of-tarsy"}
 
@@ -41,13 +42,14 @@ async def test_stages_and_the_end_are_changes_and_numbers_alone_are_none(databas
     begin = await changes.now(database)
     asked = stories.asks("logs.tail")
     tells: dict[str, bool] = {}
-    for name, added in {
+    commits: dict[str, list[entries.Entry]] = {
         "a stage": [stories.stage_started("analysis"), stories.started()],
         "an answer": [asked],
         "results": [stories.ran(asked)],
         "a stage's end": [stories.ended(), stories.stage_ended("analysis", "Completed")],
         "the end": [stories.run_ended()],
-    }.items():
+    }
+    for name, added in commits.items():
         await journal.commit(*added)
         found = await since(database, begin)
         tells[name], begin = bool(found.summaries), found.horizon

@@ -36,7 +36,8 @@ CREATE TRIGGER work_begins BEFORE INSERT ON work FOR EACH ROW EXECUTE FUNCTION t
 
 CREATE TRIGGER work_changes BEFORE UPDATE ON work FOR EACH ROW
   WHEN (NEW.revision IS DISTINCT FROM OLD.revision
-    AND (NEW.log_seq IS NOT DISTINCT FROM OLD.log_seq OR NEW.state IS DISTINCT FROM OLD.state)) EXECUTE FUNCTION tarsy_changed();
+    AND (NEW.log_seq IS NOT DISTINCT FROM OLD.log_seq OR NEW.state IS DISTINCT FROM OLD.state))
+  EXECUTE FUNCTION tarsy_changed();
 """
 
 
