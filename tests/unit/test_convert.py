@@ -332,9 +332,8 @@ def test_durations_of_go_are_read(text: str, meant: float) -> None:
     assert former.seconds("40 minutes") is former.seconds(40) is None
 
 
-WRONG: st.SearchStrategy[Any] = st.sampled_from(
-    [None, 0, -1, True, "", "x", "a:b", [], [1], ["x"], {}, {"x": 1}, {"name": None}, [[]], [{}]]
-)
+WRONG_VALUES: list[Any] = [None, 0, -1, True, "", "x", "a:b", [], [1], ["x"], {}, {"x": 1}, {"name": None}, [[]], [{}]]
+WRONG: st.SearchStrategy[Any] = st.sampled_from(WRONG_VALUES)
 
 
 def places(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -348,23 +347,44 @@ EXAMPLES = [
 ]
 
 
-@given(st.data())
-def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.DataObject) -> None:
-    """Of what is made all is good; of what is refused each problem has a line."""
-    read = copy.deepcopy(files.parse(data.draw(st.sampled_from(EXAMPLES)), file="f")[0].data)
-    for _ in range(data.draw(st.integers(1, 3))):
-        *path, last = data.draw(st.sampled_from([place for place in places(read) if place]))
-        inner = read
-        for step in path:
-            inner = inner[step]
-        inner[last] = data.draw(WRONG)
-    text = yaml.safe_dump(read)
+def is_made_or_refused(data: Any) -> None:
+    text = yaml.safe_dump(data)
     problems: list[files.Problem] = []
     try:
         is_good(made(text))
     except files.FileError as error:
         problems = error.problems
     assert all(0 < problem.line <= len(text.splitlines()) for problem in problems)
+
+
+def changed(data: Any, place: tuple[Any, ...], value: object) -> Any:
+    """The data with something else at that place, if it is there still."""
+    found = copy.deepcopy(data)
+    *path, last = place
+    inner = found
+    for step in path:
+        inner = inner[step]
+    inner[last] = value
+    return found
+
+
+@given(st.data())
+def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.DataObject) -> None:
+    """Of what is made all is good; of what is refused each problem has a line."""
+    read = files.parse(data.draw(st.sampled_from(EXAMPLES)), file="f")[0].data
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.sampled_from([place for place in places(read) if place]))
+        read = changed(read, place, data.draw(WRONG))
+    is_made_or_refused(read)
+
+
+@pytest.mark.slow
+def test_whatever_stands_at_each_place_is_converted_or_refused() -> None:
+    for example in EXAMPLES:
+        read = files.parse(example, file="f")[0].data
+        for place in places(read)[1:]:
+            for value in WRONG_VALUES:
+                is_made_or_refused(changed(read, place, value))
 
 
 def test_the_examples_are_those_of_the_documents() -> None:

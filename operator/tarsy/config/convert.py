@@ -161,11 +161,11 @@ class _Converter(_Notes):
                 made[key] = self._text(source)
         return made
 
-    def _native_tools(self, source: Source) -> list[Any]:
-        """A mapping of tools to whether they are wanted, or a list."""
+    def _native_tools(self, source: Source) -> Any:
+        """Of a mapping of tools to whether they are wanted, those that are."""
         if isinstance(source.data, dict):
             return [tool for tool, is_wanted in source.data.items() if is_wanted]
-        return list(source.data or ())
+        return source.data
 
     def _server(self, server: Source) -> JSON:
         made: JSON = {}
@@ -173,8 +173,8 @@ class _Converter(_Notes):
             source = server.at(key)
             if key == "transport" and isinstance(source.data, dict):
                 made[key] = self._transport(source)
-            elif key == "data_masking" and isinstance(source.data, dict):
-                made[key] = self._masking(source)
+            elif key == "data_masking":
+                made[key] = self._masking(source) if isinstance(source.data, dict) else source.data
             elif key == "instructions":
                 made[key] = source.data or ""
             else:
@@ -203,12 +203,12 @@ class _Converter(_Notes):
         made: JSON = {}
         for key in masking.data:
             source = masking.at(key)
-            if key == "enabled":
+            if key == "enabled" or (key == "pattern_groups" and not isinstance(source.data, list)):
                 made[key] = source.data
             elif key == "pattern_groups":
                 made[key] = []
                 for entry in source.entries():
-                    if entry.data in patterns.GROUPS:
+                    if str(entry.data) in patterns.GROUPS:
                         made[key].append(entry.data)
                     else:
                         self.say(entry, f"TARSy does not have '{entry.data}'. Available: {', '.join(patterns.GROUPS)}")
@@ -235,6 +235,9 @@ class _Converter(_Notes):
         key = "max_tool_result_tokens"
         sources = [one.at(key) for one in self._sources.named["llm_providers"].values() if one.data.get(key)]
         tokens = [source for source in sources if isinstance(source.data, int)]
+        for source in sources:
+            if source not in tokens:
+                self.problems.append(source.problem(f"{source.told}: expected a whole number"))
         if not tokens:
             return {}
         least = min(tokens, key=lambda source: int(source.data))
@@ -345,7 +348,7 @@ class _Converter(_Notes):
         if strategy := self._strategy(stage):
             made.setdefault("iterationStrategy", strategy)
         policy = self._defaults.data.get("success_policy") if self._defaults else None
-        if policy and (len(found) > 1 or made.get("replicas", 1) > 1):
+        if policy and (len(found) > 1 or made.get("replicas") not in (None, 1)):
             made.setdefault("successPolicy", policy)
         return made
 
@@ -370,15 +373,22 @@ class _Converter(_Notes):
             strategy = self._default_strategy()
         return made | ({"iterationStrategy": strategy} if strategy else {})
 
-    def _synthesis(self, synthesis: Source) -> JSON:
+    def _synthesis(self, synthesis: Source) -> Any:
         made = self._block(synthesis, ("agent", "llm_provider", "iteration_strategy"))
-        if "iterationStrategy" not in made and (backend := synthesis.data.get("llm_backend")):
+        if (
+            isinstance(made, dict)
+            and "iterationStrategy" not in made
+            and (backend := synthesis.data.get("llm_backend"))
+        ):
             made["iterationStrategy"] = "synthesis-native-thinking" if backend == "google-native" else "synthesis"
         return made
 
-    def _block(self, block: Source, keys: Iterable[str]) -> JSON:
+    def _block(self, block: Source, keys: Iterable[str]) -> Any:
+        """A block of some keys; what is none stays as it is, to be refused."""
+        if not isinstance(block.data, dict):
+            return block.data
         made: JSON = {}
-        for key in block.data if isinstance(block.data, dict) else ():
+        for key in block.data:
             source = block.at(key)
             if key == "agent":
                 made[key] = self._agent_name(source)
@@ -402,13 +412,15 @@ class _Converter(_Notes):
         if strategy := source.data.get("iteration_strategy"):
             return str(strategy)
         backend = source.data.get("llm_backend") or source.data.get("backend")
-        if backend is not None and backend not in _STRATEGIES:
+        if backend is not None and str(backend) not in _STRATEGIES:
             there = ", ".join(_STRATEGIES)
             self.problems.append(source.problem(f"{source.told}: unknown backend '{backend}'. Available: {there}"))
         return _STRATEGIES.get(str(backend))
 
-    def _fallbacks(self, fallbacks: Source) -> list[Any]:
-        """Names, or mappings of provider and backend."""
+    def _fallbacks(self, fallbacks: Source) -> Any:
+        """The names in a list of names, or of mappings of provider and backend."""
+        if not isinstance(fallbacks.data, list):
+            return fallbacks.data
         made = []
         for source in fallbacks.entries():
             if isinstance(source.data, dict):
