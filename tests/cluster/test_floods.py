@@ -246,7 +246,7 @@ async def test_what_all_alerts_share_is_withheld_where_a_defect_keeps_it_from_be
     ("error", "status"),
     [
         (databases.StoreDownError("away"), 503),
-        (databases.SchemaError("another"), 500),
+        (databases.SchemaError("another"), 503),
         (exc.ProgrammingError("SELECT", {}, ValueError("no column")), 500),
         (TypeError("no list"), 500),
     ],

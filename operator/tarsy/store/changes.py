@@ -2,8 +2,8 @@
 
 Each change that a status shows raises `work.revision`, and notes its transaction's number in `work.changed`, by a
 trigger or with the commit that does it. Commits that only add to the numbers of a run do not: there are many, and so
-none of them touches an index. A reader asks for what changed from a number on, and may go on from `horizon`, below which
-nothing is under way any more: so no change is missed, and one may be seen twice, which its revision tells.
+none of them touches an index. A reader asks for what changed from a number on, and may go on from `horizon`, below
+which nothing is under way any more: so no change is missed, and one may be seen twice, which its revision tells.
 
 Neither a sequence nor a time would do: they are taken when a transaction writes, and it may commit behind one that
 took a later one.

@@ -158,9 +158,9 @@ work = Table(
 `log_seq` is the number of the log's last entry: the next commit's precondition. `revision` rises with every change that
 a status shows, `stale` says that the one in the cluster does not show it yet; it shows run 0, so what a later run does
 leaves both alone. `changed` is the last transaction in which a run, a stage or what is asked of them changed, and not
-numbers alone (`changes`); 0 of what has not changed since there is one. `claims` counts the claims of all runs. `cancel`
-and `suspend` are the latest run's. `unreadable` is what a program could not read of the log, `unreadable_by` which
-programs.
+numbers alone (`changes`); 0 of what has not changed since there is one. `claims` counts the claims of all runs.
+`cancel` and `suspend` are the latest run's. `unreadable` is what a program could not read of the log, `unreadable_by`
+which programs.
 """
 Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
 Index("work_stale", work.c.queued_at, postgresql_where=work.c.stale)
