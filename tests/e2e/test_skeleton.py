@@ -268,7 +268,7 @@ async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Opera
     assert (status, taken["status"], taken["message"]) == (202, "queued", "Alert queued for processing")
     ((_, found),) = (await operator.finished()).items()
     assert found["metadata"]["uid"] == taken["alert_id"]
-    assert f"{operator.namespace}/{found['metadata']['name']}" == taken["investigation"]
+    assert (taken["namespace"], taken["name"]) == (operator.namespace, found["metadata"]["name"])
     assert "alertDataRef" in found["spec"]
     assert large.strip() in llm.requests[0].body["contents"][0]["parts"][0]["text"]
 
