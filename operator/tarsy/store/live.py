@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast, get_args
 from uuid import UUID
 
 from tarsy.store import database as databases
 from tarsy.store import notify
-from tarsy.transcript import ports, streams, timeline
+from tarsy.transcript import messages, ports, streams, timeline
 
 WATCHING = "tarsy_watching"
 """Some investigations are watched somewhere; the payload says which, and of which the text so far is wanted."""
@@ -268,7 +269,7 @@ class Audience:
         self._wanted: dict[UUID, float] = {}
         """Of which the text so far is asked for, and when at the earliest."""
         self._asked: dict[UUID, float] = {}
-        """When it was asked for the last time."""
+        """When it was asked for the last time, as long as that says when it may be asked for again."""
         self._renewed = 0.0
         self._due = asyncio.Event()
         self._lost = False
@@ -280,7 +281,7 @@ class Audience:
         """
         self._watchers[investigation] = self._watchers.get(investigation, 0) + 1
         if self._watchers[investigation] == 1:
-            self._want(investigation, at=0.0)
+            self._want(investigation)
 
     def forget(self, investigation: UUID) -> None:
         """One of those who watch it does not any more."""
@@ -289,7 +290,6 @@ class Audience:
             del self._watchers[investigation]
             self._known.pop(investigation, None)
             self._wanted.pop(investigation, None)
-            self._asked.pop(investigation, None)
 
     def so_far(self, investigation: UUID) -> list[Piece]:
         """What is being written in it, as far as it was heard: each event from its beginning."""
@@ -302,7 +302,7 @@ class Audience:
             for investigation in self._watchers:
                 for known in self._known.get(investigation, {}).values():
                     known.is_sure = False
-                self._want(investigation, at=0.0)
+                self._want(investigation)
             self._moved(None)
             return False
         pieces, moved = decode(payload)
@@ -324,8 +324,7 @@ class Audience:
                 self._heard(replace(piece, at=len(before.text), text=""))
             return
         if piece.at and (before is None or not before.is_sure or piece.at > len(before.text)):
-            asked = self._asked.get(piece.investigation, 0.0)
-            self._want(piece.investigation, at=asked + AGAIN_SECONDS)
+            self._want(piece.investigation)
             return
         text = piece.after(before.text if before else "")
         known[piece.event] = _Heard(piece=replace(piece, more=False), text=text)
@@ -333,9 +332,9 @@ class Audience:
         if before is None or text != before.text:
             self._heard(replace(piece, at=at, text=text[at:], more=False))
 
-    def _want(self, investigation: UUID, *, at: float) -> None:
-        """Have the text so far asked for, at that time or at once."""
-        self._wanted[investigation] = min(at, self._wanted.get(investigation, at))
+    def _want(self, investigation: UUID) -> None:
+        """Have the text so far asked for: at once, or AGAIN_SECONDS after it was asked for the last time."""
+        self._wanted[investigation] = self._asked.get(investigation, -math.inf) + AGAIN_SECONDS
         self._due.set()
 
     async def run(self) -> None:
@@ -359,7 +358,9 @@ class Audience:
         still = self._watchers.keys() - set(anew) if is_time else ()
         for investigation in anew:
             del self._wanted[investigation]
-            self._asked[investigation] = now
+        self._asked = {one: at for one, at in self._asked.items() if at + AGAIN_SECONDS > now} | dict.fromkeys(
+            anew, now
+        )
         try:
             await notify.post(self._database, *((WATCHING, one) for one in _watching(anew, still)))
         except databases.StoreDownError as error:
@@ -368,7 +369,7 @@ class Audience:
             self._lost = True
             for investigation in anew:
                 if investigation in self._watchers:
-                    self._want(investigation, at=now + AGAIN_SECONDS)
+                    self._want(investigation)
             self._renewed = now - WATCHED_EVERY + AGAIN_SECONDS if is_time else self._renewed
         else:
             self._lost = False
@@ -438,37 +439,62 @@ def _bytes(text: str) -> int:
 
 
 def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
-    """What a payload says; one of another version of TARSy says nothing."""
+    """What a payload says; what TARSy of this version would not say is left out.
+
+    Whoever may use the database may NOTIFY, so nothing of it is taken for what it should be.
+    """
     match _said(payload):
         case {"p": list(rows), "m": list(moved)}:
-            return [_piece(*row) for row in rows], [UUID(one) for one in moved]
+            return [piece for row in rows if (piece := _piece(row))], _uuids(moved)
     return [], []
 
 
-def _piece(
-    investigation: str,
-    run: int,
-    stage: str,
-    execution: str,
-    event: str,
-    type: timeline.Type,  # noqa: A002 - its name
-    state: Literal["grows", "over"],
-    at: int,
-    more: bool,  # noqa: FBT001
-    text: str,
-) -> Piece:
-    return Piece(
-        investigation=UUID(investigation),
-        run=run,
-        stage=stage,
-        execution=execution,
-        event=event,
-        type=type,
-        at=at,
-        text=text,
-        state=state,
-        more=more,
-    )
+_TYPES = frozenset(get_args(timeline.Type))
+_NUMBER_MAX = 2**31 - 1
+
+
+def _piece(row: object) -> Piece | None:
+    match row:
+        case [
+            str(identity),
+            int(run),
+            str(stage),
+            str(execution),
+            str(event),
+            str(kind),
+            "grows" | "over" as state,
+            int(at),
+            bool(more),
+            str(text),
+        ] if (
+            kind in _TYPES
+            and all(0 <= number <= _NUMBER_MAX and not isinstance(number, bool) for number in (run, at))
+            and (investigation := _uuid(identity))
+        ):
+            return Piece(
+                investigation=investigation,
+                run=run,
+                stage=messages.storable(stage),
+                execution=messages.storable(execution),
+                event=messages.storable(event),
+                type=cast("timeline.Type", kind),
+                at=at,
+                text=messages.storable(text),
+                state=state,
+                more=more,
+            )
+    return None
+
+
+def _uuids(told: Iterable[object]) -> list[UUID]:
+    return [found for one in told if (found := _uuid(one))]
+
+
+def _uuid(told: object) -> UUID | None:
+    try:
+        return UUID(told) if isinstance(told, str) else None
+    except ValueError:
+        return None
 
 
 def _watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
@@ -482,7 +508,7 @@ def _watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
 def _watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
     match _said(payload):
         case {"anew": list(anew), "still": list(still)}:
-            return [UUID(one) for one in anew], [UUID(one) for one in still]
+            return _uuids(anew), _uuids(still)
     return [], []
 
 
