@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 from dataclasses import replace
 from uuid import UUID
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import strategies
 from tarsy.store import database as databases
 from tarsy.store import live, notify
-from tarsy.transcript import streams
+from tarsy.transcript import ports, react, streams
 
 ID, OTHER = UUID(int=14), UUID(int=15)
 PIECE = live.Piece(
@@ -148,6 +149,36 @@ async def test_the_text_so_far_is_asked_for_once_a_second_however_often_somebody
         while len(said) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     running.cancel()
+
+
+async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwhile_is_told_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    speaker = live.Speaker(databases.Database("postgresql://nobody@127.0.0.1:1/none"))  # never asked
+    speaker.hint(json.dumps({"v": 1, "anew": [str(ID)], "still": []}))
+    turn = ports.Turn(
+        investigation=str(ID), run=0, stage="look", execution="e0", number=0, kind="agent", strategy="react"
+    )
+    asked, go_on = asyncio.Event(), threading.Event()
+    loop, read = asyncio.get_running_loop(), react.read
+
+    def reading(text: str) -> react.Reading:
+        assert threading.current_thread() is not threading.main_thread()
+        loop.call_soon_threadsafe(asked.set)
+        assert go_on.wait(10)
+        return read(text)
+
+    monkeypatch.setattr(react, "read", reading)
+    lines = "the pod restarts because of its memory limit\n" * 1000
+    with speaker.turn(turn) as stream:
+        stream.text("Thought: " + lines)
+        batch = asyncio.create_task(speaker._batch())
+        await asked.wait()
+        stream.text("and of its CPU\n")
+        go_on.set()
+        said = [*(await batch)[0], *(await speaker._batch())[0]]
+    pieces = [piece for payload in said for piece in live.decode(payload)[0]]
+    assert applied(pieces) == (lines + "and of its CPU")
 
 
 class Watching:

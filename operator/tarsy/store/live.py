@@ -95,12 +95,20 @@ class _Turn:
         self.watched = self._anew = True
         self._due.set()
 
-    def news(self) -> Iterator[Piece]:
-        """What has changed since it was asked for this the last time."""
-        if self._changed or self._anew:
-            for one, at in self.written.news(anew=self._anew):
-                yield self._piece(one, at=at)
-            self._changed = self._anew = False
+    async def news(self) -> tuple[list[Piece], float]:
+        """What has changed since it was asked for this the last time, and the processor's seconds that this took."""
+        if not (self._changed or self._anew):
+            return [], 0.0
+        anew, self._changed, self._anew = self._anew, False, False
+        began = time.thread_time()
+        read, is_long = self.written.reading()
+        if not is_long:
+            pieces = [self._piece(one, at=at) for one, at in self.written.news(read(), anew=anew)]
+            return pieces, time.thread_time() - began
+        found, spent = await asyncio.to_thread(_timed, read)
+        if self.is_over:
+            return [], spent
+        return [self._piece(one, at=at) for one, at in self.written.news(found, anew=anew)], spent
 
     def ends(self) -> list[Piece]:
         """The ends of what was sent of it."""
@@ -118,6 +126,11 @@ class _Turn:
             text=one.text[at:],
             state=state,
         )
+
+
+def _timed(read: Callable[[], list[streams.Shown]]) -> tuple[list[streams.Shown], float]:
+    began = time.thread_time()
+    return read(), time.thread_time() - began
 
 
 class Speaker:
@@ -211,9 +224,9 @@ class Speaker:
         for turn in [one for beside in self._turns.values() for one in beside if one.watched]:
             if turn.is_over:
                 continue
-            began = time.thread_time()
-            pieces += turn.news()
-            spent += time.thread_time() - began
+            new, took = await turn.news()
+            pieces += new
+            spent += took
             await asyncio.sleep(0)  # each is short, all together may not be
         began = time.thread_time()
         ends, self._ends = self._ends, []
