@@ -8,19 +8,18 @@ of it is a hint: what counts is the log, and whoever missed something reads it t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Literal
 from uuid import UUID
 
 from tarsy.store import database as databases
-from tarsy.store import notify
-from tarsy.transcript import messages, ports, streams, timeline
+from tarsy.store import notify, payloads
+from tarsy.transcript import ports, streams
 
 WATCHING = "tarsy_watching"
 """Some investigations are watched somewhere; the payload says which, and of which the text so far is wanted."""
@@ -30,8 +29,6 @@ SAID = "tarsy_said"
 BATCH_SECONDS = 0.05
 WATCHED_EVERY = 10.0  # seconds
 WATCHED_SECONDS = 30.0
-PAYLOAD_MAX = 7900
-"""Bytes of a NOTIFY's payload; Postgres takes less than 8000."""
 AGAIN_SECONDS = 1.0
 """Until the next try where something was lost: a statement, or a piece."""
 GATHER_SECONDS = 0.005
@@ -39,36 +36,12 @@ GATHER_SECONDS = 0.005
 REST = 20.0
 """How long no batch is made behind one, in times of what that took of the processor."""
 
+Piece = payloads.Piece
+PAYLOAD_MAX = payloads.PAYLOAD_MAX
+encode = payloads.encode
+decode = payloads.decode
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """What is being written has changed: from character `at` on the text of an event is `text`, and nothing behind it.
-
-    The first piece of an event begins it, at 0. One at a place before the end of what came replaces what stood there:
-    the model is asked again, or what it says is read in another way. The text is what the log will hold at the end, or
-    near it (what a strategy makes of an answer is only known at its end).
-    """
-
-    investigation: UUID
-    run: int
-    stage: str
-    execution: str
-    event: str
-    """The event's id, under which it will stand in the timeline."""
-    type: timeline.Type
-    at: int
-    text: str
-    state: Literal["grows", "over"] = "grows"
-    """"over": nothing more comes. The log has the event by now, or never will (then it was given up)."""
-    more: bool = False
-    """What stands behind `text` is told by the next piece, until then it stays. Only between processes."""
-
-    def after(self, before: str) -> str:
-        """The event's text with it, where that was `before`."""
-        rest = before[self.at + len(self.text) :] if self.more else ""
-        return before[: self.at] + self.text + rest
 
 
 class _Turn:
@@ -184,7 +157,7 @@ class Speaker:
         if not payload:
             self._resend(self._watched)
             return False
-        anew, still = _watchers(payload)
+        anew, still = payloads.watchers(payload)
         wanted = {*anew, *(one for one in still if one not in self._watched)}  # whoever asked was not heard then
         self._watched |= dict.fromkeys([*anew, *still], now + WATCHED_SECONDS)
         self._resend(wanted)
@@ -210,8 +183,8 @@ class Speaker:
         while True:
             await self._due.wait()
             self._due.clear()
-            payloads, spent = await self._batch()
-            if not payloads or await self._send(payloads):
+            said, spent = await self._batch()
+            if not said or await self._send(said):
                 await asyncio.sleep(max(BATCH_SECONDS, spent * REST))
             else:
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -231,13 +204,13 @@ class Speaker:
         began = time.thread_time()
         ends, self._ends = self._ends, []
         moved, self._moved = self._moved, set()
-        payloads = encode([*pieces, *ends], moved)
-        return payloads, spent + time.thread_time() - began
+        said = encode([*pieces, *ends], moved)
+        return said, spent + time.thread_time() - began
 
-    async def _send(self, payloads: Sequence[str]) -> bool:
+    async def _send(self, said: Sequence[str]) -> bool:
         """Whether they were sent; what was lost is sent anew."""
         try:
-            await notify.post(self._database, *((SAID, payload) for payload in payloads))
+            await notify.post(self._database, *((SAID, payload) for payload in said))
         except databases.StoreDownError as error:
             if not self._lost:
                 log.warning("nobody hears what is written: %s", error, extra={"action": "live_lost"})
@@ -375,7 +348,7 @@ class Audience:
             anew, now
         )
         try:
-            await notify.post(self._database, *((WATCHING, one) for one in _watching(anew, still)))
+            await notify.post(self._database, *((WATCHING, one) for one in payloads.watching(anew, still)))
         except databases.StoreDownError as error:
             if not self._lost:
                 log.warning("nobody is told what is watched: %s", error, extra={"action": "live_lost"})
@@ -387,148 +360,3 @@ class Audience:
         else:
             self._lost = False
             self._renewed = now if is_time else self._renewed
-
-
-_VERSION = 1
-_FRAME = len(json.dumps({"v": _VERSION, "p": [], "m": []}))
-_IDS = 200
-"""Of 36 bytes each, in quotes and with a comma, they fit into a payload."""
-
-
-def encode(pieces: Iterable[Piece], moved: Iterable[UUID]) -> list[str]:
-    """As payloads of at most PAYLOAD_MAX bytes, long pieces in several."""
-    payloads: list[_Told] = []
-    size = PAYLOAD_MAX
-    rows = [("p", row) for piece in pieces for row in _rows(piece)]
-    for kind, row in [*rows, *(("m", _json(str(one))) for one in moved)]:
-        length = _bytes(row) + 1
-        if size + length > PAYLOAD_MAX:
-            payloads.append({"p": [], "m": []})
-            size = _FRAME
-        payloads[-1][kind].append(row)
-        size += length
-    return [_payload(told) for told in payloads]
-
-
-_Told: TypeAlias = dict[str, list[str]]
-"""Rows in JSON: of pieces, and of what moved."""
-
-
-def _payload(told: _Told) -> str:
-    rows = (f'"{kind}":[{",".join(some)}]' for kind, some in told.items())
-    return f'{{"v":{_VERSION},{",".join(rows)}}}'
-
-
-def _rows(piece: Piece) -> Iterator[str]:
-    """A piece in JSON, in as many rows as it needs."""
-    about = [
-        *(str(piece.investigation), piece.run, piece.stage, piece.execution),
-        *(piece.event, piece.type, piece.state),
-    ]
-    room = PAYLOAD_MAX - _FRAME - _bytes(_json([*about, piece.at + len(piece.text), False, ""])) - 1
-    start = 0
-    while True:
-        end = start + _fitting(piece.text[start : start + room], room)
-        yield _json([*about, piece.at + start, piece.more or end < len(piece.text), piece.text[start:end]])
-        start = end
-        if end == len(piece.text):
-            return
-
-
-def _fitting(text: str, room: int) -> int:
-    """How many characters of `text` surely have room in so many bytes of JSON."""
-    count = len(text)
-    while (size := _bytes(_json(text[:count])) - 2) > room:
-        count = count * room // size
-    return count
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode())
-
-
-def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
-    """What a payload says; what TARSy of this version would not say is left out.
-
-    Whoever may use the database may NOTIFY, so nothing of it is taken for what it should be.
-    """
-    match _said(payload):
-        case {"p": list(rows), "m": list(moved)}:
-            return [piece for row in rows if (piece := _piece(row))], _uuids(moved)
-    return [], []
-
-
-_TYPES = frozenset(get_args(timeline.Type))
-_NUMBER_MAX = 2**31 - 1
-
-
-def _piece(row: object) -> Piece | None:
-    match row:
-        case [
-            str(identity),
-            int(run),
-            str(stage),
-            str(execution),
-            str(event),
-            str(kind),
-            "grows" | "over" as state,
-            int(at),
-            bool(more),
-            str(text),
-        ] if (
-            kind in _TYPES
-            and all(0 <= number <= _NUMBER_MAX and not isinstance(number, bool) for number in (run, at))
-            and (investigation := _uuid(identity))
-        ):
-            return Piece(
-                investigation=investigation,
-                run=run,
-                stage=messages.storable(stage),
-                execution=messages.storable(execution),
-                event=messages.storable(event),
-                type=cast("timeline.Type", kind),
-                at=at,
-                text=messages.storable(text),
-                state=state,
-                more=more,
-            )
-    return None
-
-
-def _uuids(told: Iterable[object]) -> list[UUID]:
-    return [found for one in told if (found := _uuid(one))]
-
-
-def _uuid(told: object) -> UUID | None:
-    try:
-        return UUID(told) if isinstance(told, str) else None
-    except ValueError:
-        return None
-
-
-def _watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
-    """As payloads: of these the text so far is wanted, and those are watched still."""
-    told = [("anew", str(one)) for one in anew] + [("still", str(one)) for one in still]
-    for start in range(0, len(told), _IDS):
-        some = told[start : start + _IDS]
-        yield _json({"v": _VERSION} | {kind: [one for of, one in some if of == kind] for kind in ("anew", "still")})
-
-
-def _watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
-    match _said(payload):
-        case {"anew": list(anew), "still": list(still)}:
-            return _uuids(anew), _uuids(still)
-    return [], []
-
-
-def _said(payload: str) -> Any:
-    """The JSON of a payload of this version; else None."""
-    try:
-        said = json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) and said.get("v") == _VERSION else None
