@@ -34,10 +34,12 @@ async def serving(url: str) -> AsyncIterator[hubs.Hub]:
     own = databases.Database(url, pool_size=2)
     hub = hubs.Hub(own)
     running = asyncio.create_task(hub.run())
-    yield hub
-    running.cancel()
-    await asyncio.wait([running])
-    await own.close()
+    try:
+        yield hub
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await own.close()
 
 
 @contextlib.asynccontextmanager
@@ -52,10 +54,12 @@ async def subscribing(hub: hubs.Hub, identity: UUID, boxes: list[outbox.Outbox])
             await asyncio.Event().wait()
 
     tasks = [asyncio.create_task(subscribe(box)) for box in boxes]
-    yield through
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    try:
+        yield through
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 class Pages:
