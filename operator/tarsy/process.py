@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from tarsy.tools import pool as pools
 
 RECONCILERS = 4
+WATCHERS = 2
+"""Connections for single statements of what is watched; it has its own, so that who watches makes nobody wait."""
 COLLECTED_AFTER = 20_000
 """Containers made and not freed since the last look for cycles. Python's own 700 are reached once an iteration."""
 FIRST_SECONDS = 1.0
@@ -273,7 +275,9 @@ class _Parts:
         readiness = health.Readiness(
             roles=self.process.roles, database=self.database, cluster=cluster, watcher=self.watcher
         )
-        hub = hubs.Hub(self.database)
+        watched = databases.Database(self.process.database_url, pool_size=WATCHERS)
+        self.stack.push_async_callback(watched.close)
+        hub = hubs.Hub(watched)
 
         def look(_: str) -> bool:
             hub.look()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
+import threading
 from dataclasses import replace
 from uuid import UUID
 
@@ -10,8 +13,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from tarsy.store import database as databases
-from tarsy.store import live
-from tarsy.transcript import streams
+from tarsy.store import live, notify
+from tarsy.transcript import ports, react, streams
 
 ID, OTHER = UUID(int=14), UUID(int=15)
 PIECE = live.Piece(
@@ -76,6 +79,106 @@ def test_nothing_to_tell_is_no_payload() -> None:
 )
 def test_what_another_version_says_says_nothing(payload: str) -> None:
     assert live.decode(payload) == ([], [])
+
+
+any_json = strategies.recursive(
+    strategies.one_of(
+        strategies.none(),
+        strategies.booleans(),
+        strategies.integers(),
+        strategies.floats(),
+        strategies.text(strategies.characters(), max_size=5),
+        strategies.sampled_from([str(ID), "grows", "over", "llm_response", "\ud83d", "\x00"]),
+    ),
+    lambda within: strategies.one_of(
+        strategies.lists(within, max_size=5), strategies.dictionaries(strategies.text(max_size=2), within, max_size=3)
+    ),
+    max_leaves=8,
+)
+GOOD = [str(ID), 0, "stage", "execution", "event", "llm_response", "grows", 0, False, "text"]
+
+
+@strategies.composite
+def nearly_right(draw: strategies.DrawFn) -> object:
+    """A row of a piece in which something is something else."""
+    row = list(GOOD)
+    row[draw(strategies.integers(0, len(row) - 1))] = draw(any_json)
+    return row
+
+
+@hypothesis.given(
+    rows=strategies.lists(strategies.one_of(any_json, nearly_right()), max_size=4),
+    moved=strategies.one_of(any_json, strategies.lists(any_json, max_size=4)),
+)
+@hypothesis.settings(deadline=None)
+def test_whatever_somebody_says_is_taken_as_far_as_tarsy_could_have_said_it(rows: list[object], moved: object) -> None:
+    """And what is told of it can be sent, and said again."""
+    heard: list[live.Piece] = []
+    database = databases.Database("postgresql://nobody@127.0.0.1:1/none")  # never asked
+    audience = live.Audience(database, heard=heard.append, moved=lambda _: None)
+    audience.watch(ID)
+    audience.hint(json.dumps({"v": 1, "p": [*rows, GOOD], "m": moved}))
+    live.Speaker(database).hint(json.dumps({"v": 1, "anew": moved, "still": rows}))
+    pieces, _ = live.decode(json.dumps({"v": 1, "p": [*rows, GOOD], "m": []}))
+    assert pieces, "what is right is taken"
+    for piece in [*heard, *pieces]:
+        assert piece.at >= 0
+        assert [one for some, _ in map(live.decode, live.encode([piece], [])) for one in some] == [piece]
+
+
+async def test_the_text_so_far_is_asked_for_once_a_second_however_often_somebody_begins_to_watch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+
+    async def post(_: databases.Database, *hints: notify.Hint) -> None:
+        said.extend(payload for _, payload in hints if str(ID) in payload)
+
+    monkeypatch.setattr(notify, "post", post)
+    watching = Watching()
+    running = asyncio.create_task(watching.audience.run())
+    async with asyncio.timeout(5):
+        while not said:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    for _ in range(10):
+        watching.audience.forget(ID)
+        watching.audience.watch(ID)
+        await asyncio.sleep(3 * live.GATHER_SECONDS)
+    assert len(said) == 1
+    async with asyncio.timeout(5):
+        while len(said) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    running.cancel()
+
+
+async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwhile_is_told_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    speaker = live.Speaker(databases.Database("postgresql://nobody@127.0.0.1:1/none"))  # never asked
+    speaker.hint(json.dumps({"v": 1, "anew": [str(ID)], "still": []}))
+    turn = ports.Turn(
+        investigation=str(ID), run=0, stage="look", execution="e0", number=0, kind="agent", strategy="react"
+    )
+    asked, go_on = asyncio.Event(), threading.Event()
+    loop, read = asyncio.get_running_loop(), react.read
+
+    def reading(text: str) -> react.Reading:
+        assert threading.current_thread() is not threading.main_thread()
+        loop.call_soon_threadsafe(asked.set)
+        assert go_on.wait(10)
+        return read(text)
+
+    monkeypatch.setattr(react, "read", reading)
+    lines = "the pod restarts because of its memory limit\n" * 1000
+    with speaker.turn(turn) as stream:
+        stream.text("Thought: " + lines)
+        batch = asyncio.create_task(speaker._batch())
+        await asked.wait()
+        stream.text("and of its CPU\n")
+        go_on.set()
+        said = [*(await batch)[0], *(await speaker._batch())[0]]
+    pieces = [piece for payload in said for piece in live.decode(payload)[0]]
+    assert applied(pieces) == (lines + "and of its CPU")
 
 
 class Watching:

@@ -8,18 +8,18 @@ of it is a hint: what counts is the log, and whoever missed something reads it t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 from uuid import UUID
 
 from tarsy.store import database as databases
-from tarsy.store import notify
-from tarsy.transcript import ports, streams, timeline
+from tarsy.store import notify, payloads
+from tarsy.transcript import ports, streams
 
 WATCHING = "tarsy_watching"
 """Some investigations are watched somewhere; the payload says which, and of which the text so far is wanted."""
@@ -29,8 +29,6 @@ SAID = "tarsy_said"
 BATCH_SECONDS = 0.05
 WATCHED_EVERY = 10.0  # seconds
 WATCHED_SECONDS = 30.0
-PAYLOAD_MAX = 7900
-"""Bytes of a NOTIFY's payload; Postgres takes less than 8000."""
 AGAIN_SECONDS = 1.0
 """Until the next try where something was lost: a statement, or a piece."""
 GATHER_SECONDS = 0.005
@@ -38,36 +36,12 @@ GATHER_SECONDS = 0.005
 REST = 20.0
 """How long no batch is made behind one, in times of what that took of the processor."""
 
+Piece = payloads.Piece
+PAYLOAD_MAX = payloads.PAYLOAD_MAX
+encode = payloads.encode
+decode = payloads.decode
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """What is being written has changed: from character `at` on the text of an event is `text`, and nothing behind it.
-
-    The first piece of an event begins it, at 0. One at a place before the end of what came replaces what stood there:
-    the model is asked again, or what it says is read in another way. The text is what the log will hold at the end, or
-    near it (what a strategy makes of an answer is only known at its end).
-    """
-
-    investigation: UUID
-    run: int
-    stage: str
-    execution: str
-    event: str
-    """The event's id, under which it will stand in the timeline."""
-    type: timeline.Type
-    at: int
-    text: str
-    state: Literal["grows", "over"] = "grows"
-    """"over": nothing more comes. The log has the event by now, or never will (then it was given up)."""
-    more: bool = False
-    """What stands behind `text` is told by the next piece, until then it stays. Only between processes."""
-
-    def after(self, before: str) -> str:
-        """The event's text with it, where that was `before`."""
-        rest = before[self.at + len(self.text) :] if self.more else ""
-        return before[: self.at] + self.text + rest
 
 
 class _Turn:
@@ -94,12 +68,20 @@ class _Turn:
         self.watched = self._anew = True
         self._due.set()
 
-    def news(self) -> Iterator[Piece]:
-        """What has changed since it was asked for this the last time."""
-        if self._changed or self._anew:
-            for one, at in self.written.news(anew=self._anew):
-                yield self._piece(one, at=at)
-            self._changed = self._anew = False
+    async def news(self) -> tuple[list[Piece], float]:
+        """What has changed since it was asked for this the last time, and the processor's seconds that this took."""
+        if not (self._changed or self._anew):
+            return [], 0.0
+        anew, self._changed, self._anew = self._anew, False, False
+        began = time.thread_time()
+        read, is_long = self.written.reading()
+        if not is_long:
+            pieces = [self._piece(one, at=at) for one, at in self.written.news(read(), anew=anew)]
+            return pieces, time.thread_time() - began
+        found, spent = await asyncio.to_thread(_timed, read)
+        if self.is_over:
+            return [], spent
+        return [self._piece(one, at=at) for one, at in self.written.news(found, anew=anew)], spent
 
     def ends(self) -> list[Piece]:
         """The ends of what was sent of it."""
@@ -117,6 +99,11 @@ class _Turn:
             text=one.text[at:],
             state=state,
         )
+
+
+def _timed(read: Callable[[], list[streams.Shown]]) -> tuple[list[streams.Shown], float]:
+    began = time.thread_time()
+    return read(), time.thread_time() - began
 
 
 class Speaker:
@@ -170,7 +157,7 @@ class Speaker:
         if not payload:
             self._resend(self._watched)
             return False
-        anew, still = _watchers(payload)
+        anew, still = payloads.watchers(payload)
         wanted = {*anew, *(one for one in still if one not in self._watched)}  # whoever asked was not heard then
         self._watched |= dict.fromkeys([*anew, *still], now + WATCHED_SECONDS)
         self._resend(wanted)
@@ -196,8 +183,8 @@ class Speaker:
         while True:
             await self._due.wait()
             self._due.clear()
-            payloads, spent = await self._batch()
-            if not payloads or await self._send(payloads):
+            said, spent = await self._batch()
+            if not said or await self._send(said):
                 await asyncio.sleep(max(BATCH_SECONDS, spent * REST))
             else:
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -210,20 +197,20 @@ class Speaker:
         for turn in [one for beside in self._turns.values() for one in beside if one.watched]:
             if turn.is_over:
                 continue
-            began = time.thread_time()
-            pieces += turn.news()
-            spent += time.thread_time() - began
+            new, took = await turn.news()
+            pieces += new
+            spent += took
             await asyncio.sleep(0)  # each is short, all together may not be
         began = time.thread_time()
         ends, self._ends = self._ends, []
         moved, self._moved = self._moved, set()
-        payloads = encode([*pieces, *ends], moved)
-        return payloads, spent + time.thread_time() - began
+        said = encode([*pieces, *ends], moved)
+        return said, spent + time.thread_time() - began
 
-    async def _send(self, payloads: Sequence[str]) -> bool:
+    async def _send(self, said: Sequence[str]) -> bool:
         """Whether they were sent; what was lost is sent anew."""
         try:
-            await notify.post(self._database, *((SAID, payload) for payload in payloads))
+            await notify.post(self._database, *((SAID, payload) for payload in said))
         except databases.StoreDownError as error:
             if not self._lost:
                 log.warning("nobody hears what is written: %s", error, extra={"action": "live_lost"})
@@ -268,7 +255,7 @@ class Audience:
         self._wanted: dict[UUID, float] = {}
         """Of which the text so far is asked for, and when at the earliest."""
         self._asked: dict[UUID, float] = {}
-        """When it was asked for the last time."""
+        """When it was asked for the last time, as long as that says when it may be asked for again."""
         self._renewed = 0.0
         self._due = asyncio.Event()
         self._lost = False
@@ -280,7 +267,7 @@ class Audience:
         """
         self._watchers[investigation] = self._watchers.get(investigation, 0) + 1
         if self._watchers[investigation] == 1:
-            self._want(investigation, at=0.0)
+            self._want(investigation)
 
     def forget(self, investigation: UUID) -> None:
         """One of those who watch it does not any more."""
@@ -289,7 +276,6 @@ class Audience:
             del self._watchers[investigation]
             self._known.pop(investigation, None)
             self._wanted.pop(investigation, None)
-            self._asked.pop(investigation, None)
 
     def so_far(self, investigation: UUID) -> list[Piece]:
         """What is being written in it, as far as it was heard: each event from its beginning."""
@@ -302,7 +288,7 @@ class Audience:
             for investigation in self._watchers:
                 for known in self._known.get(investigation, {}).values():
                     known.is_sure = False
-                self._want(investigation, at=0.0)
+                self._want(investigation)
             self._moved(None)
             return False
         pieces, moved = decode(payload)
@@ -324,8 +310,7 @@ class Audience:
                 self._heard(replace(piece, at=len(before.text), text=""))
             return
         if piece.at and (before is None or not before.is_sure or piece.at > len(before.text)):
-            asked = self._asked.get(piece.investigation, 0.0)
-            self._want(piece.investigation, at=asked + AGAIN_SECONDS)
+            self._want(piece.investigation)
             return
         text = piece.after(before.text if before else "")
         known[piece.event] = _Heard(piece=replace(piece, more=False), text=text)
@@ -333,9 +318,9 @@ class Audience:
         if before is None or text != before.text:
             self._heard(replace(piece, at=at, text=text[at:], more=False))
 
-    def _want(self, investigation: UUID, *, at: float) -> None:
-        """Have the text so far asked for, at that time or at once."""
-        self._wanted[investigation] = min(at, self._wanted.get(investigation, at))
+    def _want(self, investigation: UUID) -> None:
+        """Have the text so far asked for: at once, or AGAIN_SECONDS after it was asked for the last time."""
+        self._wanted[investigation] = self._asked.get(investigation, -math.inf) + AGAIN_SECONDS
         self._due.set()
 
     async def run(self) -> None:
@@ -359,137 +344,19 @@ class Audience:
         still = self._watchers.keys() - set(anew) if is_time else ()
         for investigation in anew:
             del self._wanted[investigation]
-            self._asked[investigation] = now
+        self._asked = {one: at for one, at in self._asked.items() if at + AGAIN_SECONDS > now} | dict.fromkeys(
+            anew, now
+        )
         try:
-            await notify.post(self._database, *((WATCHING, one) for one in _watching(anew, still)))
+            await notify.post(self._database, *((WATCHING, one) for one in payloads.watching(anew, still)))
         except databases.StoreDownError as error:
             if not self._lost:
                 log.warning("nobody is told what is watched: %s", error, extra={"action": "live_lost"})
             self._lost = True
             for investigation in anew:
                 if investigation in self._watchers:
-                    self._want(investigation, at=now + AGAIN_SECONDS)
+                    self._want(investigation)
             self._renewed = now - WATCHED_EVERY + AGAIN_SECONDS if is_time else self._renewed
         else:
             self._lost = False
             self._renewed = now if is_time else self._renewed
-
-
-_VERSION = 1
-_FRAME = len(json.dumps({"v": _VERSION, "p": [], "m": []}))
-_IDS = 200
-"""Of 36 bytes each, in quotes and with a comma, they fit into a payload."""
-
-
-def encode(pieces: Iterable[Piece], moved: Iterable[UUID]) -> list[str]:
-    """As payloads of at most PAYLOAD_MAX bytes, long pieces in several."""
-    payloads: list[_Told] = []
-    size = PAYLOAD_MAX
-    rows = [("p", row) for piece in pieces for row in _rows(piece)]
-    for kind, row in [*rows, *(("m", _json(str(one))) for one in moved)]:
-        length = _bytes(row) + 1
-        if size + length > PAYLOAD_MAX:
-            payloads.append({"p": [], "m": []})
-            size = _FRAME
-        payloads[-1][kind].append(row)
-        size += length
-    return [_payload(told) for told in payloads]
-
-
-_Told: TypeAlias = dict[str, list[str]]
-"""Rows in JSON: of pieces, and of what moved."""
-
-
-def _payload(told: _Told) -> str:
-    rows = (f'"{kind}":[{",".join(some)}]' for kind, some in told.items())
-    return f'{{"v":{_VERSION},{",".join(rows)}}}'
-
-
-def _rows(piece: Piece) -> Iterator[str]:
-    """A piece in JSON, in as many rows as it needs."""
-    about = [
-        *(str(piece.investigation), piece.run, piece.stage, piece.execution),
-        *(piece.event, piece.type, piece.state),
-    ]
-    room = PAYLOAD_MAX - _FRAME - _bytes(_json([*about, piece.at + len(piece.text), False, ""])) - 1
-    start = 0
-    while True:
-        end = start + _fitting(piece.text[start : start + room], room)
-        yield _json([*about, piece.at + start, piece.more or end < len(piece.text), piece.text[start:end]])
-        start = end
-        if end == len(piece.text):
-            return
-
-
-def _fitting(text: str, room: int) -> int:
-    """How many characters of `text` surely have room in so many bytes of JSON."""
-    count = len(text)
-    while (size := _bytes(_json(text[:count])) - 2) > room:
-        count = count * room // size
-    return count
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode())
-
-
-def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
-    """What a payload says; one of another version of TARSy says nothing."""
-    match _said(payload):
-        case {"p": list(rows), "m": list(moved)}:
-            return [_piece(*row) for row in rows], [UUID(one) for one in moved]
-    return [], []
-
-
-def _piece(
-    investigation: str,
-    run: int,
-    stage: str,
-    execution: str,
-    event: str,
-    type: timeline.Type,  # noqa: A002 - its name
-    state: Literal["grows", "over"],
-    at: int,
-    more: bool,  # noqa: FBT001
-    text: str,
-) -> Piece:
-    return Piece(
-        investigation=UUID(investigation),
-        run=run,
-        stage=stage,
-        execution=execution,
-        event=event,
-        type=type,
-        at=at,
-        text=text,
-        state=state,
-        more=more,
-    )
-
-
-def _watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
-    """As payloads: of these the text so far is wanted, and those are watched still."""
-    told = [("anew", str(one)) for one in anew] + [("still", str(one)) for one in still]
-    for start in range(0, len(told), _IDS):
-        some = told[start : start + _IDS]
-        yield _json({"v": _VERSION} | {kind: [one for of, one in some if of == kind] for kind in ("anew", "still")})
-
-
-def _watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
-    match _said(payload):
-        case {"anew": list(anew), "still": list(still)}:
-            return [UUID(one) for one in anew], [UUID(one) for one in still]
-    return [], []
-
-
-def _said(payload: str) -> Any:
-    """The JSON of a payload of this version; else None."""
-    try:
-        said = json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) and said.get("v") == _VERSION else None

@@ -7,8 +7,9 @@ be none: the commit has the last word.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tarsy.transcript import messages, ports, react, record, timeline
@@ -42,6 +43,8 @@ def _all(turn: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
         yield Shown(event=f"{place}.text", type="llm_response", text=reading.answer)
 
 
+_LONG = 16 * 1024
+"""Characters of an answer in the ReAct dialect that are not read in passing: that takes milliseconds."""
 _LABELS = ("thought", "actioninput", "finalanswer", "observation")
 _DRESS = re.compile(r"[\s_*`#+~-]+")
 
@@ -84,11 +87,20 @@ class Written:
         """Its events, as `news` has told of them; one that was and is no more has no text."""
         return self._known.values()
 
-    def news(self, *, anew: bool = False) -> list[tuple[Shown, int]]:
-        """Its events that have changed since this was asked the last time, and from which character on; `anew`: all."""
+    def reading(self) -> tuple[Callable[[], list[Shown]], bool]:
+        """What makes out its events as they are now, in any thread, and whether that takes long."""
         self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
+        (text,), (thinking,) = self._text, self._thinking
+        is_long = record.is_react(self._turn.strategy) and len(text) > _LONG
+        return functools.partial(shown, self._turn, thinking=thinking, text=text), is_long
+
+    def news(self, found: Sequence[Shown] | None = None, *, anew: bool = False) -> list[tuple[Shown, int]]:
+        """Its events that have changed since this was asked the last time, and from which character on; `anew`: all.
+
+        `found` is what `reading` made out; without it they are made out here.
+        """
+        found = self.reading()[0]() if found is None else found
         before = self._known
-        found = shown(self._turn, thinking=self._thinking[0], text=self._text[0])
         gone = {event: replace(one, text="") for event, one in before.items()}
         self._known = gone | {one.event: one for one in found}
         if anew:

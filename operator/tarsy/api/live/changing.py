@@ -73,12 +73,20 @@ class Lists:
                     listener.put(_messages(found.summaries, found.horizon))
                     if found.more:
                         listener.put([_overflow(found.horizon, AT_ONCE)])
+                self._replace(namespace)
                 self._listeners[listener] = namespace
             yield
         finally:
             self._listeners.pop(listener, None)
             if not self._listeners:
                 self._told.clear()
+
+    def _replace(self, namespace: Namespace) -> None:
+        """End those who listen to a namespace that had this one's name: what is told of a name is of one namespace."""
+        for listener, known in list(self._listeners.items()):
+            if known.name == namespace.name and known.uid != namespace.uid:
+                del self._listeners[listener]
+                listener.end(f"the namespace {known.name} is another one by now: subscribe again")
 
     async def look(self) -> None:
         """Tell what has changed; a StoreDownError where that cannot be found out now."""

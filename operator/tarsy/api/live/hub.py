@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -23,6 +24,10 @@ CATCH_UP_MAX = 200
 _AT_ONCE = 100
 """Entries that are read at once for those who listen."""
 _PAGE_BYTES = 1024 * 1024
+_CATCH_UP_BYTES = 128 * 1024
+"""Of a page that is read for one who catches up, beyond its first entry."""
+_READS = 2
+"""Pages that are being read for those who listen, and as many for those who catch up."""
 _RECENT = 20
 """Entries at the end of a log that are looked at when somebody begins to watch."""
 
@@ -41,7 +46,12 @@ class Hub:
     """All that is watched through this process."""
 
     def __init__(self, database: databases.Database) -> None:
+        """Read what is told from `database`: one of its own, so that nobody who runs waits for a connection."""
         self._database = database
+        self._reading = asyncio.Semaphore(_READS)
+        self._catching_up = asyncio.Semaphore(_READS)
+        self._turns: weakref.WeakKeyDictionary[outbox.Outbox, asyncio.Lock] = weakref.WeakKeyDictionary()
+        """Of each connection: one of its subscriptions catches up at a time."""
         self._audience = live.Audience(database, heard=self._heard, moved=self._moved)
         self._watches: dict[UUID, watching.Watch] = {}
         self._looks = asyncio.Event()
@@ -100,20 +110,29 @@ class Hub:
         known = watch.status
         if known:
             listener.put([known])
+        async with self._turns.setdefault(listener.outbox, asyncio.Lock()):
+            after = await self._catch_up(watch, listener, after)
+            if after < watch.last:
+                overflow = {"last_event_id": after, "limit": CATCH_UP_MAX}
+                listener.put([wire.Message("catchup.overflow", overflow, of=watch.investigation)])
+            if watch.status and watch.status is not known:
+                listener.put([watch.status])
+            listener.put(watch.begun())
+            watch.join(listener)
+
+    async def _catch_up(self, watch: watching.Watch, listener: outbox.Listener, after: int) -> int:
+        """Tell what came behind entry `after`, each page when there is room for it; the entry that this reaches."""
         left, is_full = CATCH_UP_MAX, False
         while after < watch.last and not is_full:
-            told, after, is_full = await self._read(watch, after=after, upto=watch.last, most=left)
+            await listener.outbox.room()
+            async with self._catching_up:
+                told, after, is_full = await self._read(watch, after=after, upto=watch.last, most=left)
             left -= len(told)
-            for message in told:
+            told.reverse()
+            while told:
                 await listener.outbox.room()
-                listener.put([message])
-        if after < watch.last:
-            overflow = {"last_event_id": after, "limit": CATCH_UP_MAX}
-            listener.put([wire.Message("catchup.overflow", overflow, of=watch.investigation)])
-        if watch.status and watch.status is not known:
-            listener.put([watch.status])
-        listener.put(watch.begun())
-        watch.listeners.add(listener)
+                listener.put([told.pop()])
+        return after
 
     async def _read(
         self, watch: watching.Watch, *, after: int, upto: int, most: int
@@ -123,7 +142,7 @@ class Hub:
         The first entry of a catch-up is told whole, however many its messages are.
         """
         page = await history.log_page(
-            self._database, watch.investigation, after=after, upto=upto, limit=CATCH_UP_MAX, size=_PAGE_BYTES
+            self._database, watch.investigation, after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES
         )
         if page is None:
             raise GoneError(_PURGED)
@@ -187,10 +206,12 @@ class Hub:
         """Tell of one investigation, until cancelled; a GoneError where it is gone."""
         while True:
             try:
-                if not watch.ready.done():
-                    await self._begin(watch)
-                while await self._go_on(watch):
-                    pass
+                more = True
+                while more:
+                    async with self._reading:
+                        if not watch.ready.done():
+                            await self._begin(watch)
+                        more = await self._go_on(watch)
             except databases.StoreDownError as error:
                 log.warning("live: %s", error, extra={"action": "live_waits"})
                 await asyncio.sleep(POLL_SECONDS)

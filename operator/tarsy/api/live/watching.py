@@ -59,6 +59,7 @@ class Watch:
         self._texts: dict[str, _Text] = {}
         self._settled: dict[str, float] = {}
         """Of each execution the last turn that the log has."""
+        self._ended: str | None = None
 
     def tell(self, messages: Iterable[wire.Message]) -> None:
         """Tell all who listen."""
@@ -66,8 +67,15 @@ class Watch:
         for listener in self.listeners:
             listener.put(told)
 
+    def join(self, listener: outbox.Listener) -> None:
+        """One more listens; it is told at once where nothing more comes."""
+        self.listeners.add(listener)
+        if self._ended is not None:
+            listener.end(self._ended)
+
     def end(self, reason: str) -> None:
         """Tell all who listen that nothing more comes, and why."""
+        self._ended = reason
         for listener in self.listeners:
             listener.end(reason)
 

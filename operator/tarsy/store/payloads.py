@@ -1,0 +1,189 @@
+"""What processes say to each other of text that is being written, as payloads of NOTIFY."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast, get_args
+from uuid import UUID
+
+from tarsy.transcript import messages, timeline
+
+PAYLOAD_MAX = 7900
+"""Bytes of a NOTIFY's payload; Postgres takes less than 8000."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """What is being written has changed: from character `at` on the text of an event is `text`, and nothing behind it.
+
+    The first piece of an event begins it, at 0. One at a place before the end of what came replaces what stood there:
+    the model is asked again, or what it says is read in another way. The text is what the log will hold at the end, or
+    near it (what a strategy makes of an answer is only known at its end).
+    """
+
+    investigation: UUID
+    run: int
+    stage: str
+    execution: str
+    event: str
+    """The event's id, under which it will stand in the timeline."""
+    type: timeline.Type
+    at: int
+    text: str
+    state: Literal["grows", "over"] = "grows"
+    """"over": nothing more comes. The log has the event by now, or never will (then it was given up)."""
+    more: bool = False
+    """What stands behind `text` is told by the next piece, until then it stays. Only between processes."""
+
+    def after(self, before: str) -> str:
+        """The event's text with it, where that was `before`."""
+        rest = before[self.at + len(self.text) :] if self.more else ""
+        return before[: self.at] + self.text + rest
+
+
+_VERSION = 1
+_FRAME = len(json.dumps({"v": _VERSION, "p": [], "m": []}))
+_IDS = 200
+"""Of 36 bytes each, in quotes and with a comma, they fit into a payload."""
+
+
+def encode(pieces: Iterable[Piece], moved: Iterable[UUID]) -> list[str]:
+    """As payloads of at most PAYLOAD_MAX bytes, long pieces in several."""
+    payloads: list[_Told] = []
+    size = PAYLOAD_MAX
+    rows = [("p", row) for piece in pieces for row in _rows(piece)]
+    for kind, row in [*rows, *(("m", _json(str(one))) for one in moved)]:
+        length = _bytes(row) + 1
+        if size + length > PAYLOAD_MAX:
+            payloads.append({"p": [], "m": []})
+            size = _FRAME
+        payloads[-1][kind].append(row)
+        size += length
+    return [_payload(told) for told in payloads]
+
+
+_Told: TypeAlias = dict[str, list[str]]
+"""Rows in JSON: of pieces, and of what moved."""
+
+
+def _payload(told: _Told) -> str:
+    rows = (f'"{kind}":[{",".join(some)}]' for kind, some in told.items())
+    return f'{{"v":{_VERSION},{",".join(rows)}}}'
+
+
+def _rows(piece: Piece) -> Iterator[str]:
+    """A piece in JSON, in as many rows as it needs."""
+    about = [
+        *(str(piece.investigation), piece.run, piece.stage, piece.execution),
+        *(piece.event, piece.type, piece.state),
+    ]
+    room = PAYLOAD_MAX - _FRAME - _bytes(_json([*about, piece.at + len(piece.text), False, ""])) - 1
+    start = 0
+    while True:
+        end = start + _fitting(piece.text[start : start + room], room)
+        yield _json([*about, piece.at + start, piece.more or end < len(piece.text), piece.text[start:end]])
+        start = end
+        if end == len(piece.text):
+            return
+
+
+def _fitting(text: str, room: int) -> int:
+    """How many characters of `text` surely have room in so many bytes of JSON."""
+    count = len(text)
+    while (size := _bytes(_json(text[:count])) - 2) > room:
+        count = count * room // size
+    return count
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
+
+
+def decode(payload: str) -> tuple[list[Piece], list[UUID]]:
+    """What a payload says; what TARSy of this version would not say is left out.
+
+    Whoever may use the database may NOTIFY, so nothing of it is taken for what it should be.
+    """
+    match _said(payload):
+        case {"p": list(rows), "m": list(moved)}:
+            return [piece for row in rows if (piece := _piece(row))], _uuids(moved)
+    return [], []
+
+
+_TYPES = frozenset(get_args(timeline.Type))
+_NUMBER_MAX = 2**31 - 1
+
+
+def _piece(row: object) -> Piece | None:
+    match row:
+        case [
+            str(identity),
+            int(run),
+            str(stage),
+            str(execution),
+            str(event),
+            str(kind),
+            "grows" | "over" as state,
+            int(at),
+            bool(more),
+            str(text),
+        ] if (
+            kind in _TYPES
+            and all(0 <= number <= _NUMBER_MAX and not isinstance(number, bool) for number in (run, at))
+            and (investigation := _uuid(identity))
+        ):
+            return Piece(
+                investigation=investigation,
+                run=run,
+                stage=messages.storable(stage),
+                execution=messages.storable(execution),
+                event=messages.storable(event),
+                type=cast("timeline.Type", kind),
+                at=at,
+                text=messages.storable(text),
+                state=state,
+                more=more,
+            )
+    return None
+
+
+def _uuids(told: Iterable[object]) -> list[UUID]:
+    return [found for one in told if (found := _uuid(one))]
+
+
+def _uuid(told: object) -> UUID | None:
+    try:
+        return UUID(told) if isinstance(told, str) else None
+    except ValueError:
+        return None
+
+
+def watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
+    """As payloads: of these the text so far is wanted, and those are watched still."""
+    told = [("anew", str(one)) for one in anew] + [("still", str(one)) for one in still]
+    for start in range(0, len(told), _IDS):
+        some = told[start : start + _IDS]
+        yield _json({"v": _VERSION} | {kind: [one for of, one in some if of == kind] for kind in ("anew", "still")})
+
+
+def watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
+    """What a payload of `watching` says: of which the text so far is wanted, and which are watched still."""
+    match _said(payload):
+        case {"anew": list(anew), "still": list(still)}:
+            return _uuids(anew), _uuids(still)
+    return [], []
+
+
+def _said(payload: str) -> Any:
+    """The JSON of a payload of this version; else None."""
+    try:
+        said = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) and said.get("v") == _VERSION else None

@@ -1,0 +1,137 @@
+"""Many who catch up at once, by the hub over a real database: what that holds, and whom it makes wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from uuid import UUID
+
+import pytest
+from support import queue, stories
+from tarsy.api.live import hub as hubs
+from tarsy.api.live import outbox, wire
+from tarsy.store import database as databases
+from tarsy.store import history
+
+CHUNK = 200 * 1024
+PATIENCE = 20.0  # seconds
+
+
+@pytest.fixture
+async def identity(database: databases.Database) -> UUID:
+    """An investigation with five answers, each more than a page."""
+    found = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started(), stories.started())
+    for turn in range(5):
+        await journal.commit(stories.answers("x" * CHUNK, turn=turn))
+    return found
+
+
+@contextlib.asynccontextmanager
+async def serving(url: str) -> AsyncIterator[hubs.Hub]:
+    own = databases.Database(url, pool_size=2)
+    hub = hubs.Hub(own)
+    running = asyncio.create_task(hub.run())
+    try:
+        yield hub
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await own.close()
+
+
+@contextlib.asynccontextmanager
+async def subscribing(hub: hubs.Hub, identity: UUID, boxes: list[outbox.Outbox]) -> AsyncIterator[set[outbox.Outbox]]:
+    """One subscription for each of these (they may be the same); those that have caught up."""
+    channel = wire.Channel("investigation", str(identity))
+    through: set[outbox.Outbox] = set()
+
+    async def subscribe(box: outbox.Outbox) -> None:
+        async with hub.listens(identity, outbox.Listener(box, channel), after=0):
+            through.add(box)
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(subscribe(box)) for box in boxes]
+    try:
+        yield through
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+class Pages:
+    """How many pages are read, and at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read = self._now = self.at_once = 0
+        real = history.log_page
+        monkeypatch.setattr(history, "log_page", self._counted(real))
+
+    def _counted(self, real: Callable[..., object]) -> Callable[..., object]:
+        async def log_page(*given: object, **named: object) -> object:
+            self._now += 1
+            self.at_once = max(self.at_once, self._now)
+            try:
+                return await real(*given, **named)  # type: ignore[misc]
+            finally:
+                self._now -= 1
+                self.read += 1
+
+        return log_page
+
+
+def box() -> outbox.Outbox:
+    return outbox.Outbox(lambda message, channel: message.text(channel))
+
+
+async def quiet(pages: Pages) -> None:
+    """Wait until nothing was read for a while."""
+    before = -1
+    while before != pages.read:
+        before = pages.read
+        await asyncio.sleep(0.3)
+
+
+async def drain(one: outbox.Outbox) -> None:
+    while True:
+        await one.next()
+
+
+async def test_a_connection_that_reads_nothing_has_one_page_however_many_subscriptions_it_has(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = Pages(monkeypatch)
+    async with serving(database.url) as hub:
+        own = box()
+        async with subscribing(hub, identity, [own] * 100) as through:
+            await quiet(pages)
+            assert pages.read <= 4, "two of the reader's own, and one or two that the connection has"
+            assert not through
+            assert own._size < 2 * CHUNK
+            reading = asyncio.create_task(drain(own))
+            async with asyncio.timeout(PATIENCE):
+                while len(hub._watches[identity].listeners) < 100:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            reading.cancel()
+
+
+async def test_so_many_pages_are_read_at_once_and_who_runs_waits_for_none(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All connections for transactions of those who run are in use, and who watches catches up all the same."""
+    pages = Pages(monkeypatch)
+    async with serving(database.url) as hub, contextlib.AsyncExitStack() as stack:
+        for _ in range(databases.TRANSACTIONS):
+            await stack.enter_async_context(database.begin())
+        boxes = [box() for _ in range(30)]
+        reading = [asyncio.create_task(drain(one)) for one in boxes]
+        async with subscribing(hub, identity, boxes) as through, asyncio.timeout(PATIENCE):
+            while len(through) < len(boxes):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        for task in reading:
+            task.cancel()
+    assert pages.at_once <= 2 * hubs._READS
+    assert pages.read >= 5 * len(boxes), "each page is one answer"

@@ -1,0 +1,61 @@
+"""Who watches is asked about again and again: what happens where nobody can say whether they still may."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from http import HTTPStatus
+
+import pytest
+from tarsy.api import problems
+from tarsy.api.live import attending
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attending, "ASKED_EVERY", (0.01, 0.02))
+    monkeypatch.setattr(attending, "UNKNOWN_SECONDS", 0.3)
+    monkeypatch.setattr(attending, "AGAIN_SECONDS", 0.02)
+
+
+class Cluster:
+    """An API server that is there, or away."""
+
+    def __init__(self) -> None:
+        self.is_away = True
+        self.asked = 0
+
+    async def holds(self) -> bool:
+        self.asked += 1
+        if self.is_away:
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, "the API server is away")
+        return True
+
+
+def attended(cluster: Cluster) -> attending.Attended:
+    return attending.Attended(listens=lambda _: contextlib.nullcontext(), holds=cluster.holds)
+
+
+async def test_an_api_server_that_stays_away_ends_what_is_watched() -> None:
+    cluster = Cluster()
+    began = time.monotonic()
+    with pytest.raises(attending.EndedError, match="the API server is away"):
+        async with asyncio.timeout(10):
+            await attending._guard(attended(cluster))
+    assert time.monotonic() - began >= 0.3
+    assert cluster.asked > 2, "and it is asked again until then"
+
+
+async def test_one_that_comes_back_in_time_ends_nothing() -> None:
+    cluster = Cluster()
+    guard = asyncio.create_task(attending._guard(attended(cluster)))
+    async with asyncio.timeout(10):
+        while cluster.asked < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        cluster.is_away = False
+        asked = cluster.asked
+        while cluster.asked < asked + 30:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not guard.done()
+    guard.cancel()
