@@ -588,12 +588,13 @@ async def test_a_client_that_reads_slowly_and_steadily_gets_it_all(
     tail = b""
     got = 0
     with contextlib.closing(await connect(world)) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         async with asyncio.timeout(watching.PATIENCE):
             while got < 3 * 512 * 1024:
                 data = await loop.sock_recv(slow, 32 * 1024)
                 assert data, f"cut off after {got} bytes"
                 tail, got = (tail + data)[-1000:], got + len(data)
-                await asyncio.sleep(0.02)  # as slow as it reads
+                await asyncio.sleep(0.03)  # as slow as it reads
     assert loop.time() - began > 2 * outbox.PROGRESS_SECONDS
 
 
