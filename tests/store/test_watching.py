@@ -367,7 +367,7 @@ async def test_frames_of_any_kind_are_counted_and_stall_nobody(world: World, fir
                 pytest.fail("16 MiB of it were taken")
     looking.cancel()
     await asyncio.wait([looking])
-    assert max(stalls) < 0.5 * pace.slowness()
+    assert max(stalls) < 2 * max(1, pace.slowness())
 
 
 async def test_who_says_little_has_each_ping_answered_and_no_message_of_many_frames(world: World) -> None:
@@ -492,11 +492,11 @@ def large(turn: int) -> tuple[entries.Entry, ...]:
     return (stories.answers("x" * 512 * 1024, turn=turn),)
 
 
-async def slow_reader(world: World) -> socket.socket:
+async def slow_reader(world: World, *, holds: int = 4096) -> socket.socket:
     """A client that subscribes, and then reads nothing."""
     host, port = world.url.removeprefix("http://").split(":")
     connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, holds)
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(connection, (host, int(port)))
@@ -512,11 +512,11 @@ async def slow_reader(world: World) -> socket.socket:
     return connection
 
 
-async def slow_stream(world: World) -> socket.socket:
+async def slow_stream(world: World, *, holds: int = 4096) -> socket.socket:
     """The same of a stream of events."""
     host, port = world.url.removeprefix("http://").split(":")
     connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, holds)
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(connection, (host, int(port)))
@@ -577,7 +577,7 @@ async def test_a_client_that_reads_nothing_is_dropped_and_nobody_waits_for_it(
 
 @pytest.mark.parametrize("connect", [slow_reader, slow_stream])
 async def test_a_client_that_reads_slowly_and_steadily_gets_it_all(
-    world: World, connect: Callable[[World], Awaitable[socket.socket]], monkeypatch: pytest.MonkeyPatch
+    world: World, connect: Callable[..., Awaitable[socket.socket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several times what a piece may take."""
     monkeypatch.setattr(outbox, "PROGRESS_SECONDS", 0.5)
@@ -587,8 +587,7 @@ async def test_a_client_that_reads_slowly_and_steadily_gets_it_all(
     began = loop.time()
     tail = b""
     got = 0
-    with contextlib.closing(await connect(world)) as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    with contextlib.closing(await connect(world, holds=64 * 1024)) as slow:
         async with asyncio.timeout(watching.PATIENCE):
             while got < 3 * 512 * 1024:
                 data = await loop.sock_recv(slow, 32 * 1024)
