@@ -32,7 +32,7 @@ class Outbox:
 
     def put(self, *told: str | bytes) -> None:
         """Have these sent, unless what was told before is too much already."""
-        if self._size > QUEUED_MAX:
+        if told and self._size > QUEUED_MAX:
             self.drop()
         if self.overflown.is_set():
             return
