@@ -20,7 +20,7 @@ import pytest
 from support import apis, kubeconfigs, pace, queue, stories, watching
 from tarsy.api import app
 from tarsy.api import protocol as protocols
-from tarsy.api.live import outbox, protocol, sockets
+from tarsy.api.live import outbox, places, protocol, sockets
 from tarsy.kube import client
 from tarsy.store import database as databases
 from tarsy.store import journal, live, notify
@@ -332,9 +332,96 @@ async def test_what_no_client_of_ours_sends_ends_the_connection_with_the_reason(
         assert (await watcher.closed())[0] == 1009
     async with watching.watching(world.url) as watcher:
         with contextlib.suppress(exceptions.ConnectionClosed):
-            for _ in range(sockets.BURST * 2):
+            for _ in range(protocol.FRAMES_BURST * 2):
                 await watcher.ask(action="ping")
-        assert await watcher.closed() == (1008, "more than 10 messages a second")
+        assert await watcher.closed() == (1008, "more than 10 frames a second")
+
+
+@pytest.mark.parametrize(
+    ("first", "frame"),
+    [
+        (b"", b"\x89\x80" + b"mask"),
+        (b"", b"\x89\xfd" + b"\0\0\0\0" + b"x" * 125),
+        (b"", b"\x8a\x80" + b"mask"),
+        (b"\x01\x80mask", b"\x00\x80" + b"mask"),
+    ],
+    ids=["empty pings", "pings", "pongs", "empty continuations"],
+)
+async def test_frames_of_any_kind_are_counted_and_stall_nobody(world: World, first: bytes, frame: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    stalls = []
+
+    async def look() -> None:
+        while True:
+            before = loop.time()
+            await asyncio.sleep(0.01)  # what is measured is by how much longer it takes
+            stalls.append(loop.time() - before)
+
+    looking = asyncio.create_task(look())
+    with contextlib.closing(await slow_reader(world)) as flooding:
+        data = first + frame * (256 * 1024 // len(frame))
+        async with asyncio.timeout(watching.PATIENCE):
+            with contextlib.suppress(ConnectionError):
+                for _ in range(64):
+                    await loop.sock_sendall(flooding, data)
+                pytest.fail("16 MiB of it were taken")
+    looking.cancel()
+    await asyncio.wait([looking])
+    assert max(stalls) < 2 * max(1, pace.slowness())
+
+
+async def test_who_says_little_has_each_ping_answered_and_no_message_of_many_frames(world: World) -> None:
+    async with watching.watching(world.url) as watcher:
+        for _ in range(3):
+            await (await watcher.socket.ping())
+        await watcher.socket.send(iter(['{"action"', ":", ' "ping"}']))
+        assert (await watcher.next())["type"] == "pong"
+        with contextlib.suppress(exceptions.ConnectionClosed):
+            await watcher.socket.send([" "] * (protocol.FRAGMENTS_MAX + 1))
+        assert await watcher.closed() == (1008, "a message of more than 16 frames")
+
+
+async def test_a_socket_that_watches_nothing_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "UNUSED_SECONDS", 0.3)
+    async with watching.watching(world.url) as watcher, watching.watching(world.url) as idle:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        assert await idle.closed() == (1008, "nothing was subscribed for 0.3 s")
+        await watcher.until_type("investigation.status")
+        await asyncio.sleep(0.4)  # longer than it might be idle
+        assert (await watcher.answer(action="ping"))["type"] == "pong"
+        await watcher.ask(action="unsubscribe", channel=world.channel)
+        assert await watcher.closed() == (1008, "nothing was subscribed for 0.3 s")
+
+
+async def test_who_watches_leaves_places_to_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "OWN_MAX", 2)
+    async with aiohttp.ClientSession() as session:
+        events = f"{world.url}{world.path}/events"
+        async with watching.watching(world.url), session.get(events) as one:
+            assert one.status == 200
+            assert (await watching.refused(world.url))[0] == 429
+            async with session.get(events) as other:
+                assert (other.status, other.headers["Retry-After"]) == (429, "10")
+            monkeypatch.setattr(places, "ALL_MAX", 2)
+            assert (await watching.refused(world.url))[0] == 503
+            async with session.get(f"{world.url}/healthz") as response:
+                assert response.status == 200
+
+        async def again() -> None:
+            while True:
+                async with session.get(events) as response:
+                    if response.status == 200:
+                        return
+
+        async with asyncio.timeout(watching.PATIENCE):
+            await again()
+
+
+async def test_an_id_has_one_spelling(world: World) -> None:
+    async with watching.watching(world.url) as watcher:
+        for given in (world.identity.hex, str(world.identity).upper(), f"{{{world.identity}}}"):
+            error = await watcher.answer(action="subscribe", channel=f"session:{given}")
+            assert error == {"type": "error", "reason": f"{given} is written {world.identity} here"}
 
 
 async def test_a_connection_has_so_many_subscriptions_and_each_channel_once(world: World) -> None:
@@ -405,11 +492,11 @@ def large(turn: int) -> tuple[entries.Entry, ...]:
     return (stories.answers("x" * 512 * 1024, turn=turn),)
 
 
-async def slow_reader(world: World) -> socket.socket:
+async def slow_reader(world: World, *, holds: int = 4096) -> socket.socket:
     """A client that subscribes, and then reads nothing."""
     host, port = world.url.removeprefix("http://").split(":")
     connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, holds)
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(connection, (host, int(port)))
@@ -425,11 +512,11 @@ async def slow_reader(world: World) -> socket.socket:
     return connection
 
 
-async def slow_stream(world: World) -> socket.socket:
+async def slow_stream(world: World, *, holds: int = 4096) -> socket.socket:
     """The same of a stream of events."""
     host, port = world.url.removeprefix("http://").split(":")
     connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, holds)
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(connection, (host, int(port)))
@@ -486,6 +573,42 @@ async def test_a_client_that_reads_nothing_is_dropped_and_nobody_waits_for_it(
             assert await is_cut_off(slow), "and its connection is over, although it never read"
             assert not [one for one in caplog.records if one.levelname == "ERROR"]
         assert (await watcher.answer(action="ping"))["type"] == "pong"
+
+
+@pytest.mark.parametrize("connect", [slow_reader, slow_stream])
+async def test_a_client_that_reads_slowly_and_steadily_gets_it_all(
+    world: World, connect: Callable[..., Awaitable[socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several times what a piece may take."""
+    monkeypatch.setattr(outbox, "PROGRESS_SECONDS", 0.5)
+    monkeypatch.setattr(protocol, "PING_SECONDS", 0.5)
+    await world.commit(*STORY[:1], (stories.answers("x" * 3 * 512 * 1024, turn=0),))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    tail = b""
+    got = 0
+    with contextlib.closing(await connect(world, holds=64 * 1024)) as slow:
+        async with asyncio.timeout(watching.PATIENCE):
+            while got < 3 * 512 * 1024:
+                data = await loop.sock_recv(slow, 32 * 1024)
+                assert data, f"cut off after {got} bytes"
+                tail, got = (tail + data)[-1000:], got + len(data)
+                await asyncio.sleep(0.03)  # as slow as it reads
+    assert loop.time() - began > 2 * outbox.PROGRESS_SECONDS
+
+
+async def test_the_last_words_of_a_stream_are_read_by_who_is_behind(world: World) -> None:
+    await world.commit(*STORY[:1], large(0))
+    loop = asyncio.get_running_loop()
+    with contextlib.closing(await slow_stream(world)) as slow:
+        await eventually(lambda: listening(world) == 1)
+        await world.commit(large(1))
+        world.parts.hub._watches[world.identity].end("it is over")
+        found = b""
+        async with asyncio.timeout(watching.PATIENCE):
+            while data := await loop.sock_recv(slow, 1 << 16):
+                found += data
+    assert b'"reason":"it is over"' in found[-1000:]
 
 
 async def test_a_stop_ends_sockets_to_come_again_and_streams(world: World) -> None:

@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 
 from tarsy import errors
 from tarsy.api import access, problems
-from tarsy.api.live import changing, outbox, wire
+from tarsy.api.live import changing, outbox, places, wire
 from tarsy.api.live import hub as hubs
 
 ASKED_EVERY = (15.0, 25.0)
@@ -27,6 +27,10 @@ _UNKNOWN = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 class EndedError(Exception):
     """A subscription has ended; the message says why."""
+
+
+class NobodyError(EndedError):
+    """The token, or what else says who watches, is nobody's any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,7 @@ class Attending:
 
     def __init__(self, *, hub: hubs.Hub, may: access.Access) -> None:
         self.hub = hub
+        self.places = places.Places()
         self._may = may
 
     async def ask(self, connection: HTTPConnection, wanted: Wanted) -> Attended:
@@ -99,7 +104,9 @@ class Attending:
                 group.create_task(_watch(attended, listener))
                 group.create_task(_guard(attended))
         except* (EndedError, errors.TemporaryError, hubs.FutureError, hubs.GoneError, changing.FutureError) as ended:
-            raise EndedError(str(_first(ended))) from ended
+            first = _first(ended)
+            kind = NobodyError if isinstance(first, NobodyError) else EndedError
+            raise kind(str(first)) from ended
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
@@ -126,7 +133,8 @@ async def _guard(attended: Attended) -> None:
             if problem.status in _UNKNOWN and time.monotonic() - known < ASKED_EVERY[1] + UNKNOWN_SECONDS:
                 wait = AGAIN_SECONDS
                 continue
-            raise EndedError(problem.detail) from problem
+            kind = NobodyError if problem.status is HTTPStatus.UNAUTHORIZED else EndedError
+            raise kind(problem.detail) from problem
         if not holds:
             raise EndedError("it is another one by now: subscribe again")
         known = time.monotonic()

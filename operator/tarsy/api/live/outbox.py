@@ -11,7 +11,7 @@ from tarsy.api.live import wire
 QUEUED_MAX = 1024 * 1024
 """Bytes that may wait when more is told; who is further behind is dropped."""
 PROGRESS_SECONDS = 10.0
-"""Within this a client has to take something of what it is sent."""
+"""Within this a client has to take something of what it is sent: of a stream a piece of it."""
 _ROOM = 64 * 1024
 
 Render = Callable[[wire.Message, wire.Channel], str | bytes]
@@ -32,7 +32,7 @@ class Outbox:
 
     def put(self, *told: str | bytes) -> None:
         """Have these sent, unless what was told before is too much already."""
-        if self._size > QUEUED_MAX:
+        if told and self._size > QUEUED_MAX:
             self.drop()
         if self.overflown.is_set():
             return
@@ -55,12 +55,6 @@ class Outbox:
         if self._size <= _ROOM:
             self._emptied.set()
         return first
-
-    async def empty(self) -> None:
-        """Wait until all of it was taken to be sent."""
-        while self._queue:
-            self._emptied.clear()
-            await self._emptied.wait()
 
     async def room(self) -> None:
         """Wait until there is little left to send: for who can wait, as a catch-up can."""

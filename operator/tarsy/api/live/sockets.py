@@ -10,28 +10,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NoReturn
+from uuid import UUID
 
 import pydantic
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tarsy.api import access, problems, rates, strict
+from tarsy.api import access, problems, strict
 from tarsy.api.live import attending, outbox, wire
 from tarsy.ingest import payload
 
 PATHS = ("/api/v1/ws", "/ws")
 SUBSCRIPTIONS_MAX = 100
-MESSAGES_PER_SECOND = 10.0
-BURST = 200
 ERRORS_MAX = 20
 """Messages of one connection that were none."""
+UNUSED_SECONDS = 60.0
+"""For so long a connection may watch nothing."""
 FAREWELL_SECONDS = 1.0
+_REASON_MAX = 123
+"""Bytes. Source: RFC 6455, section 5.5: a control frame has 125, and the code takes two."""
 GOING_AWAY, POLICY, RESTART, LATER = 1001, 1008, 1012, 1013
 """Close codes."""
 
@@ -103,7 +107,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
     async def socket(websocket: WebSocket) -> None:
         try:
             _ensure_no_query(websocket)
-            await may.connects(websocket)
+            attend.places.take(await may.connects(websocket))
         except problems.Problem as problem:
             await websocket.send_denial_response(problems.response(problem))
             return
@@ -175,8 +179,10 @@ class _Connection:
         self._attend = attend
         self._outbox = outbox.Outbox(lambda message, channel: message.text(channel))
         self._subscriptions: dict[str, _Subscription] = {}
-        self._rates = rates.Rates(per_second=MESSAGES_PER_SECOND, burst=BURST)
         self._errors = 0
+        self._watched = 0
+        self._left = time.monotonic()
+        """Since when nothing is watched, if nothing is."""
 
     async def run(self) -> None:
         """Serve it until it goes, or has to."""
@@ -185,7 +191,8 @@ class _Connection:
         try:
             async with asyncio.TaskGroup() as group:
                 self._say("connection.established")
-                for part in (self._read(group), self._write(), self._mind_the_queue(), self._mind_the_end()):
+                minds = (self._mind_the_queue(), self._mind_the_use(), self._mind_the_end())
+                for part in (self._read(group), self._write(), *minds):
                     group.create_task(part)
         except* _EndError as ended:
             first = ended.exceptions[0]
@@ -196,15 +203,13 @@ class _Connection:
         if code is not None:
             with suppress(TimeoutError, WebSocketDisconnect):  # one that does not read is not waited for
                 async with asyncio.timeout(FAREWELL_SECONDS):
-                    await self._socket.close(code, reason)
+                    await self._socket.close(code, reason.encode()[:_REASON_MAX].decode(errors="ignore"))
 
     async def _read(self, group: asyncio.TaskGroup) -> NoReturn:
         while True:
             came = await self._socket.receive()
             if came["type"] == "websocket.disconnect":
                 raise _EndError(None)
-            if self._rates.take(""):
-                raise _EndError(POLICY, f"more than {MESSAGES_PER_SECOND:g} messages a second")
             try:
                 await self._do(understood(came.get("text")), group)
             except NotUnderstoodError as error:
@@ -217,15 +222,18 @@ class _Connection:
         while True:
             told = await self._outbox.next()
             assert isinstance(told, str)  # noqa: S101 - as it is rendered
-            try:
-                async with asyncio.timeout(outbox.PROGRESS_SECONDS):
-                    await self._socket.send_text(told)
-            except TimeoutError:
-                raise _EndError(LATER, "nothing was read for too long") from None
+            await self._socket.send_text(told)
 
     async def _mind_the_queue(self) -> NoReturn:
         await self._outbox.overflown.wait()
         raise _EndError(LATER, "too much waits to be read")
+
+    async def _mind_the_use(self) -> NoReturn:
+        left = UNUSED_SECONDS
+        while left > 0:
+            await asyncio.sleep(left)
+            left = UNUSED_SECONDS - (0 if self._watched else time.monotonic() - self._left)
+        raise _EndError(POLICY, f"nothing was subscribed for {UNUSED_SECONDS:g} s")
 
     async def _mind_the_end(self) -> NoReturn:
         await self._attend.hub.closing.wait()
@@ -282,14 +290,23 @@ class _Connection:
         task.add_done_callback(forget)
 
     async def _follow(self, wanted: attending.Wanted) -> None:
-        """One subscription, to its end; an error is its own, and not the connection's."""
+        """One subscription, to its end; an error is its own, but a token that is nobody's ends the connection."""
         name = wanted.channel.name
         try:
             attended = await self._attend.ask(self._socket, wanted)
             self._say("subscription.confirmed", channel=name)
-            await self._attend.attend(attended, outbox.Listener(self._outbox, wanted.channel))
+            self._watched += 1
+            try:
+                await self._attend.attend(attended, outbox.Listener(self._outbox, wanted.channel))
+            finally:
+                self._watched -= 1
+                self._left = time.monotonic()
         except problems.Problem as problem:
+            if problem.status is HTTPStatus.UNAUTHORIZED:
+                raise _EndError(POLICY, problem.detail) from problem
             self._say("subscription.error", channel=name, status=problem.status, reason=problem.detail)
+        except attending.NobodyError as ended:
+            raise _EndError(POLICY, str(ended)) from ended
         except attending.EndedError as ended:
             self._say("subscription.ended", channel=name, reason=str(ended))
 
@@ -298,7 +315,16 @@ def _channel(name: str) -> wire.Channel:
     found = wire.channel(name)
     if found is None:
         raise NotUnderstoodError(f"there is no channel {name}: there is {wire.CHANNELS}")
+    if found.investigation is not None:
+        with suppress(ValueError):  # what is no id at all is answered as one that is not there
+            _ensure_spelling(found.investigation, str(UUID(found.investigation)))
     return found
+
+
+def _ensure_spelling(given: str, right: str) -> None:
+    """One id has one name, or many names of it would each be told on their own."""
+    if given != right:
+        raise NotUnderstoodError(f"{given} is written {right} here")
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

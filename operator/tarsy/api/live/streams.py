@@ -13,13 +13,15 @@ from typing import Annotated, NoReturn
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from tarsy.api import access, problems, strict
+from tarsy.api import access, answers, problems, strict
 from tarsy.api.live import attending, outbox, wire
 
 COMMENT_SECONDS = 15.0
 """How often something is sent where nothing happens, so that nobody on the way takes the connection for a dead one."""
 _COMMENT = b":\n\n"
 _BEGIN = b"retry: 2000\n\n"
+_LAST = b""
+"""Behind it nothing is sent."""
 _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # or nginx keeps what it gets until it has more
@@ -47,6 +49,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
         """What happens in an investigation, while it happens."""
         channel = wire.Channel("investigation", str(known.id))
         wanted = attending.Wanted(channel=channel, after=_after(header, last_event_id))
+        attend.places.take(known.caller)
         return Stream(attend, await attend.ask(request, wanted), channel)
 
     @router.get("/events", include_in_schema=False)
@@ -59,6 +62,7 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
         """Which investigations of a namespace change, while they do."""
         channel = wire.Channel("investigation", None)
         wanted = attending.Wanted(channel=channel, namespace=scope.namespace, after=_after(header, last_event_id))
+        attend.places.take(scope.caller)
         return Stream(attend, await attend.ask(request, wanted), channel)
 
     return router
@@ -100,15 +104,13 @@ class Stream(Response):
             # Whoever does not read has that little time left that he has for any answer (`protocol.READ_SECONDS`).
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _tell(self) -> NoReturn:
+    async def _tell(self) -> None:
         listener = outbox.Listener(self._outbox, self._channel)
         try:
             await self._attend.attend(self._attended, listener)
         except attending.EndedError as ended:
             told = {"type": "subscription.ended", "channel": self._channel.name, "reason": str(ended)}
-            self._outbox.put(wire.event("subscription.ended", told))
-            await self._outbox.empty()
-        raise _EndError
+            self._outbox.put(wire.event("subscription.ended", told), _LAST)
 
     async def _write(self, send: Send) -> NoReturn:
         while True:
@@ -118,9 +120,13 @@ class Stream(Response):
             except TimeoutError:
                 told = _COMMENT
             assert isinstance(told, bytes)  # noqa: S101 - as it is rendered
+            if told == _LAST:
+                raise _EndError
             try:
-                async with asyncio.timeout(outbox.PROGRESS_SECONDS):
-                    await send({"type": "http.response.body", "body": told, "more_body": True})
+                for start in range(0, len(told), answers.PIECE):
+                    async with asyncio.timeout(outbox.PROGRESS_SECONDS):
+                        piece = told[start : start + answers.PIECE]
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
             except TimeoutError:
                 raise _EndError from None
 
