@@ -311,7 +311,7 @@ SETTINGS: list[tuple[str, str, str]] = [
     ("  cooldown: 5m", "  cooldown: 5 minutes", "ingest.cooldown: not a duration: write a number and ms"),
     ("[10.0.0.5, 10.1.0.0/16]", "[10.0.0.5, 10.1.0.0/8]", "api.trusted_proxies.1: not an address or a network"),
     ("[10.0.0.5, 10.1.0.0/16]", "[0.0.0.0/0]", "api.trusted_proxies.0: all addresses there are"),
-    ("  burst: 2000", "  bust: 2000", "api: unknown: bust. Available: trusted_proxies, requests_per_second, burst"),
+    ("  burst: 2000", "  bust: 2000", "api: unknown: bust. Available: trusted_proxies, allowed_origins, requests_per_second, burst"),
     ("ingest:\n", "intake:\n", "the file: unknown: intake. Available: defaults, llm_providers, mcp_servers, agents, limits, "),
     ("  burst: 2000", "  1: 2000", "a key that is a number, a date or the like to YAML: write it in quotes"),
     ("  heartbeat: 5s", "  slots: 5", "not YAML: a key is there twice, first on line "),
