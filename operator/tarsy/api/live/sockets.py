@@ -31,7 +31,7 @@ PATHS = ("/api/v1/ws", "/ws")
 SUBSCRIPTIONS_MAX = 100
 ERRORS_MAX = 20
 """Messages of one connection that were none."""
-UNUSED_SECONDS = 60.0
+UNUSED_SECONDS = 600.0
 """For so long a connection may watch nothing."""
 FAREWELL_SECONDS = 1.0
 _REASON_MAX = 123
