@@ -125,8 +125,9 @@ class Hub:
         left, is_full = CATCH_UP_MAX, False
         while after < watch.last and not is_full:
             await listener.outbox.room()
-            async with self._catching_up:
-                told, after, is_full = await self._read(watch, after=after, upto=watch.last, most=left)
+            page = await self._page(watch, after)
+            told, after, is_full = _cut(page, after=after, most=left)
+            del page
             left -= len(told)
             told.reverse()
             while told:
@@ -134,25 +135,24 @@ class Hub:
                 listener.put([told.pop()])
         return after
 
-    async def _read(
-        self, watch: watching.Watch, *, after: int, upto: int, most: int
-    ) -> tuple[list[wire.Message], int, bool]:
-        """Up to `most` messages behind entry `after`, the entry that they reach, and whether more would be too many.
+    async def _page(self, watch: watching.Watch, after: int) -> watching.Page:
+        """What is told behind entry `after`, up to a page of it: read once for all who wait for the same."""
+        reading = watch.pages.get((after, watch.last))
+        if reading is None:
+            key = (after, watch.last)
+            reading = watch.pages[key] = asyncio.create_task(self._read(watch, after=after, upto=watch.last))
+            reading.add_done_callback(lambda _: watch.pages.pop(key))
+            reading.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait any more
+        return await asyncio.shield(reading)
 
-        The first entry of a catch-up is told whole, however many its messages are.
-        """
-        page = await history.log_page(
-            self._database, watch.investigation, after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES
-        )
-        if page is None:
-            raise GoneError(_PURGED)
-        messages: list[wire.Message] = []
-        for told in await self._told(watch, page, after=after):
-            if len(messages) + len(told.messages) > most and (messages or most < CATCH_UP_MAX):
-                return messages, after, True
-            messages += told.messages
-            after = told.seq
-        return messages, page.last, False
+    async def _read(self, watch: watching.Watch, *, after: int, upto: int) -> watching.Page:
+        async with self._catching_up:
+            page = await history.log_page(
+                self._database, watch.investigation, after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES
+            )
+            if page is None:
+                raise GoneError(_PURGED)
+            return watching.Page(told=await self._told(watch, page, after=after), last=page.last)
 
     async def _told(self, watch: watching.Watch, page: history.LogPage, *, after: int) -> list[telling.Told]:
         summary = None
@@ -309,6 +309,20 @@ class Hub:
 
 
 _PURGED = "the investigation is gone: it was purged"
+
+
+def _cut(page: watching.Page, *, after: int, most: int) -> tuple[list[wire.Message], int, bool]:
+    """Up to `most` messages of a page behind entry `after`, the entry that they reach, and whether it has more.
+
+    The first entry of a catch-up is told whole, however many its messages are.
+    """
+    messages: list[wire.Message] = []
+    for told in page.told:
+        if len(messages) + len(told.messages) > most and (messages or most < CATCH_UP_MAX):
+            return messages, after, True
+        messages += told.messages
+        after = told.seq
+    return messages, page.last, False
 
 
 def _before_the_end(status: list[wire.Message], messages: list[wire.Message]) -> list[wire.Message]:

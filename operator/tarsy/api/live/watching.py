@@ -30,6 +30,15 @@ class _Text:
     since: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Some entries that follow each other, as they are told."""
+
+    told: Sequence[telling.Told]
+    last: int
+    """The last of them."""
+
+
 class Watch:
     """What those who watch one investigation have been told."""
 
@@ -52,6 +61,8 @@ class Watch:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """When `last` and `status` are known."""
         self.task: asyncio.Task[None] | None = None
+        self.pages: dict[tuple[int, int], asyncio.Task[Page]] = {}
+        """Pages that are being read for those who catch up: behind an entry, and up to one."""
         self.over: set[str] = set()
         """Events of which nothing more comes; the log has them by now, or never will."""
         self._held: list[live.Piece] | None = None
