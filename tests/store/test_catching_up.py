@@ -12,7 +12,7 @@ from support import queue, stories
 from tarsy.api.live import hub as hubs
 from tarsy.api.live import outbox, wire
 from tarsy.store import database as databases
-from tarsy.store import history
+from tarsy.store import history, live
 
 CHUNK = 200 * 1024
 LOGGED = 7
@@ -153,3 +153,32 @@ async def test_a_page_is_read_once_for_all_who_wait_for_it(
         for task in reading:
             task.cancel()
     assert pages.read < len(boxes), "five pages each"
+
+
+async def test_who_catches_up_with_what_fills_all_is_told_the_rest_when_there_is_room(
+    database: databases.Database,
+) -> None:
+    identity = await queue.admit(database)
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started(), stories.started())
+    await journal.commit(stories.answers("x" * (outbox.QUEUED_MAX + 1)))
+    written = live.Piece(
+        investigation=identity,
+        run=0,
+        stage="analysis",
+        execution="one",
+        event="one.1.text",
+        type="llm_response",
+        at=0,
+        text="behind it",
+    )
+    async with serving(database.url) as hub:
+        own = box()
+        async with subscribing(hub, identity, [own]) as through, asyncio.timeout(PATIENCE):
+            while own._size <= outbox.QUEUED_MAX:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            hub._heard(written)
+            assert not through
+            while '"streaming"' not in str(await own.next()):
+                pass
+        assert not own.overflown.is_set()

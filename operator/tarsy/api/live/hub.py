@@ -107,10 +107,11 @@ class Hub:
 
     async def _join(self, watch: watching.Watch, listener: outbox.Listener, after: int) -> None:
         """Catch up, and from then on, without a gap, listen."""
-        known = watch.status
-        if known:
-            listener.put([known])
         async with self._turns.setdefault(listener.outbox, asyncio.Lock()):
+            await listener.outbox.room()
+            known = watch.status
+            if known:
+                listener.put([known])
             after = await self._catch_up(watch, listener, after)
             if after < watch.last:
                 overflow = {"last_event_id": after, "limit": CATCH_UP_MAX}
@@ -121,10 +122,15 @@ class Hub:
             watch.join(listener)
 
     async def _catch_up(self, watch: watching.Watch, listener: outbox.Listener, after: int) -> int:
-        """Tell what came behind entry `after`, each page when there is room for it; the entry that this reaches."""
+        """Tell what came behind entry `after`, each page when there is room for it; the entry that this reaches.
+
+        There is room for more then: what is told next, at once, does not come on top of a message that fills all.
+        """
         left, is_full = CATCH_UP_MAX, False
-        while after < watch.last and not is_full:
+        while not is_full:
             await listener.outbox.room()
+            if after >= watch.last:
+                return after
             page = await self._page(watch, after)
             told, after, is_full = _cut(page, after=after, most=left)
             del page
@@ -133,6 +139,7 @@ class Hub:
             while told:
                 await listener.outbox.room()
                 listener.put([told.pop()])
+        await listener.outbox.room()
         return after
 
     async def _page(self, watch: watching.Watch, after: int) -> watching.Page:
