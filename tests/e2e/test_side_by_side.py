@@ -96,6 +96,7 @@ async def test_a_timeline_read_in_steps_of_five_during_a_run_is_the_one_read_at_
     await process.stop()
 
 
+@pytest.mark.slow
 async def test_agents_side_by_side_are_told_apart_in_status_prompts_and_result(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:

@@ -154,6 +154,7 @@ async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: 
     assert found["status"]["chain"]["generation"] == 1
 
 
+@pytest.mark.slow
 async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_have_run(
     operator: Operator, llm: model.Server
 ) -> None:
