@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 P95_SECONDS = 0.2
 ADMISSION_SECONDS = 0.05
 SAMPLES = 20
-ROUNDS = 5
+ROUNDS = 10
 """What is too slow is measured again: others may have the machine just now."""
 ALL = listing.Query(namespace=crowd.NAMESPACE, namespace_uid=crowd.NAMESPACE_UID)
 MIDDLE = datetime(2026, 2, 5, tzinfo=UTC)
