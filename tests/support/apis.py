@@ -42,7 +42,7 @@ def parts(
         platform=found,
         index=functools.partial(check.ChainIndex, platform=found, unusable_providers={}),
         mask=mask,
-        readiness=readiness or health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None),
+        readiness=readiness or health.Readiness(["api"]),
         keeper=kept or keeping(database),
         hub=hubs.Hub(database),
         token=token,

@@ -135,7 +135,7 @@ class Watcher:
         reported = ""
         while True:
             try:
-                if await objects.are_served(self._cluster, self._callbacks):
+                if not await objects.unserved(self._cluster):
                     return
                 why = f"the API server does not serve {base.API_VERSION}: apply crds/"
             except (client.ClusterDownError, objects.RefusedError) as error:
