@@ -1,4 +1,5 @@
-"""Writes what is generated from the code: the CRDs, the API's description, the platform file's schema and reference.
+"""Writes what is generated from the code: the CRDs, the API's description, the platform file's schema and reference,
+the chart's values with theirs, and manifests/.
 
 `make lint` fails when they differ from what is committed.
 """
@@ -15,7 +16,7 @@ import yaml
 from tarsy.api import app
 from tarsy.resources import schema
 
-from tarsy_dev import reference, tools
+from tarsy_dev import chart, reference, tools
 
 CRDS = tools.ROOT / "crds"
 OPENAPI = tools.ROOT / "docs" / "openapi.json"
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tarsy_dev generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     check = parser.parse_args(arguments).check
-    wanted = crds() | openapi() | reference.pages()
+    wanted = crds() | openapi() | reference.pages() | chart.pages()
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if check:
