@@ -127,12 +127,12 @@ class Autoscaling(Part):
 
 
 class Budget(Part):
-    """A PodDisruptionBudget: one of the two, or none."""
+    """A PodDisruptionBudget."""
 
     max_unavailable: Share | None = None
     """As many of the pods may be away for maintenance."""
     min_available: Share | None = None
-    """As many of the pods stay through maintenance."""
+    """As many of the pods stay through maintenance; goes before maxUnavailable."""
 
 
 class Strategy(Part):
@@ -162,17 +162,6 @@ class Probe(Part):
     """Failures in a row that count."""
 
 
-class Probes(Part):
-    """What tells dead from not ready: /healthz answers as long as the process does, /readyz says what is missing."""
-
-    startup: Probe = Probe(period_seconds=2, timeout_seconds=2, failure_threshold=60)
-    """Until the first answer of /healthz; then the pod is started again."""
-    liveness: Probe = Probe(period_seconds=10, timeout_seconds=5, failure_threshold=6)
-    """/healthz; the pod is started again."""
-    readiness: Probe = Probe(period_seconds=5, timeout_seconds=5, failure_threshold=2)
-    """/readyz; the pod gets no requests."""
-
-
 class Process(Pods):
     """Pods of the operator's own process; and every key of `pods`, which replaces that one whole."""
 
@@ -182,14 +171,18 @@ class Process(Pods):
     """How they are replaced. Two versions side by side share the work by leases."""
     resources: Resources = Resources(requests=Amounts(cpu="100m", memory="320Mi"), limits=Amounts(memory="1Gi"))
     """What they get."""
-    probes: Probes = Probes()
-    """How they are asked whether they live, and whether they can work."""
+    startup_probe: Probe = Probe(period_seconds=2, timeout_seconds=2, failure_threshold=60)
+    """Until the first answer of /healthz; then the pod is started again."""
+    liveness_probe: Probe = Probe(period_seconds=10, timeout_seconds=5, failure_threshold=6)
+    """/healthz, which answers as long as the process lives; else the pod is started again."""
+    readiness_probe: Probe = Probe(period_seconds=5, timeout_seconds=5, failure_threshold=2)
+    """/readyz, which says what is missing; until nothing is, the pod gets no requests."""
     termination_grace_period_seconds: Positive = 45
     """A pod that ends stops taking work, lets requests end (10 s) and gives its investigations back."""
     autoscaling: Autoscaling = Autoscaling()
     """By how much work there is; {} is not at all."""
     pod_disruption_budget: Budget = Budget(max_unavailable=1)
-    """What maintenance leaves of them; {} is none."""
+    """What maintenance leaves of them; null is none."""
     service_account: Account = Account()
     """Their account."""
     extra_args: list[str] = []
@@ -335,7 +328,7 @@ class MCP(Pods):
     resources: Resources = Resources(requests=Amounts(cpu="50m", memory="96Mi"), limits=Amounts(memory="512Mi"))
     """What it gets."""
     pod_disruption_budget: Budget = Budget(max_unavailable=1)
-    """What maintenance leaves of it; {} is none."""
+    """What maintenance leaves of it; null is none."""
 
 
 class Block(Part):
@@ -388,7 +381,7 @@ class DatabaseServer(Part):
 
 
 class NetworkPolicy(Part):
-    """Who may speak to whom. Pods reach names (53), the API server, Postgres and MCP servers, and what `egress` says."""
+    """Who may speak to whom. Pods reach DNS, the API server, Postgres, the MCP server, and what `egress` says."""
 
     enabled: bool = True
     """Whether there are policies."""
