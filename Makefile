@@ -49,8 +49,10 @@ lock: setup  ## Resolve the dependencies anew and lock them with hashes
 		--no-annotate pyproject.toml "$$@"; }; \
 	lock $$extras --output-file requirements/runtime.txt; \
 	lock $$extras --group test --constraint requirements/runtime.txt --output-file requirements/test.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-		--group tools --output-file requirements/tools.txt
+	lock() { $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-annotate "$$@"; }; \
+	lock --group build --constraint requirements/test.txt --output-file requirements/build.txt; \
+	lock --group tools --output-file requirements/tools.txt
 
 test:  ## All tests that fit into minutes: unit, store, world, cluster, end to end
 	@echo "All tests but the slow ones: 10 minutes on two idle cores. They need no cluster, no containers and no keys: they"
