@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tarsy_dev import errors
 
@@ -33,10 +34,29 @@ class ChildError(errors.Error):
     """A child ended, or did not do in time what it should."""
 
 
+class Process(Protocol):
+    """What we do with a child, as `subprocess.Popen` has it."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """Its status once it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; its status, or subprocess.TimeoutExpired."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send it a signal, if it has not ended."""
+
+    def kill(self) -> None:
+        """Kill it, if it has not ended."""
+
+
 class Child:
     """One running server and its log."""
 
-    def __init__(self, *, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, *, name: str, process: Process, log: Path) -> None:
         self.name = name
         self.process = process
         self.log = log
@@ -92,10 +112,12 @@ def start(
     user: int | None = None,
     group: int | None = None,
     death: signal.Signals = signal.SIGKILL,
+    inherited: Sequence[int] = (),
 ) -> Child:
     """Start a server in a session of its own (a Ctrl-C is for us, not for it), its output appended to `log`.
 
     `user` and `group` are ids that root drops to. `death` is what the kernel sends it when we die.
+    It has the descriptors of ours that are `inherited`, under their numbers.
     """
 
     def popen() -> subprocess.Popen[bytes]:
@@ -111,6 +133,7 @@ def start(
                 group=group,
                 extra_groups=None if group is None else [],
                 start_new_session=True,
+                pass_fds=inherited,
                 preexec_fn=follow,  # as the new user: a change of user would clear what is set there
             )
 
@@ -130,11 +153,17 @@ def follow_parent(death: signal.Signals) -> Callable[[], None]:
     return follow
 
 
-def http_status(connection: HTTPConnection, path: str) -> int:
-    """GET `path` and close the connection: the status, or 0 while nobody answers. For `wait_until`."""
+def http_status(connection: HTTPConnection, path: str, *, posted: object = None) -> int:
+    """GET `path`, or POST what is `posted` there as JSON: the status, or 0 while nobody answers. For `wait_until`.
+
+    The connection is closed.
+    """
     with contextlib.closing(connection):
         try:
-            connection.request("GET", path)
+            if posted is None:
+                connection.request("GET", path)
+            else:
+                connection.request("POST", path, json.dumps(posted), {"Content-Type": "application/json"})
             return connection.getresponse().status
         except (OSError, HTTPException):
             return 0

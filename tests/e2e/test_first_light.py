@@ -198,7 +198,7 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
     llm.script = recorder = Recorder(investigate)
     await operator.apply(CHAIN)
     process = await operator.start(
-        providers={"scripted": {"requests_per_minute": 1000, "tokens_per_minute": 1_000_000}}
+        providers={"scripted": {"requests_per_minute": 1000, "tokens_per_minute": 1_000_000}}, as_installed=True
     )
 
     status, problem = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode(), token="guessed")

@@ -78,7 +78,7 @@ async def test_an_entry_of_an_unknown_kind_parks_its_run_for_a_version_that_know
 
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "sitecustomize.py").write_text(NEWER)
-    newer = await operator.start(lease=LEASE, env={"PYTHONPATH": str(tmp_path / "newer")})
+    newer = await operator.start(lease=LEASE, env={"PYTHONPATH": str(tmp_path / "newer")}, as_installed=True)
     status = (await operator.finished("to-go-on"))["to-go-on"]["status"]
     assert (status["phase"], status["finalAnalysis"]) == ("Completed", "root cause: a bad image")
     await second.stop()

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 from support import installed
-from tarsy_dev import children, mcp_server, model, tools
+from tarsy_dev import children, mcp_server, model, nursery, tools
 from tarsy_dev.controlplane import ControlPlane
 
 T = TypeVar("T")
@@ -126,6 +126,7 @@ class Operator:
         env: dict[str, str],
         platform: dict[str, Any],
         folder: Path,
+        nursed: nursery.Nursery,
     ):
         self.namespace = namespace
         self.accounts = accounts
@@ -136,6 +137,7 @@ class Operator:
         self._env = env
         self._platform = platform
         self._folder = folder
+        self._nursery = nursed
         self._children: list[children.Child] = []
 
     def configure(self, **sections: Mapping[str, Any]) -> None:
@@ -153,10 +155,13 @@ class Operator:
         api: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
         providers: Mapping[str, Any] | None = None,
+        as_installed: bool = False,
     ) -> Process:
         """Start one more, with `env` added to its environment, and wait until it serves, if its role does.
 
         It runs as the account that the chart gives its role, unless `env` has another kubeconfig.
+        It comes from the nursery; `as_installed`, the program itself is run, which costs 4 s of a processor: for what
+        is tested of the start, and for an `env` that imports depend on.
         `providers` are the platform file's beside `scripted`, as far as they differ from that; None is left out.
         """
         number = len(self._children)
@@ -171,15 +176,15 @@ class Operator:
         }
         written = self._platform | {"llm_providers": known | more} | settings
         config.write_text(json.dumps(written))  # which is YAML too
-        tarsy = Path(sys.executable).with_name("tarsy")
+        arguments = ["operator", "--config", str(config), "--role", role, "--listen", "127.0.0.1:0"]
+        name, log = f"operator {number}", self._folder / f"operator-{number}.log"
         kubeconfig = await self.accounts.kubeconfig(role)
-        child = children.start(
-            [tarsy, "operator", "--config", config, "--role", role, "--listen", "127.0.0.1:0"],
-            name=f"operator {number}",
-            log=self._folder / f"operator-{number}.log",
-            cwd=tools.ROOT,
-            env={**os.environ, "KUBECONFIG": str(kubeconfig), **self._env, **(env or {})},
-        )
+        environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **self._env, **(env or {})}
+        if as_installed:
+            tarsy = Path(sys.executable).with_name("tarsy")
+            child = children.start([tarsy, *arguments], name=name, log=log, cwd=tools.ROOT, env=environment)
+        else:
+            child = self._nursery.start(arguments, name=name, log=log, cwd=tools.ROOT, env=environment)
         self._children.append(child)
         process = Process(child, editor=self.editor)
         if role in ("all", "api"):
@@ -213,6 +218,13 @@ class Operator:
             if child.process.poll() is None:
                 child.end(signal.SIGKILL)
             print(f"--- {child.name}\n{child.log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def nursed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nursery.Nursery]:
+    """Where the run's operators come from."""
+    with nursery.Nursery(log=tmp_path_factory.mktemp("nursery") / "nursery.log") as running:
+        yield running
 
 
 @pytest.fixture
@@ -249,6 +261,7 @@ async def operator(
     tmp_path: Path,
     llm: model.Server,
     toolbox: mcp_server.Server,
+    nursed: nursery.Nursery,
 ) -> AsyncIterator[Operator]:
     """An operator that has not been started; its namespace and its database, which is migrated, are empty."""
     provider = {"type": "google", "model": "gemini-2.5-flash", "base_url": llm.url, "api_key_env": "MODEL_KEY"}
@@ -270,6 +283,7 @@ async def operator(
             "ingest": {"default_alert_type": "kubernetes"},
         },
         folder=tmp_path,
+        nursed=nursed,
     )
     yield operator
     operator.end()
