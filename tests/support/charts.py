@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import yaml
-from tarsy_dev import chart
+from tarsy_dev import chart, tools
 
 Object = dict[str, Any]
 
 NAME = "tarsy"
+FILES = sorted((tools.ROOT / "tests" / "charts").glob("*.yaml"))
+"""Values as installations of different kinds have them."""
+
+
+def values(name: str) -> Object:
+    """The values of the file of that name."""
+    (path,) = (path for path in FILES if path.stem == name)
+    found: Object = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
 
 
 def render(values: Object | None = None, *, name: str = NAME, namespace: str = NAME) -> list[Object]:
     """The objects of a release, hooks among them; a chart.RefusedError says what is wrong with the values."""
     return chart.objects(chart.rendered(values or {}, name=name, namespace=namespace))
+
+
+@functools.cache
+def of_file(name: str) -> list[Object]:
+    """What a file of values renders; not to be changed."""
+    return render(values(name))
 
 
 def notes(values: Object | None = None, *, name: str = NAME, namespace: str = NAME) -> str:
