@@ -105,7 +105,9 @@ def refusals() -> list[tuple[Object, str]]:
 
 def _joined(batch: Object, given: Object) -> bool:
     """Put `given` into `batch`; False, and nothing put, where both say something of the same place."""
-    ((key, value),) = given.items()
+    (key, value), *more = given.items()
+    if more:
+        return False
     if key not in batch:
         batch[key] = value
         return True
@@ -122,8 +124,8 @@ def refusal(given: Object) -> str:
 
 @pytest.mark.parametrize(("given", "path"), BAD, ids=[given for given, _ in BAD])
 def test_bad_values_are_refused_with_their_path(given: str, path: str, refusals: list[tuple[Object, str]]) -> None:
-    (told,) = (told for batch, told in refusals if _is_in(yaml.safe_load(given), batch))
-    assert f"at '{path}'" in told
+    told = [told for batch, told in refusals if _is_in(yaml.safe_load(given), batch)]
+    assert any(f"at '{path}'" in one for one in told)
 
 
 def _is_in(given: Any, batch: Any) -> bool:
