@@ -44,7 +44,12 @@ def pods(objects: list[Object]) -> list[Object]:
     ]
 
 
-@pytest.mark.parametrize("file", charts.FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "file",
+    # Seconds each: the one that has everything stands for the rest, but in `make test-slow`.
+    [pytest.param(path, marks=[] if path.stem == "everything" else [pytest.mark.slow]) for path in charts.FILES],
+    ids=lambda path: path.stem,
+)
 def test_what_an_installation_renders_is_taken_and_its_pods_are_restricted(
     file: Path, plane: ControlPlane, restricted: str
 ) -> None:
@@ -74,6 +79,7 @@ def test_a_pod_that_may_more_is_refused(plane: ControlPlane, restricted: str) ->
         )
 
 
+@pytest.mark.slow
 def test_the_manifests_are_taken_by_kubectl_and_by_kustomize(plane: ControlPlane) -> None:
     """All but what stands in namespace tarsy, which a dry run does not make."""
     built = list(yaml.load_all(plane.kubectl("kustomize", str(chart.MANIFESTS)), Loader=yaml.CSafeLoader))

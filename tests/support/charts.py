@@ -50,10 +50,17 @@ def pod_templates(objects: list[Object]) -> dict[str, Object]:
     for one in objects:
         match one["kind"]:
             case "Deployment" | "StatefulSet" | "Job":
-                found[f"{one['kind']}/{one['metadata']['name']}"] = one["spec"]["template"]
+                found[f"{one['kind']}/{one['metadata']['name']}"] = _with_claims(one["spec"])
             case "Pod":
                 found[f"Pod/{one['metadata']['name']}"] = {"metadata": one["metadata"], "spec": one["spec"]}
     return found
+
+
+def _with_claims(spec: Object) -> Object:
+    """A template with the volumes that its controller would add."""
+    template: Object = spec["template"]
+    claimed = [{"name": one["metadata"]["name"], "emptyDir": {}} for one in spec.get("volumeClaimTemplates", ())]
+    return {**template, "spec": {**template["spec"], "volumes": template["spec"]["volumes"] + claimed}}
 
 
 def text(objects: list[Object]) -> str:

@@ -193,9 +193,8 @@ def test_what_pods_mount_is_there_and_whole(objects: list[Object]) -> None:
     configured = {one["metadata"]["name"] for one in objects if one["kind"] == "ConfigMap"}
     for template in charts.pod_templates(objects).values():
         volumes = {one["name"]: one for one in template["spec"]["volumes"]}
-        claimed = {"data"}  # of the StatefulSet's template
         for container in containers(template):
-            assert {one["name"] for one in container["volumeMounts"]} <= volumes.keys() | claimed
+            assert {one["name"] for one in container["volumeMounts"]} <= volumes.keys()
             assert not any("subPath" in one for one in container["volumeMounts"])
         assert {one["configMap"]["name"] for one in volumes.values() if "configMap" in one} <= configured
 
@@ -460,9 +459,9 @@ class TestNetwork:
         )
 
     def selects(self, one: Object, component: str) -> bool:
-        return one["kind"] == "NetworkPolicy" and (
-            one["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == component
-        )
+        if one["kind"] != "NetworkPolicy":
+            return False
+        return bool(one["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == component)
 
     def is_meant(self, peer: Object, address: str, pod: str) -> bool:
         if "ipBlock" not in peer:
