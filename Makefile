@@ -39,7 +39,7 @@ fmt: setup  ## Format the sources and mend what can be mended
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-generate: setup  ## Write what is generated from the code (crds/, docs/, config/tarsy.schema.json)
+generate: setup  ## Write what is generated from the code (crds/, docs/, helm/tarsy/, manifests/)
 	$(DEV) generate
 
 lock: setup  ## Resolve the dependencies anew and lock them with hashes

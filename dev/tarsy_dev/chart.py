@@ -121,19 +121,18 @@ def pages() -> dict[Path, str]:
         CHART / "values.schema.json": json.dumps(values_schema(), indent=1, ensure_ascii=False) + "\n",
         CHART / "README.md": _README + "".join(_table(values.Values())),
         CHART / "files" / "test.py": (tools.ROOT / "dev" / "tarsy_dev" / "helm_test.py").read_text(encoding="utf-8"),
-        **{_crd_template(crd): _templated(crd) for crd in (schema.agent_chain(), schema.alert_investigation())},
+        **{_crd_template(crd): templated(crd) for crd in (schema.agent_chain(), schema.alert_investigation())},
     }
 
 
-def rendered(given: JSON, *, name: str, namespace: str) -> dict[str, str]:
-    """The chart's files as Helm renders them for a first installation, by their path below templates/.
+def rendered(given: JSON, *, name: str, namespace: str, folder: Path = CHART) -> dict[str, str]:
+    """The files of the chart in `folder` as Helm renders them for a first installation, by path below templates/.
 
     A RefusedError says what is wrong with the values, and where.
     """
-    # The package's library takes 0.2 s to load and is needed by those who render alone.
-    import helm_python
+    import helm_python  # 85 MB of Go, for those who render alone
 
-    with helm_python.Chart.load(CHART) as loaded:
+    with helm_python.Chart.load(folder) as loaded:
         try:
             found = loaded.render(given, name=name, namespace=namespace)
         except (helm_python.HelmValuesError, helm_python.HelmRenderError) as error:
@@ -147,7 +146,7 @@ def objects(files: Mapping[str, str]) -> list[JSON]:
         one
         for path, text in sorted(files.items())
         if path.endswith(".yaml")
-        for one in yaml.safe_load_all(text)
+        for one in yaml.load_all(text, Loader=yaml.CSafeLoader)
         if one is not None
     ]
 
@@ -233,7 +232,7 @@ def values_schema() -> JSON:
     made["properties"]["platform"].pop("additionalProperties")
     (name,) = made["properties"]["chains"]["patternProperties"]
     made["properties"]["chains"]["patternProperties"][name] = {"$ref": "#/$defs/Chain"}
-    made["properties"]["chains"]["additionalProperties"] = False
+    _close(made)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Values of TARSy's chart"} | made
 
 
@@ -242,6 +241,14 @@ def _moved(found: JSON, *, to: str) -> JSON:
     text = json.dumps(found).replace('"#/$defs/', f'"#/$defs/{to}/$defs/')
     moved: JSON = json.loads(text)
     return moved
+
+
+def _close(node: Any) -> None:
+    """Refuse names that do not look like names."""
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        _close(inner)
+    if isinstance(node, dict) and isinstance(node.get("patternProperties"), dict):
+        node["additionalProperties"] = False
 
 
 def _subclasses(cls: type[BaseModel]) -> Iterator[type[BaseModel]]:
@@ -254,8 +261,8 @@ def _crd_template(crd: JSON) -> Path:
     return CHART / "templates" / "crds" / f"{crd['metadata']['name']}.yaml"
 
 
-def _templated(crd: JSON) -> str:
-    """A CRD as a template: what of it looks like one is text."""
+def templated(crd: JSON) -> str:
+    """A CRD as a template: what in it looks like one is text."""
     text = yaml.safe_dump(crd, sort_keys=False, width=120)
     head, _, rest = re.sub(r"\{\{|\}\}", lambda found: f'{{{{ "{found[0]}" }}}}', text).partition("spec:\n")
     return (

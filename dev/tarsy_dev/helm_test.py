@@ -6,7 +6,7 @@ stands on Python's own library alone, so that it asks as anybody would, and says
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import os
 import ssl
@@ -91,7 +91,7 @@ def _posted(labels: JSON) -> str:
         "status": "firing",
         "labels": {"alertname": "TarsyHelmTest", "test": uuid.uuid4().hex, **labels},
         "annotations": {"summary": "helm test asks whether alerts are investigated. Nothing is wrong."},
-        "startsAt": datetime.datetime.now(datetime.UTC).isoformat(),
+        "startsAt": dt.datetime.now(dt.UTC).isoformat(),
     }
     body = {"version": "4", "receiver": "helm-test", "status": "firing", "groupKey": "helm-test", "alerts": [alert]}
     token = Path(os.environ["TEST_TOKEN_FILE"]).read_text(encoding="utf-8").strip()

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import yaml
-from tarsy_dev import chart
+from tarsy_dev import chart, tools
 
 Object = dict[str, Any]
 
 NAME = "tarsy"
+FILES = sorted((tools.ROOT / "tests" / "charts").glob("*.yaml"))
+"""Values as installations of different kinds have them."""
+
+
+def values(name: str) -> Object:
+    """The values of the file of that name."""
+    (path,) = (path for path in FILES if path.stem == name)
+    found: Object = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
 
 
 def render(values: Object | None = None, *, name: str = NAME, namespace: str = NAME) -> list[Object]:
     """The objects of a release, hooks among them; a chart.RefusedError says what is wrong with the values."""
     return chart.objects(chart.rendered(values or {}, name=name, namespace=namespace))
+
+
+@functools.cache
+def of_file(name: str) -> list[Object]:
+    """What a file of values renders; not to be changed."""
+    return render(values(name))
 
 
 def notes(values: Object | None = None, *, name: str = NAME, namespace: str = NAME) -> str:
@@ -34,10 +50,17 @@ def pod_templates(objects: list[Object]) -> dict[str, Object]:
     for one in objects:
         match one["kind"]:
             case "Deployment" | "StatefulSet" | "Job":
-                found[f"{one['kind']}/{one['metadata']['name']}"] = one["spec"]["template"]
+                found[f"{one['kind']}/{one['metadata']['name']}"] = _with_claims(one["spec"])
             case "Pod":
                 found[f"Pod/{one['metadata']['name']}"] = {"metadata": one["metadata"], "spec": one["spec"]}
     return found
+
+
+def _with_claims(spec: Object) -> Object:
+    """A template with the volumes that its controller would add."""
+    template: Object = spec["template"]
+    claimed = [{"name": one["metadata"]["name"], "emptyDir": {}} for one in spec.get("volumeClaimTemplates", ())]
+    return {**template, "spec": {**template["spec"], "volumes": template["spec"]["volumes"] + claimed}}
 
 
 def text(objects: list[Object]) -> str:

@@ -1,17 +1,20 @@
 {{/* The chart's name, as a label. */}}
 {{- define "tarsy.name" -}}
-{{ default .Chart.Name .Values.nameOverride | trunc 53 | trimSuffix "-" }}
+{{ default .Chart.Name .Values.nameOverride | trunc 43 | trimSuffix "-" }}
 {{- end }}
 
-{{/* What the names of all objects begin with: the release and the chart, once if one is in the other. */}}
+{{/*
+What the names of all objects begin with: the release and the chart, once if one is in the other. A StatefulSet's name
+is in a label with a hash behind it, so 43 characters are left.
+*/}}
 {{- define "tarsy.fullname" -}}
 {{- $name := include "tarsy.name" . }}
 {{- if .Values.fullnameOverride -}}
-{{ .Values.fullnameOverride | trunc 53 | trimSuffix "-" }}
+{{ .Values.fullnameOverride | trunc 43 | trimSuffix "-" }}
 {{- else if contains $name .Release.Name -}}
-{{ .Release.Name | trunc 53 | trimSuffix "-" }}
+{{ .Release.Name | trunc 43 | trimSuffix "-" }}
 {{- else -}}
-{{ printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" }}
+{{ printf "%s-%s" .Release.Name $name | trunc 43 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 
