@@ -157,7 +157,7 @@ class Operator:
         providers: Mapping[str, Any] | None = None,
         as_installed: bool = False,
     ) -> Process:
-        """Start one more, with `env` added to its environment, and wait until it serves, if its role does.
+        """Start one more, with `env` added to its environment, and wait until it answers.
 
         It runs as the account that the chart gives its role, unless `env` has another kubeconfig.
         It comes from the nursery; `as_installed`, the program itself is run, which costs 4 s of a processor: for what
@@ -187,8 +187,7 @@ class Operator:
             child = self._nursery.start(arguments, name=name, log=log, cwd=tools.ROOT, env=environment)
         self._children.append(child)
         process = Process(child, editor=self.editor)
-        if role in ("all", "api"):
-            await process.serve()
+        await process.serve()
         return process
 
     @property

@@ -341,9 +341,7 @@ def _other_schema(found: str | None) -> str:
     known = {Path(file.name).stem for file in (resources.files("tarsy.store") / "migrations" / "versions").iterdir()}
     if found is None or found in known:
         return f"the database's schema, which is at {found or 'nothing'}, not {NEWEST}: `tarsy migrate` brings it there"
-    return (
-        f"the database's schema, which is at {found}: of another version of tarsy than this one, which is at {NEWEST}"
-    )
+    return f"the database's schema, which is at {found}, not {NEWEST}: it is of another version of tarsy"
 
 
 def _upgrade(connection: sqlalchemy.Connection) -> None:
