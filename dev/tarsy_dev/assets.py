@@ -1,8 +1,11 @@
-"""The programs of a Kubernetes control plane, and kubectl.
+"""The programs of a Kubernetes control plane, kubectl and helm.
 
 Each comes from `TEST_ASSET_<NAME>` (a file; envtest's own names, such as TEST_ASSET_KUBE_APISERVER), else from the
 folder `KUBEBUILDER_ASSETS`, else from our own binary, which is built from `dev/controlplane` with Go. A build is
 named by its sources and by the compiler, so that it is made once for all checkouts and is never an old one.
+
+helm is built from `dev/helm`, a module of its own because it needs other versions of the same modules, and only when
+somebody asks for it: the slow tests alone do.
 """
 
 from __future__ import annotations
@@ -28,6 +31,12 @@ PROGRAMS = (
     "kwok",
     "podlogs",
 )
+HELM_SOURCE = tools.ROOT / "dev" / "helm"
+HELM = "helm"
+
+_ONCE = "minutes on two cores; an interrupted build goes on where it was"
+_NOTICE = f"building the control plane (etcd, kube-apiserver, kubectl, ...) from its Go modules, once: 6 to 13 {_ONCE}"
+_HELM_NOTICE = f"building helm from its Go module, once: 3 to 10 {_ONCE}"
 
 
 class AssetError(errors.Error):
@@ -35,7 +44,7 @@ class AssetError(errors.Error):
 
 
 def program(name: str) -> Path:
-    """Return the path of the program `name`, one of PROGRAMS; where it is missing it is built, for minutes.
+    """Return the path of the program `name`, one of PROGRAMS or HELM; where it is missing it is built, for minutes.
 
     Raises AssetError, or tools.ToolError when there is no Go and none can be installed.
     """
@@ -48,19 +57,14 @@ def program(name: str) -> Path:
     folder = os.environ.get("KUBEBUILDER_ASSETS")
     if folder and os.access(Path(folder) / name, os.X_OK):
         return Path(folder) / name
-    return _built() / name
+    return (_built(HELM_SOURCE, _HELM_NOTICE) if name == HELM else _built(SOURCE, _NOTICE)) / name
 
 
 @functools.cache
-def _built() -> Path:
-    go = tools.go()
-    return cache.made(
-        cache.folder()
-        / f"controlplane-{digest(SOURCE, compiler=go.run('env', 'GOVERSION', 'GOOS', 'GOARCH', cwd=SOURCE))}",
-        functools.partial(build, SOURCE),
-        notice="building the control plane (etcd, kube-apiserver, kubectl, ...) from its Go modules, once: 6 to 13 "
-        "minutes on two cores; an interrupted build goes on where it was",
-    )
+def _built(source: Path, notice: str) -> Path:
+    compiler = tools.go().run("env", "GOVERSION", "GOOS", "GOARCH", cwd=source)
+    target = cache.folder() / f"{source.name}-{digest(source, compiler=compiler)}"
+    return cache.made(target, functools.partial(build, source), notice=notice)
 
 
 def digest(source: Path, *, compiler: str) -> str:
@@ -81,7 +85,7 @@ def build(source: Path, folder: Path) -> None:
     cached = Path(go.run("env", "GOMODCACHE", cwd=source).strip())
     reader = progress.GoBuild(downloads=downloads((source / "go.sum").read_text(), cached))
     script = source / "build.sh"
-    done = progress.follow([script, folder], reader, what="control plane", env=go.env)
+    done = progress.follow([script, folder], reader, what=source.name, env=go.env)
     if done.returncode != 0:
         kept = "what it downloaded and compiled is kept for the next run"
         raise AssetError(f"{script} failed; {kept}. It said:\n{done.stdout}")

@@ -60,12 +60,16 @@ class ControlPlane:
     """One control plane, its files in a folder of its own.
 
     `folder` is created when missing and left where it is; `crds` are YAML files or folders of them that are applied
-    before anything watches. Usable as a context manager, which starts and stops it.
+    before anything watches. `audited`: what ServiceAccounts do is written to `audit_log`, which costs the API server
+    a line a request. Usable as a context manager, which starts and stops it.
     """
 
-    def __init__(self, *, folder: Path, crds: Sequence[Path] = ()) -> None:
+    def __init__(self, *, folder: Path, crds: Sequence[Path] = (), audited: bool = False) -> None:
         self.folder = folder.resolve()
         self.logs = self.folder / "logs"
+        self.audit_log = self.logs / "audit.jsonl"
+        """One event of audit.k8s.io/v1 a line: of `dev/controlplane/audit.yaml`."""
+        self._audited = audited
         self._crds = crds
         self._pki = self.folder / "pki"
         self._running: dict[str, children.Child] = {}
@@ -252,7 +256,9 @@ class ControlPlane:
         }
 
     def _apiserver_arguments(self) -> Flags:
+        audit: Flags = {"audit-policy-file": assets.SOURCE / "audit.yaml", "audit-log-path": self.audit_log}
         return {
+            **(audit if self._audited else {}),
             "etcd-servers": f"http://127.0.0.1:{self._etcd}",
             "bind-address": "127.0.0.1",
             "advertise-address": "127.0.0.1",

@@ -1,6 +1,7 @@
-"""Writes what is generated from the code: the CRDs, the API's description, the platform file's schema and reference.
+"""Writes what is generated from the code, and what is generated from the chart.
 
-`make lint` fails when they differ from what is committed.
+From the code: the CRDs, the API's description, the platform file's schema and reference, the chart's values with
+theirs. From the chart: `manifests/`. `make lint` fails when they differ from what is committed.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import yaml
 from tarsy.api import app
 from tarsy.resources import schema
 
-from tarsy_dev import reference, tools
+from tarsy_dev import chart, reference, tools
 
 CRDS = tools.ROOT / "crds"
 OPENAPI = tools.ROOT / "docs" / "openapi.json"
@@ -39,11 +40,24 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tarsy_dev generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     check = parser.parse_args(arguments).check
-    wanted = crds() | openapi() | reference.pages()
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    for path in stale:
-        if check:
-            print(f"{path.relative_to(tools.ROOT)} is out of date: run `make generate`", file=sys.stderr)
-        else:
-            path.write_text(wanted[path], encoding="utf-8")
+    code = crds() | openapi() | reference.pages() | chart.pages()
+    stale = _stale(code)
+    if not check:
+        _write(code, stale)  # the manifests are rendered from it
+    manifests = chart.manifests()
+    stale += _stale(manifests)
+    for path in stale if check else ():
+        print(f"{path.relative_to(tools.ROOT)} is out of date: run `make generate`", file=sys.stderr)
+    if not check:
+        _write(manifests, stale)
     return 1 if check and stale else 0
+
+
+def _stale(wanted: Mapping[Path, str]) -> list[Path]:
+    return [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+
+
+def _write(wanted: Mapping[Path, str], stale: Collection[Path]) -> None:
+    for path in wanted.keys() & stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path], encoding="utf-8")

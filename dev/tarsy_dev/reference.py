@@ -88,17 +88,17 @@ def _sections(
 
 
 def _row(key: str, value: JSON, found: JSON, schema: JSON, *, required: bool, example: Any) -> str:
-    default = "required" if required else f"`{_flow(value['default'])}`" if "default" in value else ""
+    default = "required" if required else f"`{flow(value['default'])}`" if "default" in value else ""
     bounds = ", ".join(words.format(found[name]) for name, words in _BOUNDS.items() if name in found)
     words = value.get("description") or found.get("description", "")
-    cells = [f"`{key}`", _type(value, schema), default, bounds, f"`{_flow(example)}`", words]
+    cells = [f"`{key}`", type_of(value, schema), default, bounds, f"`{flow(example)}`", words]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _type(node: JSON, schema: JSON) -> str:
+def type_of(node: JSON, schema: JSON) -> str:
     """A type in words."""
     if "anyOf" in node:
-        return " or ".join(dict.fromkeys(_type(option, schema) for option in node["anyOf"]))
+        return " or ".join(dict.fromkeys(type_of(option, schema) for option in node["anyOf"]))
     found = _resolved(node, schema)
     if "const" in found or "enum" in found:
         return " or ".join(f"`{one}`" for one in found.get("enum", [found.get("const")]))
@@ -108,9 +108,9 @@ def _type(node: JSON, schema: JSON) -> str:
         return "address or network"
     match found.get("type"):
         case "array":
-            return f"list of {_type(found['items'], schema)}"
+            return f"list of {type_of(found['items'], schema)}"
         case "object" if _values(found):
-            return f"mapping of names to {_type(_values(found), schema)}"
+            return f"mapping of names to {type_of(_values(found), schema)}"
         case "null":
             return "`null`"
         case str(name):
@@ -136,7 +136,7 @@ def _resolved(node: JSON, schema: JSON) -> JSON:
     return _resolved(options[0], schema) if len(options) == 1 else node
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """A value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")

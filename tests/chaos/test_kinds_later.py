@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 @pytest.fixture
 def plane(tmp_path: Path, programs: dict[str, Path]) -> Iterator[controlplane.ControlPlane]:
     """A control plane of the test's own, without our kinds."""
-    with controlplane.ControlPlane(folder=tmp_path / "plane") as running:
+    with controlplane.ControlPlane(folder=tmp_path / "plane", audited=True) as running:
         yield running
 
 

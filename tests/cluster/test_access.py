@@ -161,6 +161,7 @@ async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
     serve: Serve,
     plane: ControlPlane,
     cluster: client.Cluster,
+    admin: client.Cluster,
     database: databases.Database,
     admitted: Callable[..., Awaitable[UUID]],
     unreachable: str,
@@ -169,24 +170,24 @@ async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
     identity = await admitted()
     before = await state(database)
     good, revoked, deleted = [
-        await accounts.create(cluster, name, may=accounts.EDITOR) for name in ("good", "revoked", "deleted")
+        await accounts.create(admin, name, may=accounts.EDITOR) for name in ("good", "revoked", "deleted")
     ]
-    await accounts.delete(cluster, "deleted")  # before anybody asks: the API server itself believes a token for 10 s
+    await accounts.delete(admin, "deleted")  # before anybody asks: the API server itself believes a token for 10 s
     for one in (good, revoked):
         await eventually(lambda token=one: _is_let_in(api, identity, token, clock))  # type: ignore[misc]
-    await accounts.revoke(cluster, "revoked")
+    await accounts.revoke(admin, "revoked")
     await eventually(lambda: _is_refused(api, identity, revoked, clock))
     now = int(time.time())
     refused: dict[str, tuple[str | None, int]] = {
         "no token": (None, 401),
         "garbage": ("x.y.z", 401),
         "expired": (accounts.signed(plane, good, exp=now - 3600, iat=now - 7200, nbf=now - 7200), 401),
-        "another audience": (await accounts.token(cluster, "good", audience="vault"), 401),
+        "another audience": (await accounts.token(admin, "good", audience="vault"), 401),
         "changed": (f"{good[:-8]}AAAAAAAA", 401),
         "account deleted": (deleted, 401),
-        "without rights": (await accounts.create(cluster, "nobody"), 403),
+        "without rights": (await accounts.create(admin, "nobody"), 403),
         "another account's": (
-            await accounts.create(cluster, cluster.namespace, namespace="default", may=accounts.EDITOR),
+            await accounts.create(admin, cluster.namespace, namespace="default", may=accounts.EDITOR),
             403,
         ),
         "rights taken away": (revoked, 403),
@@ -282,12 +283,12 @@ def _telling(asks: Any) -> Callable[..., Any]:
 
 
 async def test_each_right_is_good_for_what_it_is_on_the_objects(
-    bare: API, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], clock: Clock
+    bare: API, cluster: client.Cluster, admin: client.Cluster, admitted: Callable[..., Awaitable[UUID]], clock: Clock
 ) -> None:
     identity, namespace = await admitted(), cluster.namespace
     for verb in accounts.EVERYTHING:
-        await accounts.grant(cluster, verb, may={"alertinvestigations": [verb]})
-    await accounts.grant(cluster, "chains", may={"agentchains": ["list"]})
+        await accounts.grant(admin, verb, may={"alertinvestigations": [verb]})
+    await accounts.grant(admin, "chains", may={"agentchains": ["list"]})
     asked = {
         "get": [f"/reads/{identity}"],
         "list": ["/lists", f"/lists?namespace={namespace}"],
@@ -328,11 +329,11 @@ async def test_a_list_is_of_a_namespace_as_it_is_now(bare: API, editor: str, pla
 
 
 async def test_nobody_learns_which_ids_there_are(
-    api: API, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], clock: Clock, editor: str
+    api: API, admin: client.Cluster, admitted: Callable[..., Awaitable[UUID]], clock: Clock, editor: str
 ) -> None:
     here, elsewhere = await admitted(), await admitted(namespace="default")
-    reader = await accounts.create(cluster, "reader", may={"alertinvestigations": ["get"]})
-    nobody = await accounts.create(cluster, "nobody")
+    reader = await accounts.create(admin, "reader", may={"alertinvestigations": ["get"]})
+    nobody = await accounts.create(admin, "nobody")
     await eventually(lambda: _is_let_in(api, here, reader, clock))
     assert await _is_let_in(api, elsewhere, editor)
     unknown = uuid.uuid4()
@@ -369,12 +370,13 @@ async def test_a_transcript_belongs_to_the_namespace_that_its_object_was_in(
 async def test_what_is_left_of_a_namespace_that_is_gone_is_purged_by_who_may_delete_in_all(
     api: API,
     cluster: client.Cluster,
+    admin: client.Cluster,
     database: databases.Database,
     admitted: Callable[..., Awaitable[UUID]],
     editor: str,
     clock: Clock,
 ) -> None:
-    here = await accounts.create(cluster, "here", may=accounts.EDITOR)
+    here = await accounts.create(admin, "here", may=accounts.EDITOR)
     await eventually(lambda: _is_let_in_anew(api, admitted, here, clock))
     for namespace, uid in ((cluster.namespace, str(uuid.uuid4())), ("never-there", "any"), ("never-there", None)):
         identity = await admitted(namespace=namespace, namespace_uid=uid)
@@ -490,13 +492,13 @@ async def test_behind_a_slow_api_server_guesses_keep_nobody_waiting_who_calls_ho
 
 async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_says_what_it_needs(
     serve: Serve,
-    cluster: client.Cluster,
+    admin: client.Cluster,
     plane: ControlPlane,
     namespace: str,
     editor: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    token = await accounts.create(cluster, "operator", may=accounts.EDITOR)
+    token = await accounts.create(admin, "operator", may=accounts.EDITOR)
     limited = await client.connect(plane.kubeconfig(namespace=namespace, user="limited", token=token))
     try:
         status, problem = await (await serve(limited)).ask("GET", "/openapi.json", token=editor)
@@ -510,6 +512,7 @@ async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_sa
 async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_those_of_everybody_proxied(
     serve: Serve,
     cluster: client.Cluster,
+    admin: client.Cluster,
     admitted: Callable[..., Awaitable[UUID]],
     clock: Clock,
     editor: str,
@@ -522,7 +525,7 @@ async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_
     where = f"in namespace {cluster.namespace}"
     assert (status, problem["detail"]) == (403, f"User jane may not get alertinvestigations {where}")
     for kind, name in (("User", "jane"), ("Group", "dev"), ("Group", "tarsy:proxied")):
-        await accounts.grant(cluster, name, kind=kind, may={"alertinvestigations": ["get"]})
+        await accounts.grant(admin, name, kind=kind, may={"alertinvestigations": ["get"]})
 
         async def answered(status: int) -> bool:
             clock.now += 31
@@ -531,7 +534,7 @@ async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_
         await eventually(lambda: answered(200))
         other = {"X-Forwarded-Email": "joe@example.com"}
         assert (await trusting.ask("GET", path, headers=other))[0] == (200 if name == "tarsy:proxied" else 403)
-        await accounts.revoke(cluster, name)
+        await accounts.revoke(admin, name)
         await eventually(lambda: answered(403))
     assert (await trusting.ask("GET", path, headers=jane, token="x.y.z"))[0] == 401, "a token says whose rights count"
     assert (await trusting.ask("GET", path, headers=jane | {"X-Forwarded-Groups": "system:masters"}))[0] == 403
@@ -589,9 +592,9 @@ async def test_a_caller_has_a_number_of_requests_and_a_webhook_is_told_to_come_a
     editor: str,
     clock: Clock,
     admitted: Callable[..., Awaitable[UUID]],
-    cluster: client.Cluster,
+    admin: client.Cluster,
 ) -> None:
-    other = await accounts.create(cluster, "other")
+    other = await accounts.create(admin, "other")
     api = await serve(settings=platform.API(requests_per_second=1, burst=3))
     path = f"/api/v1/investigations/{await admitted()}"
     assert [(await api.ask("GET", path, token=editor))[0] for _ in range(4)] == [200, 200, 200, 429]

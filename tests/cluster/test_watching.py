@@ -77,12 +77,12 @@ def told(message: dict[str, Any]) -> tuple[Any, Any]:
 
 
 async def test_who_may_not_read_watches_nothing(
-    serve: Serve, cluster: client.Cluster, admitted: Callable[..., Awaitable[UUID]], unreachable: str
+    serve: Serve, admin: client.Cluster, admitted: Callable[..., Awaitable[UUID]], unreachable: str
 ) -> None:
     identity = await admitted()
     url = await serve()
-    reader = await accounts.create(cluster, "reader", may=MAY)
-    nobody = await accounts.create(cluster, "nobody")
+    reader = await accounts.create(admin, "reader", may=MAY)
+    nobody = await accounts.create(admin, "nobody")
     for token, status in ((None, 401), ("guess", 401), (WEBHOOK, 403)):
         headers = apis.bearer(token) if token else {}
         assert (await watching.refused(url, headers=headers))[0] == status, token
@@ -109,7 +109,7 @@ async def test_who_may_not_read_watches_nothing(
 
 async def test_a_right_that_is_taken_away_ends_what_is_watched(
     serve: Serve,
-    cluster: client.Cluster,
+    admin: client.Cluster,
     admitted: Callable[..., Awaitable[UUID]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,7 +117,7 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
     monkeypatch.setattr(attending, "ASKED_EVERY", (0.1, 0.2))
     identity = await admitted()
     url = await serve()
-    good, revoked = [await accounts.create(cluster, name, may=MAY) for name in ("good", "revoked")]
+    good, revoked = [await accounts.create(admin, name, may=MAY) for name in ("good", "revoked")]
     channels = (f"investigation:{identity}", "investigations")
     async with (
         watching.watching(url, headers=apis.bearer(good)) as stays,
@@ -131,7 +131,7 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
                 await watcher.until(lambda one, name=channel: told(one) == ("subscription.confirmed", name))  # type: ignore[misc]
         reader = watching.Reader(response)
         await reader.until_type("investigation.status")
-        await accounts.revoke(cluster, "revoked")
+        await accounts.revoke(admin, "revoked")
         ended: dict[str, str] = {}
         while len(ended) < len(channels):
             one = (await goes.until_type("subscription.ended"))[-1]
@@ -147,8 +147,8 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
         assert not [one for one in stays.told if one["type"] == "subscription.ended"]
 
 
-async def test_who_comes_by_a_proxy_has_to_come_from_a_page_of_ours(serve: Serve, cluster: client.Cluster) -> None:
-    await accounts.grant(cluster, "jane", may=MAY)
+async def test_who_comes_by_a_proxy_has_to_come_from_a_page_of_ours(serve: Serve, admin: client.Cluster) -> None:
+    await accounts.grant(admin, "jane", may=MAY)
     settings = platform.API(trusted_proxies=["127.0.0.1"], allowed_origins=["https://tarsy.example:8443"])
     url = await serve(settings=settings)
     jane = {"X-Forwarded-User": "jane"}
@@ -169,17 +169,21 @@ async def test_who_comes_by_a_proxy_has_to_come_from_a_page_of_ours(serve: Serve
                 assert (await watcher.answer(action="ping"))["type"] == "pong"
         else:
             assert (await watching.refused(url, headers=jane | headers))[0] == 403, headers
-    token = apis.bearer(await accounts.create(cluster, "reader", may=MAY))
+    token = apis.bearer(await accounts.create(admin, "reader", may=MAY))
     async with watching.watching(url, headers=jane | token):
         pass
     assert (await watching.refused(url, headers=token | {"Origin": "https://evil.example"}))[0] == 403
 
 
 async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
-    serve: Serve, cluster: client.Cluster, database: databases.Database, admitted: Callable[..., Awaitable[UUID]]
+    serve: Serve,
+    cluster: client.Cluster,
+    admin: client.Cluster,
+    database: databases.Database,
+    admitted: Callable[..., Awaitable[UUID]],
 ) -> None:
     url = await serve()
-    token = apis.bearer(await accounts.create(cluster, "reader", may=MAY))
+    token = apis.bearer(await accounts.create(admin, "reader", may=MAY))
     async with watching.watching(url, headers=token) as watcher, watching.watching(url, headers=token) as old:
         await watcher.answer(action="subscribe", channel="investigations")
         await old.answer(action="subscribe", channel="sessions")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from support import installed
 from tarsy.kube import client
 from tarsy_dev import assets, controlplane, tools
 
@@ -18,6 +19,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         assets.everything()
+        if any("helm" in _fixtures(item) for item in session.items):
+            assets.program(assets.HELM)
 
 
 def _fixtures(item: pytest.Item) -> list[str]:
@@ -31,10 +34,17 @@ def programs() -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def helm() -> Path:
+    """The program helm; where it was missing it has been built before the tests."""
+    return assets.program(assets.HELM)
+
+
+@pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory, programs: dict[str, Path]) -> Iterator[controlplane.ControlPlane]:
     """The run's one control plane, with the kinds of `crds/` and a simulated node."""
     folder = tmp_path_factory.mktemp("plane")
-    with controlplane.ControlPlane(folder=folder, crds=sorted((tools.ROOT / "crds").glob("*.yaml"))) as running:
+    crds = sorted((tools.ROOT / "crds").glob("*.yaml"))
+    with controlplane.ControlPlane(folder=folder, crds=crds, audited=True) as running:
         yield running
 
 
@@ -48,8 +58,25 @@ def namespace(plane: controlplane.ControlPlane) -> Iterator[str]:
 
 
 @pytest.fixture
-async def cluster(plane: controlplane.ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
-    """The product's client of the test's namespace."""
+async def admin(plane: controlplane.ControlPlane, namespace: str) -> AsyncIterator[client.Cluster]:
+    """The product's client of the test's namespace, for who may do everything."""
     cluster = await client.connect(plane.kubeconfig(namespace=namespace))
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def chart_accounts(plane: controlplane.ControlPlane, admin: client.Cluster) -> AsyncIterator[installed.Installed]:
+    """The accounts that the chart renders for the test's namespace; what they ask for has to be granted to them."""
+    accounts = installed.Installed(plane, admin)
+    yield accounts
+    await accounts.remove()
+    assert accounts.refused() == set(), "the chart does not grant what was asked for"
+
+
+@pytest.fixture
+async def cluster(chart_accounts: installed.Installed) -> AsyncIterator[client.Cluster]:
+    """The product's client of the test's namespace, with the rights that the chart grants an operator there."""
+    cluster = await client.connect(await chart_accounts.kubeconfig())
     yield cluster
     await cluster.close()

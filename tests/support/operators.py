@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 import pytest
+from support import installed
 from tarsy_dev import children, mcp_server, model, tools
 from tarsy_dev.controlplane import ControlPlane
 
@@ -120,12 +121,15 @@ class Operator:
         *,
         plane: ControlPlane,
         namespace: str,
+        accounts: installed.Installed,
         editor: str,
         env: dict[str, str],
         platform: dict[str, Any],
         folder: Path,
     ):
         self.namespace = namespace
+        self.accounts = accounts
+        """Those that its processes run as."""
         self.database_url = env["DATABASE_URL"]
         self._plane = plane
         self.editor = editor
@@ -152,6 +156,7 @@ class Operator:
     ) -> Process:
         """Start one more, with `env` added to its environment, and wait until it serves, if its role does.
 
+        It runs as the account that the chart gives its role, unless `env` has another kubeconfig.
         `providers` are the platform file's beside `scripted`, as far as they differ from that; None is left out.
         """
         number = len(self._children)
@@ -167,12 +172,13 @@ class Operator:
         written = self._platform | {"llm_providers": known | more} | settings
         config.write_text(json.dumps(written))  # which is YAML too
         tarsy = Path(sys.executable).with_name("tarsy")
+        kubeconfig = await self.accounts.kubeconfig(role)
         child = children.start(
             [tarsy, "operator", "--config", config, "--role", role, "--listen", "127.0.0.1:0"],
             name=f"operator {number}",
             log=self._folder / f"operator-{number}.log",
             cwd=tools.ROOT,
-            env={**os.environ, **self._env, **(env or {})},
+            env={**os.environ, "KUBECONFIG": str(kubeconfig), **self._env, **(env or {})},
         )
         self._children.append(child)
         process = Process(child, editor=self.editor)
@@ -237,6 +243,7 @@ async def toolbox() -> AsyncIterator[mcp_server.Server]:
 async def operator(
     plane: ControlPlane,
     namespace: str,
+    chart_accounts: installed.Installed,
     editor: str,
     migrated_url: str,
     tmp_path: Path,
@@ -248,10 +255,10 @@ async def operator(
     operator = Operator(
         plane=plane,
         namespace=namespace,
+        accounts=chart_accounts,
         editor=editor,
         env={
             "DATABASE_URL": migrated_url,
-            "KUBECONFIG": str(plane.kubeconfig(namespace=namespace)),
             "TARSY_WEBHOOK_TOKEN": TOKEN,
             "MODEL_KEY": "any",
         },

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import BaseModel
+
 from tarsy.config import parts, platform
 
 JSON = dict[str, Any]
@@ -20,12 +22,12 @@ def schema() -> JSON:
     made = platform.Platform.model_json_schema()
     classes = {cls.__name__: cls for cls in _subclasses(parts.Part)}
     for name, definition in [("Platform", made), *made["$defs"].items()]:
-        told = _told(classes[name])
+        words = told(classes[name], root=parts.Part)
         definition.pop("title")
         for key, described in definition.get("properties", {}).items():
             described.pop("title", None)
-            if key in told:
-                described["description"] = told[key]
+            if key in words:
+                described["description"] = words[key]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "TARSy's platform file"} | made
 
 
@@ -35,10 +37,13 @@ def _subclasses(cls: type[parts.Part]) -> Iterator[type[parts.Part]]:
         yield from _subclasses(below)
 
 
-def _told(cls: type[parts.Part]) -> dict[str, str]:
-    """What stands below the fields of a model, and of those that it comes from; the model's own words go first."""
+def told(cls: type[BaseModel], *, root: type[BaseModel]) -> dict[str, str]:
+    """What stands below the fields of a model, and of those that it comes from, up to `root`.
+
+    The model's own words go first.
+    """
     found: dict[str, str] = {}
-    for base in reversed(cls.__mro__[: cls.__mro__.index(parts.Part)]):
+    for base in reversed(cls.__mro__[: cls.__mro__.index(root)]):
         tree = ast.parse(inspect.getsource(sys.modules[base.__module__]))
         body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == base.__name__)
         for field, below in itertools.pairwise(body):

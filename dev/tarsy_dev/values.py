@@ -1,0 +1,516 @@
+"""The chart's values: one model, of which values.yaml, its schema and the README's table are made (`tarsy_dev.chart`).
+
+A model says more than comments in a values.yaml could: bounds, choices, and that an unknown key is refused. What goes
+to Kubernetes as it stands (affinity, volumes) is checked by the API server, which knows it better than we do.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+from tarsy.config import builtin
+from tarsy.resources import base
+
+from tarsy_dev import tools
+
+BUILTIN_CHAINS = tools.ROOT / "manifests" / "chains"
+KEYS = "/etc/tarsy/keys"
+"""Where the chart mounts the Secret with the providers' keys."""
+
+Anything = dict[str, Any]
+Text = Annotated[str, Field(min_length=1)]
+Texts = dict[str, str]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Positive = Annotated[int, Field(ge=1)]
+NameOrNothing = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=43)]
+Digest = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$")]
+Registry = Annotated[str, Field(pattern=r"^([A-Za-z0-9.-]+(:[0-9]+)?)?$")]
+Repository = Annotated[str, Field(pattern=r"^[a-z0-9]+([._/-]+[a-z0-9]+)*$")]
+Key = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
+CIDR = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
+Share = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[0-9]{1,3}%$")]
+Quantity = (
+    Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?([munkKMGTPE]|[KMGTPE]i)?$")] | Annotated[float, Field(ge=0)]
+)
+
+
+class Part(BaseModel):
+    """A part of the values: camel case, unknown keys refused."""
+
+    model_config = ConfigDict(alias_generator=base.camel, populate_by_name=True, extra="forbid")
+
+
+class Image(Part):
+    """An image, by digest where one is given."""
+
+    registry: Registry = ""
+    """The registry's host; empty leaves the choice to the nodes."""
+    repository: Repository
+    """Its name there."""
+    tag: Tag = ""
+    """Empty is the chart's appVersion."""
+    digest: Digest = ""
+    """sha256:..., which goes before the tag."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When nodes pull it."""
+
+
+class PullSecret(Part):
+    """A Secret with credentials for a registry."""
+
+    name: Name
+    """Its name."""
+
+
+class Amounts(Part):
+    """Amounts of what a node has."""
+
+    cpu: Quantity | None = None
+    """Cores."""
+    memory: Quantity | None = None
+    """Bytes."""
+    ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
+    """Bytes on the node."""
+
+
+class Resources(Part):
+    """What a container is promised, and what it may have at most."""
+
+    requests: Amounts = Amounts()
+    """Promised."""
+    limits: Amounts = Amounts()
+    """At most; no CPU limit, which would only make it late."""
+
+
+class Pods(Part):
+    """What may be said of any pod."""
+
+    labels: Texts = {}
+    """Labels of the pods, beside those that select them."""
+    annotations: Texts = {}
+    """Annotations of the pods."""
+    node_selector: Texts = {}
+    """The nodes that they may run on, by labels."""
+    tolerations: list[Anything] = []
+    """Taints that do not keep them away."""
+    affinity: Anything = {}
+    """Where they would rather run."""
+    topology_spread_constraints: list[Anything] = []
+    """How they are spread; one without a labelSelector gets that of its pods."""
+    priority_class_name: str = ""
+    """Their priority class."""
+    pod_security_context: Anything = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    """Of the pods, beside user and group; as it stands it satisfies Pod Security `restricted`."""
+    security_context: Anything = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    """Of the containers."""
+
+
+class Autoscaling(Part):
+    """A HorizontalPodAutoscaler; none without maxReplicas."""
+
+    min_replicas: Positive | None = None
+    """At least, 1 if missing."""
+    max_replicas: Positive | None = None
+    """At most."""
+    metrics: list[Anything] | None = None
+    """What decides; a CPU use of 80 % if missing."""
+    behavior: Anything | None = None
+    """How fast."""
+
+
+class Budget(Part):
+    """A PodDisruptionBudget."""
+
+    max_unavailable: Share | None = None
+    """As many of the pods may be away for maintenance."""
+    min_available: Share | None = None
+    """As many of the pods stay through maintenance; goes before maxUnavailable."""
+
+
+class Strategy(Part):
+    """How pods are replaced by new ones."""
+
+    type: Literal["RollingUpdate", "Recreate"] = "RollingUpdate"
+    """One after the other, or all at once."""
+    rolling_update: Anything | None = None
+    """How many at once."""
+
+
+class Account(Part):
+    """What may be said of one ServiceAccount."""
+
+    annotations: Texts = {}
+    """Such as a cloud's identity, for Vertex AI."""
+
+
+class Probe(Part):
+    """How often a pod is asked, in seconds, and how often it may fail."""
+
+    period_seconds: Positive
+    """Between two questions."""
+    timeout_seconds: Positive
+    """For an answer."""
+    failure_threshold: Positive
+    """Failures in a row that count."""
+
+
+class Process(Pods):
+    """Pods of the operator's own process; and every key of `pods`, which replaces that one whole."""
+
+    replicas: Annotated[int, Field(ge=0)] = 1
+    """How many pods; the autoscaler's where there is one."""
+    strategy: Strategy = Strategy(rolling_update={"maxSurge": 1, "maxUnavailable": 0})
+    """How they are replaced. Two versions side by side share the work by leases."""
+    resources: Resources = Resources(requests=Amounts(cpu="100m", memory="320Mi"), limits=Amounts(memory="1Gi"))
+    """What they get."""
+    startup_probe: Probe = Probe(period_seconds=2, timeout_seconds=2, failure_threshold=60)
+    """Until the first answer of /healthz; then the pod is started again."""
+    liveness_probe: Probe = Probe(period_seconds=10, timeout_seconds=5, failure_threshold=6)
+    """/healthz, which answers as long as the process lives; else the pod is started again."""
+    readiness_probe: Probe = Probe(period_seconds=5, timeout_seconds=5, failure_threshold=2)
+    """/readyz, which says what is missing; until nothing is, the pod gets no requests."""
+    termination_grace_period_seconds: Positive = 45
+    """A pod that ends stops taking work, lets requests end (10 s) and gives its investigations back."""
+    autoscaling: Autoscaling = Autoscaling()
+    """By how much work there is; {} is not at all."""
+    pod_disruption_budget: Budget = Budget(max_unavailable=1)
+    """What maintenance leaves of them; null is none."""
+    service_account: Account = Account()
+    """Their account."""
+    extra_args: list[str] = []
+    """More flags of `tarsy operator`."""
+    extra_env: list[Anything] = []
+    """More variables of their environment, as a container has them."""
+    extra_env_from: list[Anything] = []
+    """More sources of their environment."""
+    extra_volumes: list[Anything] = []
+    """More volumes."""
+    extra_volume_mounts: list[Anything] = []
+    """Where they are."""
+
+
+class Role(Process):
+    """Pods of one role, with `mode: split`; every key of `operator`, which replaces that one whole."""
+
+
+class Service(Part):
+    """How the API is reached in the cluster."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    """Its type."""
+    port: Port = 8080
+    """Its port."""
+    annotations: Texts = {}
+    """Its annotations."""
+
+
+class TLS(Part):
+    """A certificate of the Ingress."""
+
+    secret_name: Name
+    """Its Secret."""
+    hosts: list[Text] = []
+    """Whose it is."""
+
+
+class Ingress(Part):
+    """How the API is reached from outside."""
+
+    enabled: bool = False
+    """Whether there is one."""
+    class_name: str = ""
+    """Its class; empty is the cluster's default."""
+    annotations: Texts = {}
+    """Its annotations."""
+    hosts: list[Text] = []
+    """Its hosts; all if there are none."""
+    path: Annotated[str, Field(pattern="^/")] = "/"
+    """Below which it serves the API."""
+    path_type: Literal["Prefix", "Exact", "ImplementationSpecific"] = "Prefix"
+    """How paths are compared."""
+    tls: list[TLS] = []
+    """Its certificates."""
+
+
+class Database(Part):
+    """The Postgres database, by URL, from a Secret that exists; `postgres.trial` goes before it."""
+
+    existing_secret: Name = "tarsy-database"
+    """The Secret; of CloudNativePG, `<cluster>-app`."""
+    key: Key = "uri"
+    """The key of it with the URL, such as postgresql://user:password@host:5432/tarsy."""
+
+
+class Webhook(Part):
+    """The token that webhooks bring, from a Secret that exists."""
+
+    existing_secret: Name = "tarsy-webhook"
+    """The Secret."""
+    key: Key = "token"
+    """The key of it with the token."""
+
+
+class LLMKeys(Part):
+    """The providers' keys, from a Secret that exists: each of its keys is a file in /etc/tarsy/keys."""
+
+    existing_secret: Name = "tarsy-llm-keys"
+    """The Secret; `platform` refers to its keys by api_key_file."""
+
+
+class Storage(Part):
+    """A volume."""
+
+    size: Quantity = "8Gi"
+    """Its size."""
+    class_name: str = ""
+    """Its storage class; empty is the cluster's default."""
+
+
+class Postgres(Pods):
+    """A small Postgres for trials: one pod, no backups; and every key of `pods`."""
+
+    trial: bool = False
+    """Whether there is one; `database` is not used then."""
+    image: Image = Image(repository="postgres", tag="18")
+    """Its image."""
+    storage: Storage = Storage()
+    """Where its data are."""
+    resources: Resources = Resources(requests=Amounts(cpu="100m", memory="256Mi"), limits=Amounts(memory="512Mi"))
+    """What it gets."""
+
+
+class Migrate(Pods):
+    """`tarsy migrate`, which brings the database to this version's schema; and every key of `pods`."""
+
+    mode: Literal["Hook", "Init", "Manual"] = "Hook"
+    """Hook: a Job after the installation and before upgrades. Init: a container before each pod's own, for
+    `helm --wait`, Argo CD and Flux, which wait for pods before they run that Job. Manual: you run it."""
+    active_deadline_seconds: Positive = 600
+    """After which the Job has failed."""
+    resources: Resources = Resources(requests=Amounts(cpu="50m", memory="128Mi"), limits=Amounts(memory="512Mi"))
+    """What it gets."""
+
+
+class DeniedResource(Part):
+    """A kind that nobody is shown."""
+
+    group: str = ""
+    """Its API group."""
+    version: Text = "v1"
+    """Its version."""
+    kind: Text
+    """The kind."""
+
+
+class MCP(Pods):
+    """kubernetes-mcp-server, read-only, which agents look at the cluster through; and every key of `pods`."""
+
+    enabled: bool = True
+    """Whether there is one. The platform file's `kubernetes-server` is it, unless that file names another."""
+    replicas: Positive = 1
+    """How many pods."""
+    toolsets: list[Literal["core", "helm", "kcp", "kiali", "kubevirt", "netobserv", "tekton"]] = ["core"]
+    """What it can do; `config` would tell its own credentials."""
+    denied_resources: list[DeniedResource] = [DeniedResource(kind="Secret")]
+    """What it refuses, whatever its account may read; its ClusterRole has no Secrets either."""
+    instructions: str = builtin.PLATFORM["mcp_servers"]["kubernetes-server"]["instructions"]
+    """Added to the system prompt of every agent that has it."""
+    log_level: Annotated[int, Field(ge=0, le=9)] = 0
+    """How much it logs."""
+    resources: Resources = Resources(requests=Amounts(cpu="50m", memory="96Mi"), limits=Amounts(memory="512Mi"))
+    """What it gets."""
+    pod_disruption_budget: Budget = Budget(max_unavailable=1)
+    """What maintenance leaves of it; null is none."""
+
+
+class Block(Part):
+    """Addresses."""
+
+    cidr: CIDR
+    """A network."""
+    except_: Annotated[list[CIDR], Field(alias="except")] = []
+    """Networks in it that are not meant."""
+
+
+class Egress(Part):
+    """Where models and MCP servers outside are reached."""
+
+    ports: list[Port] = [443]
+    """On these ports,"""
+    cidrs: list[Block] = [
+        Block(
+            cidr="0.0.0.0/0",
+            except_=[
+                "10.0.0.0/8",
+                "100.64.0.0/10",
+                "127.0.0.0/8",
+                "169.254.0.0/16",
+                "172.16.0.0/12",
+                "192.168.0.0/16",
+            ],
+        ),
+        Block(cidr="::/0", except_=["::1/128", "fc00::/7", "fe80::/10"]),
+    ]
+    """at these addresses: all but private ones, because a policy knows no names of hosts."""
+
+
+class APIServer(Part):
+    """Where the API server is, whose address a chart cannot know."""
+
+    ports: list[Port] = [443, 6443]
+    """On these ports,"""
+    cidrs: list[CIDR] = []
+    """at these addresses; any, if there are none."""
+
+
+class DatabaseServer(Part):
+    """Where the database is, which only the Secret knows; the trial's is its pod alone."""
+
+    ports: list[Port] = [5432]
+    """On these ports,"""
+    cidrs: list[CIDR] = []
+    """at these addresses; any, if there are none."""
+
+
+class NetworkPolicy(Part):
+    """Who may speak to whom. Pods reach DNS, the API server, Postgres, the MCP server, and what `egress` says."""
+
+    enabled: bool = True
+    """Whether there are policies."""
+    ingress_from: list[Anything] = []
+    """Who may call the API, as a policy's `from`; anybody, if empty."""
+    egress: Egress = Egress()
+    """Models and MCP servers outside."""
+    api_server: APIServer = APIServer()
+    """The API server."""
+    database: DatabaseServer = DatabaseServer()
+    """The database."""
+    extra_egress: list[Anything] = []
+    """More rules for the operator's pods, as a policy has them: MCP servers or models in the cluster, proxies."""
+
+
+class CRDs(Part):
+    """The two kinds, AgentChain and AlertInvestigation."""
+
+    enabled: bool = True
+    """Whether this release brings them; of several in a cluster one does."""
+    keep: bool = True
+    """Whether they stay, with all their objects, when the release is uninstalled."""
+    annotations: Texts = {}
+    """Their annotations."""
+
+
+class RBAC(Part):
+    """Rights."""
+
+    create: bool = True
+    """Whether roles and bindings are made."""
+    aggregate: bool = False
+    """Whether the view, edit and admin roles for the two kinds are added to the cluster's own. Who creates a chain
+    borrows the rights of its tools."""
+
+
+class ServiceAccounts(Part):
+    """The accounts of the pods."""
+
+    create: bool = True
+    """Whether they are made."""
+
+
+class Test(Pods):
+    """`helm test`: posts an alert and waits for its investigation; and every key of `pods`."""
+
+    chain: str = ""
+    """The chain whose first alert type is posted; the test passes when that investigation is finished. Empty: any
+    chain that is ready; it passes when its investigation has a condition, and cancels it."""
+    timeout_seconds: Positive = 300
+    """For how long it waits."""
+    resources: Resources = Resources(requests=Amounts(cpu="50m", memory="64Mi"), limits=Amounts(memory="128Mi"))
+    """What it gets."""
+
+
+class Values(Part):
+    """All values of the chart."""
+
+    enabled: bool = True
+    """Not read: for the `condition` of a chart that has this one as a dependency."""
+    global_: Annotated[Anything, Field(alias="global")] = {}
+    """Not read: for a chart that has this one as a dependency."""
+    name_override: NameOrNothing = ""
+    """Instead of the chart's name."""
+    fullname_override: NameOrNothing = ""
+    """Instead of the release's and the chart's name, in the names of all objects."""
+    common_labels: Texts = {}
+    """Labels of all objects."""
+    image: Image = Image(repository="tarsy")
+    """The image of everything but the trial Postgres."""
+    image_pull_secrets: list[PullSecret] = []
+    """Credentials for registries, of all pods."""
+    mode: Literal["single", "split"] = "single"
+    """single: one Deployment does everything. split: controller, worker and api apart."""
+    log_format: Literal["text", "json"] = "json"
+    """What a log line looks like."""
+    log_level: Literal["DEBUG", "INFO", "WARNING"] = "INFO"
+    """How much is logged."""
+    pods: Pods = Pods()
+    """All pods."""
+    operator: Process = Process()
+    """The operator's pods."""
+    controller: Role = Role()
+    """The controller's pods, with `mode: split`: it keeps objects and database in step."""
+    worker: Role = Role()
+    """The workers' pods, with `mode: split`: they run investigations, and ask no API server."""
+    api: Role = Role()
+    """The API's pods, with `mode: split`: webhooks in, transcripts out."""
+    service: Service = Service()
+    """How the API is reached in the cluster."""
+    ingress: Ingress = Ingress()
+    """How the API is reached from outside."""
+    database: Database = Database()
+    """The database."""
+    webhook: Webhook = Webhook()
+    """The webhooks' token."""
+    llm_keys: LLMKeys = LLMKeys()
+    """The providers' keys."""
+    platform: Anything = {
+        "defaults": {"llm_provider": "google-default"},
+        "llm_providers": {
+            "google-default": builtin.PLATFORM["llm_providers"]["google-default"]
+            | {"api_key_file": f"{KEYS}/GOOGLE_API_KEY"}
+        },
+        "ingest": {"default_alert_type": "kubernetes"},
+    }
+    """The platform file (docs/platform-file.md): providers, MCP servers, agents. A change of it needs no restart."""
+    chains: dict[base.Name, Anything] = {
+        chain["metadata"]["name"]: chain["spec"]
+        for chain in (
+            yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(BUILTIN_CHAINS.glob("*.yaml"))
+        )
+    }
+    """AgentChains: names to specs. null instead of a spec leaves out one that is built in."""
+    mcp: MCP = MCP()
+    """kubernetes-mcp-server."""
+    postgres: Postgres = Postgres()
+    """A Postgres for trials."""
+    migrate: Migrate = Migrate()
+    """How the database gets its schema."""
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """Who may speak to whom."""
+    crds: CRDs = CRDs()
+    """The two kinds."""
+    rbac: RBAC = RBAC()
+    """Rights."""
+    service_accounts: ServiceAccounts = ServiceAccounts()
+    """Accounts."""
+    test: Test = Test()
+    """`helm test`."""
+    extra_objects: list[Anything | str] = []
+    """More objects, as YAML or as text; both may hold templates."""

@@ -1,0 +1,65 @@
+{{/* Egress to names, which every pod that calls anybody needs. */}}
+{{- define "tarsy.egressDNS" -}}
+- ports:
+  - {port: 53, protocol: UDP}
+  - {port: 53, protocol: TCP}
+{{- end }}
+
+{{/* Egress to the ports and addresses of a part of the values; anywhere, if it has no addresses. */}}
+{{- define "tarsy.egressTo" -}}
+- ports:
+  {{- range .ports }}
+  - {port: {{ . }}, protocol: TCP}
+  {{- end }}
+  {{- with .cidrs }}
+  to:
+  {{- range . }}
+  - ipBlock:
+      {{- toYaml (kindIs "string" . | ternary (dict "cidr" .) .) | nindent 6 }}
+  {{- end }}
+  {{- end }}
+{{- end }}
+
+{{/* Egress to the pods of a component. Takes root, component and port. */}}
+{{- define "tarsy.egressToPods" -}}
+- ports:
+  - {port: {{ .port }}, protocol: TCP}
+  to:
+  - podSelector:
+      matchLabels:
+        {{- include "tarsy.selector" . | nindent 8 }}
+{{- end }}
+
+{{/* Egress to the database. */}}
+{{- define "tarsy.egressDatabase" -}}
+{{- if .Values.postgres.trial -}}
+{{ include "tarsy.egressToPods" (dict "root" . "component" "postgres" "port" 5432) }}
+{{- else -}}
+{{ include "tarsy.egressTo" .Values.networkPolicy.database }}
+{{- end }}
+{{- end }}
+
+{{/* What selects the pods of some components. Takes root and components. */}}
+{{- define "tarsy.podsOf" -}}
+podSelector:
+  matchLabels:
+    app.kubernetes.io/name: {{ include "tarsy.name" .root }}
+    app.kubernetes.io/instance: {{ .root.Release.Name }}
+  matchExpressions:
+  - key: app.kubernetes.io/component
+    operator: In
+    values: {{ .components | toJson }}
+{{- end }}
+
+{{/* The head of a component's policy. Takes root and component. */}}
+{{- define "tarsy.policyFor" -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "tarsy.metadata" . | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "tarsy.selector" . | nindent 6 }}
+  policyTypes: [Ingress, Egress]
+{{- end }}

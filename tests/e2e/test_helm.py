@@ -1,0 +1,210 @@
+"""The chart as helm installs, upgrades, rolls back and uninstalls it on a real API server; its pods are processes.
+
+Namespaces enforce Pod Security `restricted`, so each pod that is made is one that it lets pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import kubelet, manifests
+from tarsy.kube import client
+from tarsy_dev import chart, controlplane, mcp_server, model
+from tarsy_dev import postgres as launcher
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+CRDS = ("agentchains.tarsy.dev", "alertinvestigations.tarsy.dev")
+
+
+@pytest.fixture
+def plane(tmp_path: Path, programs: dict[str, Path]) -> Iterator[controlplane.ControlPlane]:
+    """A control plane of the test's own, without our kinds; its pods are left to the test."""
+    with controlplane.ControlPlane(folder=tmp_path / "plane", audited=True) as running:
+        running.kill("kwok")
+        yield running
+
+
+@pytest.fixture
+async def node(
+    plane: controlplane.ControlPlane, admin: client.Cluster, tmp_path: Path
+) -> AsyncIterator[kubelet.Kubelet]:
+    """What runs the pods."""
+    node = kubelet.Kubelet(plane, admin, folder=tmp_path / "pods")
+    running = asyncio.create_task(node.run())
+    yield node
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+class Release:
+    """The release `tarsy` of a namespace, with what has to be there before it: Secrets, and a database."""
+
+    def __init__(self, node: kubelet.Kubelet, helm: Path, *, namespace: str, values: Mapping[str, Any]) -> None:
+        self._plane = node.plane
+        self._helm = helm
+        self.namespace = namespace
+        self._values = values
+        node.namespaces.add(namespace)
+
+    async def prepare(self, database_url: str) -> None:
+        """Make the namespace restricted, and the Secrets that the chart's default values name."""
+        await self.kubectl("label", "namespace", self.namespace, RESTRICTED)
+        for name, key, text in (
+            ("tarsy-database", "uri", database_url),
+            ("tarsy-webhook", "token", "the webhook's token"),
+            ("tarsy-llm-keys", "MODEL_KEY", "any"),
+        ):
+            await self.kubectl("create", "secret", "generic", name, f"--from-literal={key}={text}")
+
+    async def helm(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
+        """Run helm on the release, with these values over the test's own where it takes values."""
+        folder = self._plane.folder
+        command: list[str | Path] = [self._helm, *arguments, "--namespace", self.namespace]
+        if arguments[0] in ("install", "upgrade"):
+            path = folder / f"{self.namespace}.values.json"
+            path.write_text(json.dumps({**self._values, **(values or {})}))
+            command += [chart.CHART, "--values", path]
+        env = {"HELM_CACHE_HOME": "cache", "HELM_CONFIG_HOME": "config", "HELM_DATA_HOME": "data"}
+        env = {name: str(folder / "helm" / place) for name, place in env.items()}
+        env |= {"KUBECONFIG": str(self._plane.kubeconfig(namespace=self.namespace)), "PATH": os.environ["PATH"]}
+        done = await asyncio.to_thread(
+            subprocess.run, command, env=env, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    async def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's name for it
+        return await asyncio.to_thread(
+            self._plane.kubectl, *arguments, input=input, namespace=self.namespace, timeout=120
+        )
+
+    async def rolled_out(self) -> None:
+        """Wait until its pods are those of its newest revision, and ready."""
+        await self.kubectl("rollout", "status", "deployment/tarsy", "--timeout=90s")
+
+    async def objects(self, kinds: str) -> dict[str, str]:
+        """Names to uids."""
+        items = json.loads(await self.kubectl("get", kinds, "-o", "json"))["items"]
+        return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["uid"] for one in items}
+
+    async def investigate(self, name: str) -> None:
+        made = manifests.investigation(name, alertType="survival")
+        await self.kubectl("create", "-f", "-", input=json.dumps(made))
+
+    async def finished(self, name: str) -> dict[str, Any]:
+        """Its status."""
+        await self.kubectl("wait", f"inv/{name}", "--for=condition=Finished", "--timeout=60s")
+        found: dict[str, Any] = json.loads(await self.kubectl("get", "inv", name, "-o", "json"))["status"]
+        return found
+
+
+@pytest.fixture
+def values(llm: model.Server, toolbox: mcp_server.Server) -> dict[str, Any]:
+    """Values for model and tools of the test's."""
+    provider = {"type": "google", "model": "gemini-2.5-flash", "base_url": llm.url}
+    return {
+        "mcp": {"enabled": False},
+        "chains": {"survival": manifests.chain("survival")["spec"]},
+        "platform": {
+            "defaults": {"llm_provider": "scripted"},
+            "llm_providers": {"scripted": provider | {"api_key_file": "/etc/tarsy/keys/MODEL_KEY"}},
+            "mcp_servers": {"tools": {"transport": {"type": "http", "url": toolbox.url}}},
+            "agents": {"KubernetesAgent": {"mcp_servers": ["tools"]}},
+        },
+    }
+
+
+@pytest.fixture
+async def release(
+    node: kubelet.Kubelet, helm: Path, namespace: str, database_url: str, values: dict[str, Any]
+) -> Release:
+    """A release that is not installed yet; its database is empty."""
+    release = Release(node, helm, namespace=namespace, values=values)
+    await release.prepare(database_url)
+    return release
+
+
+async def test_objects_and_running_investigations_survive_an_upgrade_and_its_rollback(
+    release: Release, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    llm.script = model.answers("root cause")
+    await release.helm("install", "tarsy")
+    await release.rolled_out()
+    await release.investigate("before")
+    assert (await release.finished("before"))["phase"] == "Completed"
+    assert "Phase:          Succeeded" in await release.helm("test", "tarsy")
+
+    def looks_and_hangs(turn: model.Turn) -> model.Reply:
+        if turn.iteration == 0:
+            return model.Answer(calls=[model.Call(name="tools__lookup", args={"name": "web-0"})])
+        return model.Hang()
+
+    llm.script = looks_and_hangs
+    asked = len(llm.requests)
+    await release.investigate("meanwhile")
+    await llm.wait_for(lambda requests: len(requests) == asked + 2, timeout=30)
+    kept, pods = await release.objects("inv,chain"), await release.objects("pods")
+
+    await release.helm("upgrade", "tarsy")
+    await release.rolled_out()
+    assert await release.objects("pods") | pods == await release.objects("pods"), "to what is there restarts nothing"
+
+    await release.helm("upgrade", "tarsy", values={"logLevel": "DEBUG"})
+    await release.rolled_out()
+    await llm.wait_for(lambda requests: len(requests) == asked + 3, timeout=60)
+    await release.helm("rollback", "tarsy", "1")
+    await release.rolled_out()
+    await llm.wait_for(lambda requests: len(requests) == asked + 4, timeout=60)
+    assert await release.objects("inv,chain") == kept
+
+    llm.script = model.answers("root cause")
+    await release.kubectl("rollout", "restart", "deployment/tarsy")  # whose model hangs
+    status = await release.finished("meanwhile")
+    assert (status["phase"], status["usage"]["toolCalls"]) == ("Completed", 1)
+    assert len(toolbox.calls) == 1, "what is committed is not sent again"
+
+
+async def test_two_releases_stand_side_by_side_and_one_that_goes_leaves_kinds_and_objects(
+    release: Release,
+    node: kubelet.Kubelet,
+    helm: Path,
+    postgres: launcher.Server,
+    values: dict[str, Any],
+    llm: model.Server,
+) -> None:
+    llm.script = model.answers("root cause")
+    await release.helm("install", "tarsy")
+    await asyncio.to_thread(node.plane.create_namespace, "second")
+    second = Release(node, helm, namespace="second", values=values | {"crds": {"enabled": False}})
+    await second.prepare(postgres.create_database("second"))
+    await second.helm("install", "tarsy")
+    await asyncio.gather(release.rolled_out(), second.rolled_out())
+    await release.investigate("kept")
+    assert (await release.finished("kept"))["phase"] == "Completed"
+    kept = await release.objects("inv,chain")
+
+    await release.helm("uninstall", "tarsy", "--wait")
+    assert await release.objects("inv,chain") == kept
+    assert await release.objects("deployments,roles,rolebindings,serviceaccounts") == {}
+    listed = await release.kubectl("get", "crds,clusterroles,clusterrolebindings", "-o", "name")
+    assert all(name in listed for name in CRDS)
+    assert f"{release.namespace}:tarsy" not in listed
+    await second.investigate("other")
+    assert (await second.finished("other"))["phase"] == "Completed"
+
+    await release.helm("install", "tarsy")
+    await release.rolled_out()
+    await release.investigate("again")
+    assert (await release.finished("again"))["phase"] == "Completed"
+    assert (await release.objects("inv,chain")).items() > kept.items()

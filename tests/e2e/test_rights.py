@@ -1,0 +1,81 @@
+"""The operator under the accounts that the chart renders: it needs each of its rights, and no other.
+
+What it asked the API server for is told by the server's audit log. A right that is not granted shows in every other
+test as well, because they all run under these accounts; one that is granted and needed by nothing shows only here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+from support import manifests
+from tarsy_dev import model
+
+if TYPE_CHECKING:
+    from support.operators import Operator, Process
+
+WEBHOOK = "/api/v1/webhooks/alertmanager"
+
+
+async def ask(process: Process, method: str, path: str, *, status: int = 200, body: Any = None) -> Any:
+    given = json.dumps(body).encode() if body else None
+    told, found = await process.request(method, f"/api/v1{path}", body=given)
+    assert told == status, found
+    return found
+
+
+async def follow_an_alert(process: Process, operator: Operator) -> None:
+    """From its webhook, sent twice, to the answer to a question about it and to its end."""
+    for outcome in ("created", "repeated"):
+        _, receipt = await process.request("POST", WEBHOOK, body=manifests.notification())
+        (alert,) = receipt["alerts"]
+        assert alert["outcome"] == outcome
+    name = alert["name"]
+    uid = (await operator.finished(name))[name]["metadata"]["uid"]
+    await ask(process, "POST", f"/investigations/{uid}/chat", body={"question": "Which image was it?"}, status=202)
+    async with asyncio.timeout(30):
+        while not (await ask(process, "GET", f"/investigations/{uid}"))["runs"][1]["ending"]:
+            pass  # each is an answer of the process
+    assert "Completed" in await operator.kubectl("get", "events", f"--field-selector=involvedObject.name={name}")
+    await ask(process, "DELETE", f"/investigations/{uid}?purge=true", status=204)
+    await operator.kubectl("wait", "--for=delete", f"inv/{name}", "--timeout=20s")
+
+
+async def work(process: Process, operator: Operator) -> None:
+    """Use everything that the API server is needed for."""
+    chain = manifests.chain()
+    await operator.apply(chain, manifests.investigation("brief", ttlSecondsAfterFinished=1))
+    await operator.kubectl("wait", "chain", chain["metadata"]["name"], "--for=condition=Ready", "--timeout=20s")
+    await follow_an_alert(process, operator)
+    await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=30s")
+    await ask(process, "GET", "/system/warnings")
+    await ask(process, "GET", "/system/chains")
+    assert (await ask(process, "GET", "/investigations?namespace=default"))["items"] == []
+    async with asyncio.timeout(30):
+        while (await process.request("GET", "/readyz"))[0] != 200:
+            pass  # the watch opens
+
+
+async def test_one_process_needs_each_right_of_its_account_and_no_other(operator: Operator, llm: model.Server) -> None:
+    llm.script = lambda _turn: model.Answer(text="root cause")
+    await work(await operator.start(), operator)
+    assert operator.accounts.never_used() == set()
+    assert operator.accounts.refused() == set()
+
+
+async def test_each_part_needs_each_right_of_its_own_account_and_no_other(
+    operator: Operator, llm: model.Server
+) -> None:
+    llm.script = lambda _turn: model.Answer(text="root cause")
+    process = await operator.start(role="api")
+    for role in ("controller", "worker"):
+        await operator.start(role=role)
+    await work(process, operator)
+    assert {part: operator.accounts.never_used(part) for part in ("api", "controller")} == {
+        "api": set(),
+        "controller": set(),
+    }
+    assert operator.accounts.refused() == set()
+    assert operator.accounts.uses("worker") == [], "a worker asks the API server for nothing"

@@ -1,0 +1,61 @@
+"""The chart, rendered by Helm's own engine as a library: no helm program, no cluster."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import yaml
+from tarsy_dev import chart, tools
+
+Object = dict[str, Any]
+
+NAME = "tarsy"
+FILES = sorted((tools.ROOT / "tests" / "charts").glob("*.yaml"))
+"""Values as installations of different kinds have them."""
+
+
+def values(name: str) -> Object:
+    """The values of the file of that name."""
+    (path,) = (path for path in FILES if path.stem == name)
+    found: Object = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
+
+
+def render(values: Object | None = None, *, name: str = NAME, namespace: str = NAME) -> list[Object]:
+    """The objects of a release, hooks among them; a chart.RefusedError says what is wrong with the values."""
+    return chart.objects(chart.rendered(values or {}, name=name, namespace=namespace))
+
+
+@functools.cache
+def of_file(name: str) -> list[Object]:
+    """What a file of values renders; not to be changed."""
+    return render(values(name))
+
+
+def notes(values: Object | None = None, *, name: str = NAME, namespace: str = NAME) -> str:
+    """What is said after an installation."""
+    return chart.rendered(values or {}, name=name, namespace=namespace)["NOTES.txt"]
+
+
+def one(objects: list[Object], kind: str, name: str) -> Object:
+    """The one object of that kind and name."""
+    (found,) = (one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name)
+    return found
+
+
+def pod_templates(objects: list[Object]) -> dict[str, Object]:
+    """What pods are made of, by kind and name of what makes them; bare pods among them."""
+    found = {}
+    for one in objects:
+        match one["kind"]:
+            case "Deployment" | "StatefulSet" | "Job":
+                found[f"{one['kind']}/{one['metadata']['name']}"] = one["spec"]["template"]
+            case "Pod":
+                found[f"Pod/{one['metadata']['name']}"] = {"metadata": one["metadata"], "spec": one["spec"]}
+    return found
+
+
+def text(objects: list[Object]) -> str:
+    """Objects as one YAML text."""
+    return yaml.safe_dump_all(objects, sort_keys=False)

@@ -1,0 +1,111 @@
+"""The ServiceAccounts and roles that the chart renders, in a test's namespace: operators run as these."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from support import accounts, charts, rights
+from tarsy.kube import calls, client
+from tarsy_dev.controlplane import ControlPlane
+
+ALL = "all"
+"""The part that is all of them in one process."""
+_SOMEWHERE = "some-namespace"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_PATHS = {
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "Role": f"{_RBAC}/namespaces/{{namespace}}/roles",
+    "RoleBinding": f"{_RBAC}/namespaces/{{namespace}}/rolebindings",
+    "ClusterRole": f"{_RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
+}
+
+
+class Installed:
+    """The accounts of one namespace, made when they are first asked for."""
+
+    def __init__(self, plane: ControlPlane, admin: client.Cluster) -> None:
+        """`admin` may make them; its namespace it is."""
+        self._plane = plane
+        self._admin = admin
+        self._made: dict[str, Sequence[rights.Manifest]] = {}
+        self._kubeconfigs: dict[str, Path] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def kubeconfig(self, part: str = ALL) -> Path:
+        """The kubeconfig of a part of the operator, which may do what the chart grants it."""
+        async with self._one_at_a_time:
+            if part not in self._kubeconfigs:
+                await self._make(_release(part))
+                name = account(part)
+                token = await accounts.token(self._admin, name)
+                self._kubeconfigs[part] = self._plane.kubeconfig(
+                    namespace=self._admin.namespace, user=name, token=token
+                )
+        return self._kubeconfigs[part]
+
+    def uses(self, part: str = ALL) -> list[rights.Use]:
+        """What that part has asked the API server for."""
+        return rights.used(self._plane.audit_log, account=account(part), namespace=self._admin.namespace)
+
+    def refused(self) -> set[rights.Right]:
+        """What any part has asked for that the chart does not grant it."""
+        return set().union(*(rights.refused(self.uses(part)) for part in self._kubeconfigs))
+
+    def never_used(self, part: str = ALL) -> set[rights.Right]:
+        """What the chart grants that part, and it has not asked for."""
+        made = self._made[_release(part)]
+        given = rights.granted(made, account=account(part), namespace=self._admin.namespace)
+        return rights.never_used(given, self.uses(part))
+
+    async def remove(self) -> None:
+        """Delete what no end of a namespace takes along: each makes the API server's work longer."""
+        lasting = [
+            one for made in self._made.values() for one in made if one["kind"] in ("ClusterRole", "ClusterRoleBinding")
+        ]
+        await asyncio.gather(
+            *(
+                calls.request(self._admin, "DELETE", f"{_PATHS[one['kind']]}/{one['metadata']['name']}")
+                for one in lasting
+            )
+        )
+
+    async def _make(self, release: str) -> None:
+        if release not in self._made:
+            namespace = self._admin.namespace
+            self._made[release] = rendered(namespace, release=release)
+            await asyncio.gather(
+                *(
+                    calls.request(self._admin, "POST", _PATHS[one["kind"]].format(namespace=namespace), body=one)
+                    for one in self._made[release]
+                )
+            )
+
+
+def account(part: str) -> str:
+    """The name of the ServiceAccount that a part of the operator runs as."""
+    return _release(part) if part == ALL else f"{_release(part)}-{part}"
+
+
+def _release(part: str) -> str:
+    """One release of each shape: their roles are the same, their accounts are not."""
+    return "tarsy" if part == ALL else "tarsy-apart"
+
+
+def rendered(namespace: str, *, release: str) -> Sequence[rights.Manifest]:
+    """The accounts, roles and bindings that the chart renders for the operator of a release in that namespace."""
+    found: list[rights.Manifest] = json.loads(_rendered(release).replace(_SOMEWHERE, namespace))
+    return found
+
+
+@functools.cache
+def _rendered(release: str) -> str:
+    """The same for a namespace that no test has, as JSON: to render takes a third of a second."""
+    mode = "single" if release == _release(ALL) else "split"
+    values = {"mode": mode, "crds": {"enabled": False}, "mcp": {"enabled": False}}
+    made = charts.render(values, name=release, namespace=_SOMEWHERE)
+    return json.dumps([one for one in made if one["kind"] in _PATHS])
