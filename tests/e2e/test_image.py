@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging import markers, requirements
+from support import charts, manifests, operators
 from support import image as images
-from support import manifests, operators
-from tarsy_dev import mcp_server, model, tools
+from tarsy_dev import children, model, tools
 from tarsy_dev.controlplane import ControlPlane
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first time the locked packages are installed
@@ -112,7 +113,7 @@ def test_all_that_an_operator_imports_was_compiled_when_the_image_was_built(imag
         (["--version"], f"tarsy, version {importlib.metadata.version('tarsy')}\n"),
         (["--help"], "Run an operator process."),
         (["config", "check", "/etc/tarsy/tarsy.yaml"], "/etc/tarsy/tarsy.yaml: "),
-        (["chain", "lint", "/etc/tarsy/chains/kubernetes-agent-chain.yaml"], "kubernetes-agent-chain.yaml: "),
+        (["chain", "lint", "/etc/tarsy/chains/kubernetes-agent-chain.yaml"], "1 documents in 1 files: "),
     ],
     ids=lambda given: given[0] if isinstance(given, list) else "",
 )
@@ -128,103 +129,143 @@ def test_the_mcp_server_is_in_the_image(image: images.Image) -> None:
     assert locked in printed(done) + done.stderr
 
 
-POD: dict[str, Any] = {
-    "containers": [
-        {
-            "name": "tarsy",
-            "args": ["operator", "--listen=127.0.0.1:0", "--config=/etc/tarsy/platform/tarsy.yaml"],
-            "env": [
-                {"name": "DATABASE_URL_FILE", "value": "/etc/tarsy/database/uri"},
-                {"name": "TARSY_WEBHOOK_TOKEN_FILE", "value": "/etc/tarsy/webhook/token"},
-            ],
-            "volumeMounts": [
-                {"name": name, "mountPath": f"/etc/tarsy/{name}"} for name in ("platform", "database", "webhook", "keys")
-            ],
-        }
-    ]
-}
+SECRETS = {"webhook": {"token": operators.TOKEN}, "keys": {"key": "any"}}
+_RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+_USER = 65532
 
 
 def investigate(turn: model.Turn) -> model.Answer:
-    """One look with each server, then a conclusion."""
+    """One look, then a conclusion: what was seen."""
     if turn.iteration == 0:
-        calls = [
-            model.Call(name="tools__lookup", args={"name": "web-0"}),
-            model.Call(name="kubernetes-server__pods_list_in_namespace", args={"namespace": "default"}),
-        ]
-        return model.Answer(calls=model.keyed(turn, calls))
-    results = [result for message in turn.messages for result in message.results]
-    assert len(results) == 2
-    return model.Answer(text="Failed: " + ", ".join(result.name for result in results if result.failed))
+        call = model.Call(name="kubernetes-server__pods_list_in_namespace", args={"namespace": "default"})
+        return model.Answer(calls=model.keyed(turn, [call]))
+    (result,) = (result for message in turn.messages for result in message.results)
+    return model.Answer(text="It failed." if result.failed else "It was seen.")
+
+
+class Installation:
+    """What the chart renders, its accounts and roles in a namespace, and its pods' volumes in a folder."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, *, folder: Path, values: charts.Object) -> None:
+        self._plane = plane
+        self._namespace = namespace
+        self._folder = folder
+        self._objects = charts.render(values, namespace=namespace)
+        self._rights = charts.text([one for one in self._objects if one["kind"] in _RIGHTS])
+        plane.kubectl("apply", "-f", "-", namespace=namespace, input=self._rights)
+
+    def remove(self) -> None:
+        """Take away what would outlive the namespace."""
+        self._plane.kubectl("delete", "--wait=false", "-f", "-", namespace=self._namespace, input=self._rights)
+
+    def container(self, template: str, *, secrets: Mapping[str, Mapping[str, str]]) -> images.Container:
+        """The container of one of its pods, where it finds this cluster and what these Secrets hold."""
+        pod = charts.pod_templates(self._objects)[template]["spec"]
+        volumes = {one["name"]: self._volume(template, one, secrets) for one in pod["volumes"]}
+        account = self._written(template, "account", self._account(pod["serviceAccountName"]))
+        host, _, port = self._plane.url.removeprefix("https://").partition(":")
+        cluster = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+        return images.container(pod, volumes=volumes, account=account).changed(env=cluster)
+
+    def _volume(self, template: str, volume: charts.Object, secrets: Mapping[str, Mapping[str, str]]) -> Path:
+        held: Mapping[str, str] = secrets.get(volume["name"], {})
+        if "configMap" in volume:
+            held = charts.one(self._objects, "ConfigMap", volume["configMap"]["name"])["data"]
+        folder = self._written(template, volume["name"], held)
+        if "emptyDir" in volume:
+            os.chown(folder, _USER, _USER)
+        return folder
+
+    def _account(self, name: str) -> dict[str, str]:
+        config = json.loads(self._plane.kubectl("config", "view", "--raw", "-o", "json"))
+        token = self._plane.kubectl("create", "token", name, namespace=self._namespace).strip()
+        return {"token": token, "namespace": self._namespace, "ca.crt": images.certificate(config)}
+
+    def _written(self, template: str, name: str, held: Mapping[str, str]) -> Path:
+        folder = self._folder / template.replace("/", "-") / name
+        folder.mkdir(parents=True)
+        for file, text in held.items():
+            (folder / file).write_text(text)
+        return folder
 
 
 @pytest.fixture
-def volumes(
+def port() -> int:
+    """Where kubernetes-mcp-server listens."""
+    (found,) = children.free_ports(1)
+    return found
+
+
+@pytest.fixture
+def installation(
+    plane: ControlPlane, namespace: str, llm: model.Server, port: int, tmp_path: Path
+) -> Iterator[Installation]:
+    provider = {
+        "type": "google",
+        "model": "gemini-2.5-flash",
+        "base_url": llm.url,
+        "api_key_file": "/etc/tarsy/keys/key",
+    }
+    platform = {
+        "llm_providers": {"google-default": provider},
+        "mcp_servers": {"kubernetes-server": {"transport": {"type": "http", "url": f"http://127.0.0.1:{port}/mcp"}}},
+    }
+    values = {"platform": platform, "logFormat": "text"}
+    made = Installation(plane, namespace, folder=tmp_path / "volumes", values=values)
+    yield made
+    made.remove()
+
+
+def here(container: images.Container, port: int) -> images.Container:
+    """The same, reached on 127.0.0.1 only."""
+    moved = {
+        "--listen=0.0.0.0:8080": f"--listen=127.0.0.1:{port}",
+        "--bind-address=0.0.0.0": "--bind-address=127.0.0.1",
+    }
+    moved["--port=8080"] = f"--port={port}"
+    return container.changed(arguments=[moved.get(one, one) for one in container.arguments])
+
+
+async def test_the_charts_pods_migrate_and_investigate_in_the_image_and_write_nothing(
+    image: images.Image,
     plane: ControlPlane,
     namespace: str,
+    editor: str,
     database_url: str,
+    installation: Installation,
     llm: model.Server,
-    toolbox: mcp_server.Server,
+    port: int,
     tmp_path: Path,
-) -> dict[str, Path]:
-    """What the pod's volumes hold, and its account's token: that of an account that may do everything."""
-    plane.kubectl("create", "serviceaccount", "tarsy", namespace=namespace)
-    account = f"--serviceaccount={namespace}:tarsy"
-    plane.kubectl("create", "rolebinding", "tarsy", "--clusterrole=cluster-admin", account, namespace=namespace)
-    plane.kubectl("create", "clusterrolebinding", namespace, "--clusterrole=cluster-admin", account)
-    provider = {"type": "google", "model": "gemini-2.5-flash", "base_url": llm.url, "api_key_file": "/etc/tarsy/keys/key"}
-    kubernetes = {"type": "stdio", "command": "kubernetes-mcp-server", "args": ["--read-only", "--toolsets", "core"]}
-    platform = {
-        "defaults": {"llm_provider": "scripted"},
-        "llm_providers": {"scripted": provider},
-        "mcp_servers": {
-            "tools": {"transport": {"type": "http", "url": toolbox.url}},
-            "kubernetes-server": {"transport": kubernetes},
-        },
-        "agents": {"KubernetesAgent": {"mcp_servers": ["tools", "kubernetes-server"]}},
-    }
-    config = json.loads(plane.kubectl("config", "view", "--raw", "-o", "json"))
-    held = {
-        "platform/tarsy.yaml": json.dumps(platform),
-        "database/uri": database_url,
-        "webhook/token": operators.TOKEN,
-        "keys/key": "any",
-        "account/token": plane.kubectl("create", "token", "tarsy", namespace=namespace).strip(),
-        "account/namespace": namespace,
-        "account/ca.crt": images.certificate(config),
-    }
-    for name, text in held.items():
-        path = tmp_path / "volumes" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return {path.name: path for path in (tmp_path / "volumes").iterdir()}
-
-
-async def test_an_operator_in_the_image_migrates_and_investigates_and_writes_nothing(
-    image: images.Image, plane: ControlPlane, namespace: str, editor: str, volumes: dict[str, Path], llm: model.Server
 ) -> None:
     llm.script = investigate
-    host, _, port = plane.url.removeprefix("https://").partition(":")
-    pod = images.container(POD, volumes=volumes, account=volumes["account"])
-    cluster = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-    printed(image.run(pod.changed(arguments=["migrate"])))
+    secrets = {**SECRETS, "database": {"uri": database_url}}
+    printed(image.run(installation.container("Job/tarsy-migrate", secrets=secrets)))
     plane.kubectl("apply", "-f", "-", namespace=namespace, input=json.dumps(manifests.chain()))
 
-    log = volumes["account"].parent.parent / "operator.log"
-    child = image.start(pod.changed(env=cluster), log=log, name="the image")
-    marker = log.with_name("started")
-    marker.touch()
-    with images.ended(child):
+    pods = [
+        here(installation.container(name, secrets=secrets), number)
+        for name, number in (("Deployment/tarsy-mcp", port), ("Deployment/tarsy", 0))
+    ]
+    marker = tmp_path / "started"
+    with (
+        images.ended(image.start(pods[0], log=tmp_path / "mcp.log", name="the MCP server")) as server,
+        images.ended(image.start(pods[1], log=tmp_path / "operator.log", name="the operator")) as child,
+    ):
+        marker.touch()
         process = operators.Process(child, editor=editor)
         await process.serve()
         plane.kubectl("apply", "-f", "-", namespace=namespace, input=json.dumps(manifests.investigation()))
-        plane.kubectl("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=30s", namespace=namespace)
+        plane.kubectl(
+            "wait", "inv/web-crash", "--for=condition=Finished", "--timeout=60s", namespace=namespace, timeout=70
+        )
         status = json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=namespace))["status"]
-        assert (status["phase"], status["finalAnalysis"]) == ("Completed", "Failed: ")
+        assert (status["phase"], status["finalAnalysis"]) == ("Completed", "It was seen.")
         assert (await process.request("GET", "/readyz"))[0] == 200
 
-        assert list(Path(f"/proc/{process.pid}/root/dev/shm").iterdir()) == []
-        assert opened(process.pid) == set()
+        for pid in (process.pid, server.pid):
+            assert list(Path(f"/proc/{pid}/root/dev/shm").iterdir()) == []
+            assert list(Path(f"/proc/{pid}/root/tmp").iterdir()) == []
+            assert opened(pid) == set()
         await process.stop()
     changed = subprocess.run(["find", image.tree, "-newer", marker], capture_output=True, text=True, check=True).stdout
     assert changed == ""
@@ -235,7 +276,9 @@ def opened(pid: int) -> set[str]:
     found = set()
     for one in (pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())):
         for descriptor in Path(f"/proc/{one}/fd").iterdir():
-            flags = re.search(r"^flags:\s+(\d+)", Path(f"/proc/{one}/fdinfo/{descriptor.name}").read_text(), re.MULTILINE)
+            flags = re.search(
+                r"^flags:\s+(\d+)", Path(f"/proc/{one}/fdinfo/{descriptor.name}").read_text(), re.MULTILINE
+            )
             assert flags is not None
             target = str(descriptor.readlink())
             if int(descriptor.name) > 2 and int(flags[1], 8) & 3 and target.startswith("/") and target[:5] != "/dev/":
