@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import json
 import os
@@ -47,8 +48,10 @@ compiled = [spec.cached for spec in specs if spec.cached]
 print(len(compiled), *[path for path in compiled if not pathlib.Path(path).exists()])
 """
 _PACKAGES = """
-import importlib.metadata as m, json
-print(json.dumps({d.name: [d.version, sorted(map(str, d.files)) if d.name == "tarsy" else []] for d in m.distributions()}))
+import importlib.metadata, json
+found = {one.name: one for one in importlib.metadata.distributions()}
+files = sorted(map(str, found["tarsy"].files))
+print(json.dumps({name: [one.version, files if name == "tarsy" else []] for name, one in found.items()}))
 """
 
 
@@ -179,7 +182,8 @@ class Installation:
     def _account(self, name: str) -> dict[str, str]:
         config = json.loads(self._plane.kubectl("config", "view", "--raw", "-o", "json"))
         token = self._plane.kubectl("create", "token", name, namespace=self._namespace).strip()
-        return {"token": token, "namespace": self._namespace, "ca.crt": images.certificate(config)}
+        own = self._plane.kubeconfig(namespace=self._namespace, user=name, token=token).read_text()
+        return {"token": token, "namespace": self._namespace, "ca.crt": images.certificate(config), "config": own}
 
     def _written(self, template: str, name: str, held: Mapping[str, str]) -> Path:
         folder = self._folder / template.replace("/", "-") / name
@@ -217,12 +221,12 @@ def installation(
 
 
 def here(container: images.Container, port: int) -> images.Container:
-    """The same, reached on 127.0.0.1 only."""
+    """The same, reached on 127.0.0.1 only; the MCP server looks for its cluster by a name that only a cluster knows."""
     moved = {
         "--listen=0.0.0.0:8080": f"--listen=127.0.0.1:{port}",
         "--bind-address=0.0.0.0": "--bind-address=127.0.0.1",
     }
-    moved["--port=8080"] = f"--port={port}"
+    moved |= {"--port=8080": f"--port={port}", "--cluster-provider=in-cluster": f"--kubeconfig={images.ACCOUNT}/config"}
     return container.changed(arguments=[moved.get(one, one) for one in container.arguments])
 
 
@@ -255,20 +259,25 @@ async def test_the_charts_pods_migrate_and_investigate_in_the_image_and_write_no
         process = operators.Process(child, editor=editor)
         await process.serve()
         plane.kubectl("apply", "-f", "-", namespace=namespace, input=json.dumps(manifests.investigation()))
-        plane.kubectl(
-            "wait", "inv/web-crash", "--for=condition=Finished", "--timeout=60s", namespace=namespace, timeout=70
-        )
+        wait = ("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=30s")
+        await asyncio.to_thread(plane.kubectl, *wait, namespace=namespace)  # the model answers on this loop
         status = json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=namespace))["status"]
         assert (status["phase"], status["finalAnalysis"]) == ("Completed", "It was seen.")
         assert (await process.request("GET", "/readyz"))[0] == 200
 
-        for pid in (process.pid, server.pid):
-            assert list(Path(f"/proc/{pid}/root/dev/shm").iterdir()) == []
-            assert list(Path(f"/proc/{pid}/root/tmp").iterdir()) == []
-            assert opened(pid) == set()
+        assert [written(pid) for pid in (process.pid, server.pid)] == [set(), set()]
         await process.stop()
-    changed = subprocess.run(["find", image.tree, "-newer", marker], capture_output=True, text=True, check=True).stdout
-    assert changed == ""
+    assert newer(image.tree, marker) == ""
+
+
+def newer(tree: Path, marker: Path) -> str:
+    return subprocess.run(["find", tree, "-newer", marker], capture_output=True, text=True, check=True).stdout
+
+
+def written(pid: int) -> set[str]:
+    """What lies where a container may write, and what it has open for writing."""
+    places = [Path(f"/proc/{pid}/root{place}") for place in ("/dev/shm", "/tmp")]  # noqa: S108
+    return {str(path) for place in places for path in place.iterdir()} | opened(pid)
 
 
 def opened(pid: int) -> set[str]:

@@ -343,7 +343,7 @@ def _base(tree: Path) -> None:
 
 
 def _npm(stage: Stage, program: Path, tree: Path) -> Path:
-    """The tree of the stage whose base image has npm, from the packages that the loopback world has of the same lock."""
+    """The tree of the stage that runs npm, with the packages that the loopback world has of the same lock."""
     modules = program.parents[2]
     target = tree / stage.last("WORKDIR", "/").lstrip("/")
     target.mkdir(parents=True)

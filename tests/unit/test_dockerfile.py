@@ -1,4 +1,4 @@
-"""What the Dockerfile says, against the files that it speaks of; `tests/e2e/test_image.py` does it and runs the result."""
+"""What the Dockerfile says, against the files that it names; `tests/e2e/test_image.py` does it and runs the result."""
 
 from __future__ import annotations
 
