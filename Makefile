@@ -14,7 +14,7 @@ SOURCES := operator dev bench tests
 SMALL := tests/unit tests/store tests/world
 
 .PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
-	bench demo local local-down clean
+	test-kind bench demo local local-down clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 14
@@ -82,6 +82,9 @@ bench: assets  ## Figures of speed: what TARSy adds to models and tools, beside 
 
 test-slow: assets  ## The suites that take minutes: operators killed at failpoints and at random
 	$(PYTEST) tests -m slow
+
+test-kind: setup  ## Image, chart and a real Alertmanager on a kind cluster; says so where there is no engine
+	dev/kind/test.sh
 
 demo: assets  ## Investigate one recorded alert on embedded parts (KEEP=1 leaves it running)
 	$(DEV) demo $(if $(KEEP),--keep)

@@ -14,7 +14,14 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tarsy")
 
-pytest_plugins = ["support.accounts", "support.cluster", "support.database", "support.loglines", "support.operators"]
+pytest_plugins = [
+    "support.accounts",
+    "support.cluster",
+    "support.database",
+    "support.image",
+    "support.loglines",
+    "support.operators",
+]
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

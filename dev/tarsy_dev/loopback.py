@@ -20,14 +20,14 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def listen(port: int = 0) -> socket.socket:
-    """Listen on a port of the loopback interface, 0 for a free one; OSError if it is taken."""
+def listen(port: int = 0, *, host: str = HOST) -> socket.socket:
+    """Listen on a port of the loopback interface, or of another address, 0 for a free one; OSError if it is taken."""
     # Not socket.create_server: asyncio turns Nagle's algorithm off only where the protocol is given, and with it on a
     # reply in several pieces waits 40 ms for the other side's delayed acknowledgement.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((HOST, port))
+        listening.bind((host, port))
         listening.listen(_BACKLOG)
     except OSError:
         listening.close()

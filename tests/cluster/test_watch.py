@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -80,6 +81,17 @@ async def watching(cluster: client.Cluster) -> AsyncIterator[Seen]:
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
     assert kopf_threads() == []
+
+
+async def test_a_user_without_a_name_can_watch(
+    plane: ControlPlane, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, whose user is a number."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 65532)
+    async with watching(cluster) as seen:
+        await seen.open(now=True)
 
 
 async def test_objects_that_exist_and_objects_that_come_are_seen_and_left_as_they_are(

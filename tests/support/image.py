@@ -10,6 +10,7 @@ What takes long, the locked packages, is cached (`tarsy_dev.cache`): a minute, o
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import fnmatch
@@ -24,8 +25,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from tarsy_dev import cache, children, tools
@@ -33,7 +35,10 @@ from tarsy_dev import cache, children, tools
 DOCKERFILE = tools.ROOT / "Dockerfile"
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 _PATH = "/usr/local/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # the base image's
-_SYSTEM = ("bin", "etc", "lib", "lib32", "lib64", "sbin", "usr")
+_SYSTEM = ("bin", "lib", "lib32", "lib64", "sbin", "usr")
+_ETC = ("alternatives", "group", "hosts", "ld.so.cache", "localtime", "nsswitch.conf", "passwd", "resolv.conf", "ssl")
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where a pod has the token of its account."""
 _OURS = "operator"
 """The folder whose COPY ends what is cached."""
 
@@ -43,7 +48,7 @@ tree=$1 how=$2 python=$3 mounts=$4
 shift 4
 mount --make-rprivate /
 mount --bind "$tree" "$tree"
-for name in bin etc lib lib32 lib64 sbin usr; do
+for name in bin lib lib32 lib64 sbin usr; do
     if [ -d "/$name" ] && [ ! -L "/$name" ]; then mount --bind -o ro "/$name" "$tree/$name"; fi
 done
 for place in "$tree/usr/local" "$tree$python"; do mount --bind -o ro "$python" "$place"; done
@@ -140,6 +145,52 @@ def seen(name: str, rules: Sequence[str]) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Container:
+    """What a pod says of a container, as far as it is done here."""
+
+    arguments: Sequence[str] = ()
+    program: Sequence[str] | None = None
+    """In the entrypoint's place."""
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    mounts: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    """Files and folders that it sees, by their paths in it."""
+    writable: Collection[str] = ()
+    """Which of these it may write to."""
+
+    def changed(self, *, arguments: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> Container:
+        """The same with other arguments, or with more variables."""
+        args = self.arguments if arguments is None else arguments
+        return dataclasses.replace(self, arguments=args, env={**self.env, **(env or {})})
+
+
+def certificate(kubeconfig: Mapping[str, Any]) -> str:
+    """Whom a kubeconfig's cluster is known by, as `ca.crt` has it."""
+    return base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+
+
+def container(pod: Mapping[str, Any], *, volumes: Mapping[str, Path], account: Path, name: str = "") -> Container:
+    """What a pod's spec says of its container of that name, by default the first one.
+
+    `volumes` are folders with what the volumes of those names hold; `account` is one with token, ca.crt and namespace,
+    seen where the pod wants it. An emptyDir is a folder of `volumes` too, which its user has to be able to write to.
+    """
+    containers = pod["containers"] + pod.get("initContainers", [])
+    found = next(one for one in containers if name in ("", one["name"]))
+    empty = {one["name"] for one in pod.get("volumes", []) if "emptyDir" in one}
+    mounts = {one["mountPath"]: (one["name"], volumes[one["name"]]) for one in found.get("volumeMounts", [])}
+    seen_at = {place: folder for place, (_, folder) in mounts.items()}
+    if pod.get("automountServiceAccountToken", True):
+        seen_at[ACCOUNT] = account
+    return Container(
+        arguments=found.get("args", []),
+        program=found.get("command"),
+        env={one["name"]: one["value"] for one in found.get("env", [])},
+        mounts=seen_at,
+        writable=[place for place, (volume, _) in mounts.items() if volume in empty],
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Image:
     """The image, as a tree of files and what the Dockerfile says of how it runs."""
 
@@ -152,42 +203,30 @@ class Image:
         command: list[str] = json.loads(self.stage.last("ENTRYPOINT", "[]"))
         return command
 
-    def command(self, *arguments: str, mounts: Mapping[str, Path] | None = None, entry: bool = True) -> list[str]:
-        """What runs a container with these arguments: behind the entrypoint, or in its place.
+    def run(self, container: Container) -> subprocess.CompletedProcess[str]:
+        """Run a container to its end."""
+        command, env = self._command(container), self._environment(container)
+        return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
-        `mounts` are folders and files that it sees, read-only, by their paths in the container.
-        """
+    def start(self, container: Container, *, log: Path, name: str) -> children.Child:
+        """Start a container, which ends with the test run."""
+        command, env = self._command(container), self._environment(container)
+        return children.start(command, name=name, log=log, cwd=Path("/"), env=env)
+
+    def _command(self, container: Container) -> list[str]:
         user, _, group = self.stage.last("USER", "0:0").partition(":")
-        lines = "".join(f"{source} ro {place}\n" for place, source in (mounts or {}).items())
-        for place, source in (mounts or {}).items():
+        lines = ""
+        for place, source in container.mounts.items():
             _mount_point(self.tree, place, folder=source.is_dir())
+            lines += f"{source} {'rw' if place in container.writable else 'ro'} {place}\n"
         # The signal that ends it with the test is asked for anew: a change of user takes it away.
         become = ["setpriv", "--reuid", user, "--regid", group, "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
         become += ["--bounding-set=-all", "--pdeathsig", "KILL", "env", "--chdir", self.stage.last("WORKDIR", "/")]
-        return [*_entered(self.tree, "ro", lines), *become, *(self.entrypoint if entry else []), *arguments]
+        program = self.entrypoint if container.program is None else container.program
+        return [*_entered(self.tree, "ro", lines), *become, *program, *container.arguments]
 
-    def environment(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What a container has in its environment: the image's variables, a HOME as runtimes set it, and `given`."""
-        return {"HOME": "/", **environment(self.stage), **(given or {})}
-
-    def run(
-        self,
-        *arguments: str,
-        env: Mapping[str, str] | None = None,
-        mounts: Mapping[str, Path] | None = None,
-        entry: bool = True,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a container to its end."""
-        command = self.command(*arguments, mounts=mounts, entry=entry)
-        return subprocess.run(command, env=self.environment(env), capture_output=True, text=True, check=False)
-
-    def start(
-        self, *arguments: str, env: Mapping[str, str], mounts: Mapping[str, Path], log: Path, name: str
-    ) -> children.Child:
-        """Start a container, which ends with the test run."""
-        return children.start(
-            self.command(*arguments, mounts=mounts), name=name, log=log, cwd=Path("/"), env=self.environment(env)
-        )
+    def _environment(self, container: Container) -> dict[str, str]:
+        return {"HOME": "/", **environment(self.stage), **container.env}  # HOME as runtimes set it for an unknown user
 
 
 def _entered(tree: Path, how: str, mounts: str = "") -> list[str]:
@@ -196,7 +235,7 @@ def _entered(tree: Path, how: str, mounts: str = "") -> list[str]:
 
 
 def _mount_point(tree: Path, place: str, *, folder: bool) -> None:
-    target = tree / place.lstrip("/")
+    target = tree / place.lstrip("/").replace("var/run/", "run/", 1)
     if folder:
         target.mkdir(parents=True, exist_ok=True)
     else:
@@ -237,8 +276,8 @@ def _parts(stage: Stage, start: int) -> tuple[tuple[tuple[str, str], ...], ...]:
 
 
 def _digest(stage: Stage) -> str:
-    """What tells one cached tree from another: the instructions, what they copy, the Python and this module."""
-    content = hashlib.sha256(f"{stage} {sys.version} {sys.base_prefix}".encode() + Path(__file__).read_bytes())
+    """What tells one cached tree from another: the instructions, what they copy, the Python, and how it is entered."""
+    content = hashlib.sha256(f"{stage} {sys.version} {sys.base_prefix} {_ENTER}".encode())
     for rest in stage.all("COPY"):
         for name in rest.split()[:-1]:
             content.update((tools.ROOT / name).read_bytes())
@@ -292,16 +331,19 @@ def _base(tree: Path) -> None:
             ours.symlink_to(theirs.readlink())
         elif theirs.is_dir() and not theirs.is_symlink():
             ours.mkdir(exist_ok=True)
-    for name in ("dev", "proc", "root", "run", "tmp", "var"):
+    for name in ("dev", "etc", "proc", "root", "run", "tmp", "var"):
         (tree / name).mkdir(exist_ok=True)
+    for name in _ETC:
+        if (Path("/etc") / name).exists() and not (tree / "etc" / name).exists():
+            subprocess.run(["cp", "--archive", f"/etc/{name}", tree / "etc"], check=True)
     if not (tree / "var" / "run").is_symlink():
-        (tree / "var" / "run").symlink_to("/run")
+        (tree / "var" / "run").symlink_to("../run")
     (tree / "tmp").chmod(0o1777)
     (tree / sys.base_prefix.lstrip("/")).mkdir(parents=True, exist_ok=True)
 
 
 def _npm(stage: Stage, program: Path, tree: Path) -> Path:
-    """The tree of the stage whose base image has npm, from the packages that the loopback world has of the same lock."""
+    """The tree of the stage that runs npm, with the packages that the loopback world has of the same lock."""
     modules = program.parents[2]
     target = tree / stage.last("WORKDIR", "/").lstrip("/")
     target.mkdir(parents=True)
@@ -310,12 +352,11 @@ def _npm(stage: Stage, program: Path, tree: Path) -> Path:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Copy a file or a folder's content as hard links where the file system lets us."""
+    """Copy a file or a folder as hard links, or as copies where they lie on another file system."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    flags = ["--archive", "--no-target-directory"]
-    done = subprocess.run(["cp", *flags, "--link", str(source), str(target)], capture_output=True, text=True)
-    if done.returncode != 0:
-        subprocess.run(["cp", *flags, str(source), str(target)], check=True)
+    command = ["cp", "--archive", "--no-target-directory", str(source), str(target)]
+    if subprocess.run([*command, "--link"], capture_output=True).returncode != 0:
+        subprocess.run(command, check=True)
 
 
 def needs() -> str:

@@ -310,17 +310,18 @@ def _redacted(headers: Mapping[str, str]) -> dict[str, str]:
 async def serve(
     script: script.Script = investigator.investigate,
     *,
+    host: str = loopback.HOST,
     port: int = 0,
     log: Path | None = None,
     keep: int | None = None,
 ) -> AsyncIterator[Server]:
-    """Serve a script on a port of 127.0.0.1 (0: a free one).
+    """Serve a script on a port of this machine (0: a free one); `host` is another address than 127.0.0.1.
 
     `log` is a file that every request is appended to (`oracle.read`); `keep` limits how many stay in memory (None: all
     of them). At the end, what a script raised is raised.
     """
     requests: oracle.Log[Request] = oracle.Log(path=log, keep=keep)
-    listening = loopback.listen(port)
+    listening = loopback.listen(port, host=host)
     host, bound = listening.getsockname()
     server = Server(script=script, url=f"http://{host}:{bound}", log=requests)
     runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=_SHUTDOWN)

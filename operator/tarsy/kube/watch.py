@@ -34,6 +34,7 @@ from tarsy.telemetry import standing
 RETRY_SECONDS = 1.0
 CUT_SECONDS = 10.0
 """A watch that ends by plan is open again after a tenth of a second, and one whose server restarts after a few."""
+_IDENTITY: Any = "tarsy"  # kopf would make one of the user's name, and end where the user has none, as in a container
 
 NOT_FOUND = 404
 """What ends kopf where a kind is not there any more, as the kind's CRD is not."""
@@ -198,6 +199,7 @@ class Watcher:
             settings=_settings(),
             namespaces=[self._namespace],
             standalone=True,
+            identity=_IDENTITY,
             stop_flag=self._stop,
         )
 

@@ -1,0 +1,165 @@
+"""What the Dockerfile says, against the files that it names; `tests/e2e/test_image.py` does it and runs the result."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support import image
+from tarsy_dev import tools
+
+TEXT = image.DOCKERFILE.read_text()
+_PINNED = re.compile(r"(?P<name>[a-z]+):\d+\.\d+\.\d+-[a-z-]+(@sha256:[0-9a-f]{64})?")
+_FROM_OUTSIDE = re.compile(r"\b(apt-get|apt|apk|curl|wget|git|uv)\b")
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((tools.ROOT / "pyproject.toml").read_text())
+
+
+def findings(text: str) -> list[str]:
+    """What is wrong with a Dockerfile of ours."""
+    dockerfile = image.read(text)
+    names = image.context()
+    found = [
+        f"{name}={base} is no exact version"
+        for name, base in dockerfile.arguments.items()
+        if not _PINNED.fullmatch(base)
+    ]
+    for stage in dockerfile.stages.values():
+        if stage.base not in dockerfile.arguments.values():
+            found.append(f"FROM {stage.base} cannot be given a digest from outside")
+        found += [f"ADD {rest}" for rest in stage.all("ADD")]
+        found += [wrong for rest in stage.all("COPY") for wrong in _copied(rest, dockerfile, names)]
+        found += [wrong for rest in stage.all("RUN") for wrong in _installed(rest)]
+    last = dockerfile.stages[""]
+    if last.all("RUN"):
+        found.append("the last stage runs something, so that each architecture needs an emulator for it")
+    if not re.fullmatch(r"[1-9]\d*:[1-9]\d*", last.last("USER", "0:0")):
+        found.append("the user is root, or a name, which runAsNonRoot cannot look up")
+    if not last.last("ENTRYPOINT", "").startswith("["):
+        found.append("the entrypoint is a shell's, which takes SIGTERM for itself")
+    return found
+
+
+def _copied(rest: str, dockerfile: image.Dockerfile, names: list[str]) -> Iterator[str]:
+    *sources, _ = rest.split()
+    if sources[0].startswith("--from="):
+        if sources[0].removeprefix("--from=") not in dockerfile.stages:
+            yield f"COPY {rest}: there is no such stage"
+        return
+    for source in sources:
+        if not any(name == source or name.startswith(f"{source}/") for name in names):
+            yield f"COPY {source}: the build's context has no such file"
+
+
+def _installed(rest: str) -> Iterator[str]:
+    words = shlex.split(rest)
+    if _FROM_OUTSIDE.search(rest):
+        yield f"RUN {rest}: what comes from outside is not locked"
+    if "npm" in words and words[:2] != ["npm", "ci"]:
+        yield f"RUN {rest}: only `npm ci` keeps to the lock"
+    if "install" in words and "npm" not in words and "--no-index" not in words:
+        for flag in ("--require-hashes", "--no-deps", "--only-binary=:all:"):
+            if flag not in words:
+                yield f"RUN {rest}: without {flag}"
+
+
+def test_nothing_in_the_image_is_unpinned_or_missing() -> None:
+    assert findings(TEXT) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        ("python:3.11.14-slim-trixie", "python:3.11-slim", "PYTHON=python:3.11-slim is no exact version"),
+        ("=node:24", "=docker.example/node:24", "NODE=docker.example/node:24.11.1-trixie-slim is no exact version"),
+        ("FROM ${NODE}", "FROM node:24.11.2-slim", "FROM node:24.11.2-slim cannot be given a digest from outside"),
+        ("npm ci", "npm install", "RUN npm install --ignore-scripts --no-audit --no-fund: only `npm ci` keeps to"),
+        ("--require-hashes ", "", "RUN /build/bin/pip install --no-deps --only-binary=:all: --requirement"),
+        ("COPY operator", "COPY tests", "COPY tests: the build's context has no such file"),
+        ("COPY pyproject.toml", "COPY pyproject.toml docs", "COPY docs: the build's context has no such file"),
+        ("--from=mcp", "--from=npm", "COPY --from=npm /mcp/node_modules"),
+        ("USER 65532:65532", "USER nonroot", "the user is root, or a name"),
+        ("USER 65532:65532\n", "", "the user is root, or a name"),
+        ('ENTRYPOINT ["tarsy"]', "ENTRYPOINT tarsy", "the entrypoint is a shell's"),
+        ("STOPSIGNAL", "RUN apt-get update\nSTOPSIGNAL", "RUN apt-get update: what comes from outside"),
+        ("COPY operator", "ADD operator", "ADD operator operator"),
+    ],
+)
+def test_a_spoiled_dockerfile_is_found_out(old: str, new: str, finding: str) -> None:
+    assert old in TEXT
+    assert any(one.startswith(finding) for one in findings(TEXT.replace(old, new)))
+
+
+def test_the_build_sees_what_the_dockerfile_copies_and_nothing_else() -> None:
+    names = image.context()
+    copied = [
+        source
+        for stage in image.read(TEXT).stages.values()
+        for rest in stage.all("COPY")
+        if not rest.startswith("--from=")
+        for source in rest.split()[:-1]
+    ]
+    folders = {"requirements", *copied}
+    assert [name for name in names if name not in folders and name.split("/")[0] not in folders] == []
+    rules = (tools.ROOT / ".dockerignore").read_text().splitlines()
+    kept = {
+        "operator/tarsy/agent/templates/react.md": True,
+        "dev/node/package-lock.json": True,
+        "operator/tarsy/__pycache__/errors.cpython-311.pyc": False,
+        "dev/node/node_modules/x/package.json": False,
+        "dev/tarsy_dev/world.py": False,
+        "tests/support/image.py": False,
+        ".git/config": False,
+        ".venv/bin/python": False,
+        ".dev/env": False,
+    }
+    assert {name: image.seen(name, rules) for name in kept} == kept
+
+
+def test_the_image_runs_the_projects_program_and_has_its_version() -> None:
+    last = image.read(TEXT).stages[""]
+    (program,) = json.loads(last.last("ENTRYPOINT", "[]"))
+    assert program in project()["project"]["scripts"]
+    version = dict(argument.split("=") for argument in last.all("ARG") if "=" in argument)["VERSION"]
+    assert version == project()["project"]["version"]
+    assert last.last("STOPSIGNAL", "") == "SIGTERM"
+
+
+@pytest.mark.parametrize("architecture", ["amd64", "arm64"])
+def test_the_lock_of_npm_has_the_program_that_is_copied(architecture: str) -> None:
+    (copied,) = (rest for rest in image.read(TEXT).stages[""].all("COPY") if rest.startswith("--from=mcp"))
+    path = image.expanded(copied, {"TARGETARCH": architecture}).split()[1]
+    package = re.fullmatch(r"/mcp/(node_modules/([a-z0-9-]+))/bin/\2", path)
+    assert package is not None, path
+    locked = json.loads((tools.NODE / "package-lock.json").read_text())["packages"][package[1]]
+    assert locked["integrity"].startswith("sha512-")
+    assert (locked["os"], locked["cpu"]) == (["linux"], [{"amd64": "x64"}.get(architecture, architecture)])
+
+
+def test_the_wheel_is_built_by_what_the_tests_have() -> None:
+    """The same versions with the same hashes."""
+    locked = {name: re.split(r"\n(?=\S)", (tools.ROOT / "requirements" / name).read_text().strip()) for name in
+              ("build.txt", "test.txt")}  # fmt: skip
+    assert set(locked["build.txt"]) <= set(locked["test.txt"])
+    assert project()["build-system"]["requires"] == project()["dependency-groups"]["build"]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("FROM a\nRUN one \\\n  two\n# RUN three\n", [("RUN", "one two")]),
+        ("FROM a AS b\nENV A=1 \\\n# between\n    B=2\n", [("ENV", "A=1 B=2")]),
+        ("ARG X=a\nFROM ${X}\nENTRYPOINT [\"x\"]\n", [("ENTRYPOINT", '["x"]')]),
+    ],
+)  # fmt: skip
+def test_a_dockerfile_is_read_as_it_is_written(text: str, read: list[tuple[str, str]]) -> None:
+    (stage,) = image.read(text).stages.values()
+    assert stage.base == "a"
+    assert list(stage.instructions) == read
