@@ -10,8 +10,8 @@ BIN := .venv/bin
 DEV := $(BIN)/python -m tarsy_dev
 PYTEST := $(BIN)/python -m pytest
 SOURCES := operator dev bench tests
-# What needs little of a machine: a core is enough for each, so two run at once. What starts operators fills both.
-SMALL := tests/unit tests/store tests/world
+# Two files at once, on a core each; either has a control plane, a Postgres and a nursery of operators of its own.
+TWICE := -n 2 --dist loadfile
 
 .PHONY: help setup assets lint fmt generate lock test test-unit test-store test-world test-cluster test-e2e test-slow \
 	test-kind bench demo local local-down clean
@@ -59,23 +59,22 @@ test:  ## All tests that fit into minutes: unit, store, world, cluster, end to e
 	@echo "start Kubernetes, Postgres and a scripted model on 127.0.0.1. What they need and this machine lacks is fetched or"
 	@echo "built first, once: Python packages (2 minutes), the control plane with Go (6 to 13), kubernetes-mcp-server."
 	@$(MAKE) --no-print-directory assets
-	$(PYTEST) -n 2 --dist loadfile $(SMALL)
-	$(PYTEST) tests $(SMALL:%=--ignore=%)
+	$(PYTEST) $(TWICE) tests
 
 test-unit: setup  ## The tests that need nothing but Python
 	$(PYTEST) tests/unit
 
 test-store: setup  ## The tests on a real Postgres
-	$(PYTEST) tests/store
+	$(PYTEST) $(TWICE) tests/store
 
 test-world: assets  ## The tests of the loopback world itself, with the real SDKs
 	$(PYTEST) tests/world
 
 test-cluster: assets  ## The tests on a real API server
-	$(PYTEST) tests/cluster
+	$(PYTEST) $(TWICE) tests/cluster
 
 test-e2e: assets  ## The operator as a process, on real parts
-	$(PYTEST) tests/e2e
+	$(PYTEST) $(TWICE) tests/e2e
 
 bench: assets  ## Figures of speed: what TARSy adds to models and tools, beside a bare loop (three minutes)
 	$(BIN)/python -m bench

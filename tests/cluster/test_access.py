@@ -23,7 +23,7 @@ import aiohttp
 import pytest
 from fastapi import Depends, FastAPI
 from support import accounts, apis, manifests, queue
-from tarsy.api import access, app, callers, problems
+from tarsy.api import access, callers, problems
 from tarsy.config import platform
 from tarsy.kube import client
 from tarsy.resources import investigation
@@ -118,7 +118,7 @@ async def serve(cluster: client.Cluster, database: databases.Database, clock: Cl
 
         async def serving(on: client.Cluster = cluster, settings: platform.API | None = None) -> API:
             parts = apis.parts(cluster=on, database=database, token=WEBHOOK, settings=settings, clock=clock)
-            return API(await stack.enter_async_context(apis.served(parts)), app.build(parts).openapi())
+            return API(await stack.enter_async_context(apis.served(parts)), apis.description())
 
         yield serving
 

@@ -24,7 +24,6 @@ import aiohttp
 import pytest
 from support import apis, manifests, queue, stories
 from tarsy import process
-from tarsy.api import app
 from tarsy.config import platform
 from tarsy.kube import client
 from tarsy.store import database as databases
@@ -248,7 +247,7 @@ def allowed(editor: str) -> dict[str, str]:
     return {**apis.bearer(editor), "Content-Type": "application/json"}
 
 
-DESCRIPTION = app.describe()
+DESCRIPTION = apis.description()
 
 
 def operations(identity: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

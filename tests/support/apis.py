@@ -8,6 +8,7 @@ import functools
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 import aiohttp
 import pytest
@@ -88,6 +89,12 @@ async def served(
         aiohttp.ClientSession(url, headers=headers) as session,
     ):
         yield session
+
+
+@functools.cache
+def description() -> dict[str, Any]:
+    """What the API says of itself, which takes it half a second."""
+    return app.describe()
 
 
 def bearer(token: str) -> dict[str, str]:

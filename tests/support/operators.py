@@ -201,8 +201,8 @@ class Operator:
 
     async def apply(self, *manifests: dict[str, Any]) -> None:
         """Apply these manifests, one after the other."""
-        for manifest in manifests:
-            await self.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        await self.kubectl("apply", "-f", "-", input=json.dumps(listed))
 
     async def finished(self, *names: str, within: timedelta = timedelta(seconds=20)) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""

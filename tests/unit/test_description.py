@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 from fastapi import routing
 from starlette.routing import WebSocketRoute
+from support import apis
 from tarsy.api import app, described, strict
 from tarsy.api.live import sockets
 from tarsy_dev import generate
@@ -20,7 +21,7 @@ OPEN = {"checkLiveness", "checkReadiness", "reportHealth"}
 """What everybody may call."""
 REPORTS = {("reportHealth", "503")}
 """Failures of which an answer of the operation's own tells, where it gets as far as that."""
-DESCRIPTION = app.describe()
+DESCRIPTION = apis.description()
 OPERATIONS: dict[str, dict[str, Any]] = {
     operation["operationId"]: {**operation, "path": path, "method": method}
     for path, methods in DESCRIPTION["paths"].items()
