@@ -372,7 +372,10 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
             }
         }
     )
-    models = registry.Models({name: provider.Unusable("m", "no key") for name in ("own", "lost")}, settings=settings)
+    models = registry.Models(
+        {name: registry.Source(provider=provider.Unusable("m", "no key")) for name in ("own", "lost")},
+        settings=settings,
+    )
     codes = {
         "429": "429",
         "rate_limit_error": "rate_limit_error",
@@ -381,7 +384,7 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
     }
     for code, told in codes.items():
         models["own"].standing.be("failing")
-        models["own"].failure = messages.Failure(kind="fatal", text="canary", code=code)
+        models["own"].standing.failure = messages.Failure(kind="fatal", text="canary", code=code)
         own, lost = models.facts({"lost": "environment variable GOOGLE_API_KEY is not set"})
         assert (own.name, own.state, own.detail["failure"]) == ("own", "failing", {"kind": "fatal", "code": told})
     assert own.detail["base_url"] == "https://llm.example/v1?[MASKED]"

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import pool
 from tarsy_dev import mcp_server, proxy, tools
@@ -32,7 +33,7 @@ async def owned(server: pool.Server) -> AsyncIterator[None]:
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
     async with mcp_server.serve() as remote:
         transport = platform.HTTPTransport(type="http", url=remote.url)
-        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=1)
+        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server), asyncio.timeout(20):
             broken = await server.client()
             server.broke(broken)
@@ -44,7 +45,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
 async def test_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
     transport = platform.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
-    server = pool.Server("tools", platform.MCPServer(transport=transport), calls=1)
+    server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
     async with owned(server):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.isprintable()
@@ -74,7 +75,7 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
         if kind == "http":
             remote = await stack.enter_async_context(mcp_server.serve())
             transport = platform.HTTPTransport(type="http", url=remote.url)
-        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=1)
+        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server):
             (connected, offered) = server.facts()
             assert (connected.state, connected.detail["problem"]) == ("connected", "")
@@ -100,7 +101,7 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
     async with mcp_server.serve() as remote, proxy.serve("127.0.0.1", int(remote.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
         server = pool.Server(
-            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=2
+            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(2)
         )
         async with owned(server):
             async with server.slots:
@@ -122,7 +123,7 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp?key=c4nary-Qw7x"
         server = pool.Server(
-            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=1
+            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(1)
         )
         async with owned(server):
             assert server.problem.endswith("url='[MASKED]'")

@@ -21,7 +21,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Literal
@@ -59,6 +59,8 @@ class Ready(BaseModel):
     """The process can do the work of its roles."""
 
     status: Literal["ready"] = "ready"
+    notes: list[str] = []
+    """What somebody should look at all the same: of a platform file that is not in force as it stands."""
 
 
 class Readiness:
@@ -71,8 +73,13 @@ class Readiness:
         database: databases.Database,
         cluster: client.Cluster,
         watcher: watch.Watcher | None,
+        notes: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`roles` are those of this process; `watcher` is None where it has no controller."""
+        """`roles` are those of this process; `watcher` is None where it has no controller.
+
+        `notes` are told to everybody with the answer that it is ready.
+        """
+        self.notes = notes
         self._roles = roles
         self._database = database
         self._cluster = cluster
@@ -247,7 +254,7 @@ def routes(readiness: Readiness, health: Health) -> APIRouter:
     async def readyz() -> Ready:
         """Say that the process can do the work of its roles; 503 names what is missing."""
         await readiness.check()
-        return Ready()
+        return Ready(notes=list(readiness.notes()))
 
     @router.get("/health", operation_id="reportHealth", responses={HTTPStatus.SERVICE_UNAVAILABLE: {"model": Report}})
     async def report(response: Response) -> Report:
