@@ -690,7 +690,11 @@ async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> No
         with pytest.raises(ports.ModelError):
             await asked.ask(REQUEST, SCOPE)
         assert asked.standing.failure
-        assert (asked.standing.state, asked.standing.failure.kind, asked.standing.failure.code) == ("failing", kind, code)
+        assert (asked.standing.state, asked.standing.failure.kind, asked.standing.failure.code) == (
+            "failing",
+            kind,
+            code,
+        )
     failing = asked.standing.since
     assert failing > since
     cancelled = asyncio.create_task(asked.ask(REQUEST, SCOPE))

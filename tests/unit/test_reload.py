@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tarsy.config import load, platform, reload
 from tarsy.llm import registry
+from tarsy.resources import files
 
 
 def text(iterations: int = 5, *, more: str = "") -> str:
@@ -189,7 +190,7 @@ def test_what_is_wrong_at_one_look_only_is_nobodys_business(file: Path, watch: r
 def test_a_file_that_is_written_to_while_it_is_read_is_not_judged(
     file: Path, watch: reload.Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = reload.files.contents
+    read = files.contents
 
     def torn(path: Path) -> bytes:
         found = read(path)
@@ -199,7 +200,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_not_judged(
 
     file.write_text("")
     with monkeypatch.context() as patch:
-        patch.setattr(reload.files, "contents", torn)
+        patch.setattr(files, "contents", torn)
         for _ in range(5):
             file.write_text("")
             assert not watch.look()
@@ -210,10 +211,10 @@ def test_who_may_not_read_it_is_told(file: Path, watch: reload.Watch, monkeypatc
     """Root may read everything: so the system's word is given for it."""
 
     def refused(path: Path) -> bytes:
-        raise reload.files.FileError([reload.files.Problem(file=str(path), line=0, message="Permission denied")])
+        raise files.FileError([files.Problem(file=str(path), line=0, message="Permission denied")])
 
     with monkeypatch.context() as patch:
-        patch.setattr(reload.files, "contents", refused)
+        patch.setattr(files, "contents", refused)
         assert settle(watch)
         assert watch.problem == f"{file}: Permission denied"
     assert settle(watch)

@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from support import leases
 from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import pool
+from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy, tools
 
 
@@ -128,3 +130,84 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
         async with owned(server):
             assert server.problem.endswith("url='[MASKED]'")
             assert "c4nary" not in f"{server.problem} {caplog.text}"
+
+
+def of(**urls: str) -> platform.Platform:
+    """A platform with these servers, over HTTP."""
+    servers = {name: {"transport": {"type": "http", "url": url}} for name, url in urls.items()}
+    return platform.Platform.model_validate({"mcp_servers": servers})
+
+
+@contextlib.asynccontextmanager
+async def running(servers: pool.Pool) -> AsyncIterator[None]:
+    tasks = asyncio.create_task(servers.run())
+    async with asyncio.timeout(20):
+        await servers.tools.settled()
+    try:
+        yield
+    finally:
+        tasks.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks
+
+
+async def renew(servers: pool.Pool, settings: platform.Platform) -> None:
+    tools = servers.prepared(settings)
+    async with asyncio.timeout(20):
+        await tools.settled()
+    servers.exchange(tools)
+
+
+async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with_its_last_use() -> None:
+    async with mcp_server.serve() as one, mcp_server.serve() as other:
+        servers = pool.Pool(of(same=one.url, moved=one.url, lost=one.url))
+        async with running(servers):
+            before = dict(servers.tools.servers)
+            kept = await before["same"].client()
+            async with servers.tools.toolbox(["moved", "same"]) as box:
+                await renew(servers, of(same=one.url, moved=other.url, new=other.url))
+                now = servers.tools.servers
+                assert now.keys() == {"same", "moved", "new"}
+                assert now["same"] is before["same"]
+                assert await now["same"].client() is kept, "it was not connected anew"
+                assert [fact.state for fact in servers.facts() if fact.kind == "server"] == ["connected"] * 3
+                await until(lambda: before["lost"] not in servers._owned)
+                assert before["moved"] in servers._owned, "it is used still"
+                assert now["moved"].slots is before["moved"].slots, "calls to both are counted together"
+                scope = ports.Scope(execution="e", ensure_lease=leases.clear)
+                call = messages.ToolCall(id="0", name="moved.lookup", arguments='{"key": "k"}')
+                await box.call(call, scope)
+                assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 0)
+                async with servers.tools.toolbox(["moved"]) as later:
+                    await later.call(call, scope)
+                assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 1)
+            await until(lambda: before["moved"] not in servers._owned)
+            assert set(servers._owned) == set(now.values())
+
+
+@pytest.mark.slow
+async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -> None:
+    def settings(number: int) -> platform.Platform:
+        transport = stdio(tmp_path)
+        server = platform.MCPServer(transport=transport, instructions=f"{number}")
+        masked = platform.DataMasking(enabled=bool(number % 2))
+        servers = {"same": server, "other": platform.MCPServer(transport=transport, data_masking=masked)}
+        limits = platform.Limits(server_calls=1 + number % 3)
+        return platform.Platform(mcp_servers=servers if number % 10 == 0 else {"same": server}, limits=limits)
+
+    servers = pool.Pool(settings(1))
+    async with running(servers):
+        same, tasks = servers.tools.servers["same"], len(asyncio.all_tasks())
+        client, pid = await same.client(), (tmp_path / "pid").read_text()
+        others = set()
+        for number in range(2, 52):
+            await renew(servers, settings(number))
+            if number % 10 == 0:
+                others.add((tmp_path / "pid").read_text())
+        await until(lambda: servers._owned == [same])
+        await until(lambda: len(asyncio.all_tasks()) == tasks)
+        assert await same.client() is client
+        assert len(others) == 5
+        assert (same.slots.most, same.slots.taken) == (1, 0)
+        await until(lambda: not any(Path(f"/proc/{one.strip()}").exists() for one in others))
+        assert pid.strip() in os.listdir("/proc")  # noqa: PTH208

@@ -21,8 +21,8 @@ LOOK_SECONDS = 1.0
 """How often the file is looked at; what has changed is in force after two looks."""
 TOLD_MAX = 20
 """Problems of a file that are told, of however many; `tarsy config check` tells all."""
-STARTED_WITH = ("queue",)
-"""Sections that hold until the process ends: leases and slots are promised to others."""
+STARTED_WITH = ("queue", "api")
+"""Sections that hold until the process ends: leases and slots are promised to others, callers' places are counted."""
 
 log = logging.getLogger(__name__)
 
