@@ -1,4 +1,7 @@
-"""One operator process: build the parts, start them, supervise them, stop them.
+"""One operator process: answer, wait for what is needed, build the parts, start them, supervise them, stop them.
+
+It answers HTTP before anything else is there, whatever its roles: what it waits for is told by `/readyz`. The database
+and the secrets have to be there before the parts are built; the parts themselves wait for the rest.
 
 Two groups of tasks: the ground (database hints, leases, tools) and the roles that stand on it (controller, worker,
 api). Roles stop first, so that runs can still give their claims back. If a part ends by itself, in whatever way, the
@@ -22,11 +25,11 @@ from importlib import metadata
 from typing import Any
 
 from tarsy import equipment
-from tarsy.api import app, health
+from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
 from tarsy.config import inforce, load, platform, reload, settings
 from tarsy.controller import chains, duties, investigations, projector
-from tarsy.kube import client, watch
+from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
 from tarsy.masking import masker
 from tarsy.store import database as databases
@@ -136,9 +139,12 @@ def _stop(running: asyncio.Task[None]) -> None:
 
 async def _run(process: settings.Settings, watched: reload.Watch) -> None:
     async with AsyncExitStack() as stack:
-        database = databases.Database(process.database_url)
-        stack.push_async_callback(database.close)
         in_force = inforce.InForce(watched, unusable=functools.partial(registry.unusable, environment=os.environ))
+        early = await _answer(process, in_force, stack)
+        async with asyncio.TaskGroup() as group:
+            served = group.create_task(_endless(lambda: _held(asyncio.shield(early.serving))))
+            database, token = await _wait(process, early, stack)
+            served.cancel()
         _tell_unusable(in_force)
         in_force.follow(functools.partial(_tell_unusable, in_force))
         owner = uuid.uuid4()
@@ -146,22 +152,80 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
             process=process,
             in_force=in_force,
             database=database,
+            early=early,
             stack=stack,
             owner=owner,
             kept=_keeper(process, in_force, database=database, owner=owner),
         )
-        with _start_errors():
-            await database.check_schema()
-            if process.serves("worker"):
-                parts.worker()
-            if process.serves("controller") or process.serves("api"):
-                cluster = await client.connect(process.kubeconfig)
-                stack.push_async_callback(cluster.close)
-                if process.serves("controller"):
-                    parts.controller(cluster)
-                if process.serves("api"):
-                    parts.api(cluster)
+        if process.serves("worker"):
+            parts.worker()
+        if early.cluster and process.serves("controller"):
+            parts.controller(early.cluster)
+        if early.cluster and process.serves("api"):
+            parts.api(early.cluster, token=token)
         await parts.run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Early:
+    """What is there before anything is connected to."""
+
+    readiness: health.Readiness
+    front: front.Front
+    serving: asyncio.Task[None]
+    cluster: client.Cluster | None
+    """None where no role of the process asks an API server."""
+
+
+async def _answer(process: settings.Settings, in_force: inforce.InForce, stack: AsyncExitStack) -> _Early:
+    """Begin to answer whether the process lives, and whether it is ready, which it is not."""
+    readiness = health.Readiness(process.roles, notes=in_force.notes)
+    cluster = None
+    if process.serves("controller") or process.serves("api"):
+        with _start_errors():
+            cluster = await client.connect(process.kubeconfig)  # it reads files, and calls nobody
+        stack.push_async_callback(cluster.close)
+    host, port = process.listen_host, process.listen_port
+    try:
+        bound = app.bind(host, port)
+    except OSError as error:
+        raise StartError(f"--listen: {host}:{port}: {error.strerror}") from error
+    stack.callback(bound.close)
+    answers = front.Front(app.probes(readiness), more_comes=process.serves("api"))
+    serving = asyncio.create_task(app.serve(answers, bound, readiness=readiness, settings=in_force.platform.api))
+    stack.push_async_callback(_end, serving)
+    log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
+    return _Early(readiness=readiness, front=answers, serving=serving, cluster=cluster)
+
+
+async def _held(task: asyncio.Future[None]) -> None:
+    """Be that task: it ends with whoever waits here, and ends them."""
+    await task
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def _wait(
+    process: settings.Settings, early: _Early, stack: AsyncExitStack
+) -> tuple[databases.Database, str | None]:
+    """Wait for the secrets and the database, and say what else is missing; the database, and the webhook's token."""
+    database: databases.Database | None = None
+    url = needs.Secret(process.database_url, needed_by=needs.EVERYBODY)
+    token = needs.Secret(process.webhook_token, needed_by=("api",)) if process.webhook_token else None
+    wanted: list[needs.Need] = [url, *([token] if token else []), needs.Database(lambda: database)]
+    for need in wanted:
+        early.readiness.want(need)
+    if early.cluster:
+        needed = rights.needed(process.roles, asks_who_calls=token is not None)
+        early.readiness.want(needs.Cluster(early.cluster, needed))
+    await early.readiness.provided(url)
+    database = databases.Database(url.value)
+    stack.push_async_callback(database.close)
+    await early.readiness.provided(*wanted)
+    return database, token.value if token else None
 
 
 @dataclass(kw_only=True)
@@ -171,6 +235,7 @@ class _Parts:
     process: settings.Settings
     in_force: inforce.InForce
     database: databases.Database
+    early: _Early
     stack: AsyncExitStack
     owner: uuid.UUID
     """This process, to the leases; random, because a pod's name may be used again."""
@@ -185,7 +250,7 @@ class _Parts:
     def worker(self) -> None:
         """Claim and run investigations, once models and tools are there."""
         queue = self.in_force.platform.queue
-        lease_manager = lease.LeaseManager(self.process.database_url, lease=queue.lease, heartbeat=queue.heartbeat)
+        lease_manager = lease.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
         speaker = live.Speaker(self.database)
         throttle = throttles.Throttle(self.database, {})
         equipped = equipment.Equipment(in_force=self.in_force, throttle=throttle, watched=speaker.turn)
@@ -240,6 +305,7 @@ class _Parts:
         self.watcher = watcher = watch.Watcher(
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=conditions.seen
         )
+        self.early.readiness.want(needs.Watch(watcher))
         self.kept.hear(watcher.facts)
         projection = projector.Projector(cluster=cluster, database=self.database)
         due = duties.Duties(
@@ -253,16 +319,9 @@ class _Parts:
         self.hear({notify.STATUS: projection.hint})
         self.roles += [reconciler.run, conditions.run, self.watcher.run, projection.run, due.run]
 
-    def api(self, cluster: client.Cluster) -> None:
-        """Serve HTTP."""
-        readiness = health.Readiness(
-            roles=self.process.roles,
-            database=self.database,
-            cluster=cluster,
-            watcher=self.watcher,
-            notes=self.in_force.notes,
-        )
-        watched = databases.Database(self.process.database_url, pool_size=WATCHERS)
+    def api(self, cluster: client.Cluster, *, token: str | None) -> None:
+        """Serve the API."""
+        watched = databases.Database(self.database.url, pool_size=WATCHERS)
         self.stack.push_async_callback(watched.close)
         hub = hubs.Hub(watched)
 
@@ -278,25 +337,16 @@ class _Parts:
                 index=self.in_force.index,
                 generation=lambda: self.in_force.number,
                 mask=ALERT_MASKER.text,
-                readiness=readiness,
+                readiness=self.early.readiness,
                 keeper=self.kept,
                 hub=hub,
-                token=self.process.webhook_token,
+                token=token,
                 admitted=self.reconciler.made if self.reconciler else None,
             )
         )
-        host, port = self.process.listen_host, self.process.listen_port
-        try:
-            bound = app.bind(host, port)
-        except OSError as error:
-            raise StartError(f"--listen: {host}:{port}: {error.strerror}") from error
-        self.stack.callback(bound.close)
-        log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
+        self.early.front.hand_over(application)
         self.hear({live.SAID: hub.hint, notify.STATUS: look})
-        self.roles += [
-            lambda: app.serve(application, bound, readiness=readiness, settings=self.in_force.platform.api),
-            hub.run,
-        ]
+        self.roles.append(hub.run)
 
     def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:
         """Have hints told, from this process and from others; beside those who are told of them already."""
@@ -309,8 +359,12 @@ class _Parts:
         if not self.process.serves("worker"):
             _keep_for_good()
             self.equipped.set()
-        listener = notify.Listener(self.process.database_url, self.database.hinted)
-        await supervise(ground=[listener.run, self.kept.run, self.reload, *self.ground], roles=self.roles)
+        listener = notify.Listener(self.database.url, self.database.hinted)
+        self.early.readiness.start()
+        await supervise(
+            ground=[listener.run, self.kept.run, self.reload, *self.ground],
+            roles=[lambda: _held(self.early.serving), *self.roles],
+        )
 
     async def reload(self) -> None:
         """Have in force what the platform file says, once there is something in force."""

@@ -246,11 +246,10 @@ async def test_what_all_alerts_share_is_withheld_where_a_defect_keeps_it_from_be
     ("error", "status"),
     [
         (databases.StoreDownError("away"), 503),
-        (databases.SchemaError("another"), 503),
         (exc.ProgrammingError("SELECT", {}, ValueError("no column")), 500),
         (TypeError("no list"), 500),
     ],
-    ids=["the database is away", "the schema is not open", "the schema is another", "the chains cannot be read"],
+    ids=["the database is away", "the schema is another", "the chains cannot be read"],
 )
 async def test_what_is_of_no_alerts_making_ends_the_notification(
     api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database, error: Exception, status: int

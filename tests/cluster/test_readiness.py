@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
-from tarsy.api import health, problems
+import pytest
+from support import accounts
+from tarsy.api import health, needs, problems
 from tarsy.config import settings
-from tarsy.kube import client, watch
+from tarsy.kube import client, rights, watch
 from tarsy.store import database as databases
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
@@ -33,11 +35,18 @@ def readiness_of(
     roles: Collection[settings.Role] = API,
     watcher: watch.Watcher | None = None,
 ) -> health.Readiness:
-    return health.Readiness(roles=roles, database=database, cluster=cluster, watcher=watcher)
+    wanted: list[needs.Need] = [needs.Database(lambda: database), needs.Cluster(cluster, rights.needed(roles))]
+    readiness = health.Readiness(roles, *wanted, *([needs.Watch(watcher)] if watcher else []))
+    readiness.start()
+    return readiness
 
 
-async def test_a_process_is_ready_until_it_stops(database: databases.Database, cluster: client.Cluster) -> None:
-    readiness = readiness_of(database, cluster)
+async def test_a_process_is_ready_from_when_it_has_started_until_it_stops(
+    database: databases.Database, cluster: client.Cluster
+) -> None:
+    readiness = health.Readiness(API, needs.Database(lambda: database), needs.Cluster(cluster, rights.needed(API)))
+    assert await missing(readiness) == "not ready: the process is starting"
+    readiness.start()
     assert await missing(readiness) == ""
     readiness.stop()
     assert await missing(readiness) == "not ready: the process is stopping"
@@ -49,15 +58,6 @@ async def test_a_controller_is_not_ready_before_its_watch_is_open(
     watcher = watch.Watcher(cluster, namespace=cluster.namespace, investigation_seen=print, chain_seen=print)
     readiness = readiness_of(database, cluster, roles=ALL, watcher=watcher)
     assert await missing(readiness) == "not ready: the watch (controller)"
-
-
-async def test_an_account_without_rights_is_not_ready(
-    database: databases.Database, plane: ControlPlane, namespace: str
-) -> None:
-    token = plane.kubectl("create", "token", "default", namespace=namespace).strip()
-    cluster = await client.connect(plane.kubeconfig(namespace=namespace, user="limited", token=token))
-    assert await missing(readiness_of(database, cluster)) == "not ready: the API server (api)"
-    await cluster.close()
 
 
 async def test_what_is_missing_is_named_all_at_once_for_the_roles_that_need_it(
@@ -78,10 +78,68 @@ async def test_many_that_ask_at_once_cost_the_database_one_question(
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(database_url.replace(f":{postgres.port}/", f":{between.port}/"))
         readiness = readiness_of(database, cluster)
-        await database.ping()
+        await database.lacks()
         before = between.bytes_up
-        await database.ping()
+        await database.lacks()
         one = between.bytes_up - before
-        assert await asyncio.gather(*(missing(readiness) for _ in range(50))) == [""] * 50
+        found = await asyncio.gather(*(missing(readiness) for _ in range(50)))
+        assert len(set(found)) == 1
         assert between.bytes_up - before == 2 * one
         await database.close()
+
+
+async def test_a_database_that_a_newer_version_has_migrated_meanwhile_serves_on(database: databases.Database) -> None:
+    """While it is upgraded: else nobody would serve between the migration and the first new process."""
+    before, late = (needs.Database(lambda: database) for _ in range(2))
+    assert await before() == []
+    async with database.begin() as connection:
+        await connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'newer'")
+    assert await before() == []
+    (found,) = await late()
+    assert found.what.startswith("the database's schema, which is at newer")
+
+
+@pytest.fixture
+async def limited(plane: ControlPlane, cluster: client.Cluster) -> AsyncIterator[client.Cluster]:
+    """The cluster as an account has it that may do nothing yet."""
+    token = await accounts.create(cluster, "operator")
+    found = await client.connect(plane.kubeconfig(namespace=cluster.namespace, user="limited", token=token))
+    yield found
+    await found.close()
+
+
+async def test_an_account_without_rights_is_told_each_by_its_verb(
+    database: databases.Database, limited: client.Cluster
+) -> None:
+    assert await missing(readiness_of(database, limited, roles=ALL)) == (
+        "not ready: the right to create, delete, get, list, watch alertinvestigations (api, controller); "
+        "the right to patch alertinvestigations/status (controller); "
+        "the right to list, watch agentchains (api, controller); "
+        "the right to patch agentchains/status (controller); "
+        "the right to create events (controller); "
+        "the right to get namespaces (api, controller); "
+        "the right to create tokenreviews (api); "
+        "the right to create subjectaccessreviews (api)"
+    )
+
+
+async def test_each_right_that_is_taken_away_is_named_and_given_back_is_missed_no_more(
+    cluster: client.Cluster, limited: client.Cluster
+) -> None:
+    """Of all that an operator needs; what it needs is held against what it does elsewhere."""
+
+    async def becomes(*wanted: rights.Right) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                if await rights.missing(limited, rights.ALL) == list(wanted):
+                    return
+
+    for right in rights.ALL:
+        await accounts.empower(cluster, "operator", [one for one in rights.ALL if one != right])
+        await becomes(right)
+        (found,) = await needs.Cluster(limited, rights.ALL)()
+        assert found.what == f"the right to {right.verb} {right.resource}"
+        assert found.needed_by == right.needed_by
+    await accounts.empower(cluster, "operator", rights.ALL)
+    await becomes()
+    assert await needs.Cluster(limited, rights.ALL)() == []

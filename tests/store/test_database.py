@@ -21,7 +21,7 @@ async def test_errors_tell_nothing_of_what_was_stored(tmp_path: Path) -> None:
     """They are logged, and answered to webhooks."""
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
         database = databases.Database(server.create_database("test"))
-        await database.ping()
+        await database.lacks()
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
         assert (await database.run(ECHO, text=SECRET))[0].text == SECRET, "the connection of before is not used again"
@@ -47,14 +47,14 @@ async def test_errors_tell_nothing_of_what_was_stored(tmp_path: Path) -> None:
 async def test_a_database_that_falls_silent_is_known_to_be_away_within_seconds(postgres: launcher.Server) -> None:
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
-        await database.ping()
+        await database.lacks()
         between.blackhole()
         asked = time.monotonic()
         with pytest.raises(databases.StoreDownError, match="the database cannot be reached: TimeoutError"):
-            await database.ping()
+            await database.lacks()
         assert time.monotonic() - asked < 3 * databases.PING_SECONDS
         between.heal()
-        await database.ping()
+        await database.lacks()
         await database.close()
 
 

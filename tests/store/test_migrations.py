@@ -39,24 +39,82 @@ async def test_a_second_migration_changes_nothing(empty: databases.Database) -> 
             return sorted(tuple(row) for row in await connection.execute(found))
 
     await empty.migrate()
-    await empty.check_schema()
+    assert await empty.lacks() == ""
     before = await relations()
     await empty.migrate()
     assert await relations() == before
     assert {name for name, _ in before} >= set(tables.metadata.tables)
 
 
-async def test_a_database_without_the_schema_is_refused_with_what_to_do(empty: databases.Database) -> None:
-    with pytest.raises(databases.SchemaError, match=r"at nothing, not \w+: run `tarsy migrate`"):
-        await empty.check_schema()
+async def test_a_database_without_the_schema_is_told_with_what_to_do(empty: databases.Database) -> None:
+    assert await empty.lacks() == "the database's schema, which is not there yet: `tarsy migrate` makes it"
 
 
-async def test_a_database_of_another_version_is_refused_with_both(empty: databases.Database) -> None:
+@pytest.mark.parametrize(
+    ("revision", "told"),
+    [
+        ("receipts", "which is at receipts, not live: `tarsy migrate` brings it there"),
+        ("newer", "which is at newer, not live: it is of another version of tarsy"),
+        (None, "which is at nothing, not live: `tarsy migrate` brings it there"),
+    ],
+    ids=["older", "newer", "none"],
+)
+async def test_a_database_of_another_version_is_told_with_both(
+    empty: databases.Database, revision: str | None, told: str
+) -> None:
     await empty.migrate()
     async with empty.begin() as connection:
-        await connection.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = 'newer'"))
-    with pytest.raises(databases.SchemaError, match=r"at newer, not \w+: run"):
-        await empty.check_schema()
+        await connection.execute(sqlalchemy.text("DELETE FROM alembic_version"))
+        if revision:
+            await connection.execute(sqlalchemy.text("INSERT INTO alembic_version VALUES (:at)"), {"at": revision})
+    assert await empty.lacks() == f"the database's schema, {told}".replace("live", databases.NEWEST)
+    assert await empty.lacks(revision=False) == ""
+
+
+async def test_a_table_that_is_not_there_is_named(empty: databases.Database) -> None:
+    await empty.migrate()
+    async with empty.begin() as connection:
+        await connection.execute(sqlalchemy.text("DROP TABLE clusters"))
+    assert await empty.lacks(revision=False) == "the database's schema, which has no table clusters"
+
+
+async def test_each_right_that_is_missing_is_named(empty: databases.Database, postgres: launcher.Server) -> None:
+    await empty.migrate()
+    name = empty.url.rpartition("/")[2]
+    user = f"user_{name}"
+    named = ", ".join(["alembic_version", *tables.metadata.tables])
+    asked = [(right, table) for table in tables.metadata.tables for right in databases.RIGHTS]
+
+    async def execute(*statements: str) -> None:
+        async with empty.begin() as connection:
+            for statement in statements:
+                await connection.execute(sqlalchemy.text(statement))
+
+    await execute(f"CREATE ROLE {user} LOGIN PASSWORD 'x'")
+    theirs = databases.Database(f"postgresql://{user}:x@127.0.0.1:{postgres.port}/{name}")
+    assert (await theirs.lacks()).startswith("rights in the database: SELECT on alembic_version, investigations, work")
+    await execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {named} TO {user}")
+    assert await theirs.lacks() == ""
+    for right, table in [("SELECT", "alembic_version"), *asked]:
+        await execute(f"REVOKE {right} ON {table} FROM {user}")
+        assert await theirs.lacks() == f"rights in the database: {right} on {table}"
+        await execute(f"GRANT {right} ON {table} TO {user}")
+    assert await theirs.lacks() == ""
+    await theirs.close()
+
+
+async def test_what_is_not_allowed_just_now_may_be_later(empty: databases.Database, postgres: launcher.Server) -> None:
+    await empty.migrate()
+    name = empty.url.rpartition("/")[2]
+    async with empty.begin() as connection:
+        await connection.execute(sqlalchemy.text(f"CREATE ROLE late_{name} LOGIN PASSWORD 'x'"))
+    theirs = databases.Database(f"postgresql://late_{name}:x@127.0.0.1:{postgres.port}/{name}")
+    with pytest.raises(databases.StoreDownError, match="not open to this user: permission denied for table work"):
+        await theirs.run(sqlalchemy.text("SELECT 1 FROM work"))
+    with pytest.raises(databases.StoreDownError, match="not open to this user"):
+        async with theirs.begin() as connection:
+            await connection.execute(sqlalchemy.text("SELECT 1 FROM work"))
+    await theirs.close()
 
 
 def same_default(
@@ -168,5 +226,5 @@ async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> N
                 await process.wait()
     assert [process.returncode for process in processes] == [0, 0], said
     database = databases.Database(database_url)
-    await database.check_schema()
+    assert await database.lacks() == ""
     await database.close()

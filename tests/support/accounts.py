@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jwt
 import pytest
-from tarsy.kube import calls, client
+from tarsy.kube import calls, client, rights
 from tarsy.resources import base
 from tarsy_dev.controlplane import ControlPlane
 
@@ -55,6 +55,31 @@ async def revoke(cluster: client.Cluster, name: str) -> None:
 async def delete(cluster: client.Cluster, name: str) -> None:
     """Delete a ServiceAccount of the cluster's namespace."""
     await calls.request(cluster, "DELETE", f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{name}")
+
+
+async def empower(cluster: client.Cluster, name: str, may: Iterable[rights.Right]) -> None:
+    """Let an account of the cluster's namespace do exactly that from now on; the API server hears of it soon."""
+    given = list(may)
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": cluster.namespace}
+    local, everywhere = (f"{_RBAC}/v1/namespaces/{cluster.namespace}", f"{_RBAC}/v1")
+    for place, kind, here in ((local, "Role", False), (everywhere, "ClusterRole", True)):
+        full_name = f"{cluster.namespace}-{name}"
+        role, binding = _role(full_name, kind, subject, may={})
+        role["rules"] = [
+            {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
+            for right in given
+            if right.everywhere is here
+        ]
+        for made in (role, binding):
+            path = f"/apis/{place}/{made['kind'].lower()}s/{full_name}"
+            await calls.request(
+                cluster,
+                "PATCH",
+                path,
+                query={"fieldManager": "tests", "force": "true"},
+                body=made,
+                content_type="application/apply-patch+yaml",
+            )
 
 
 def signed(plane: ControlPlane, like: str, **claims: object) -> str:

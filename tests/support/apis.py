@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 from fastapi import FastAPI
 from support import queue
-from tarsy.api import app, health
+from tarsy.api import app, health, needs
 from tarsy.api.live import hub as hubs
 from tarsy.config import check, platform
-from tarsy.kube import client
+from tarsy.kube import client, rights
 from tarsy.store import database as databases
 from tarsy.store import keeper, live, notify
 
@@ -42,12 +42,21 @@ def parts(
         platform=lambda: found,
         index=functools.partial(check.ChainIndex, platform=found, unusable_providers={}),
         mask=mask,
-        readiness=readiness or health.Readiness(roles=["api"], database=database, cluster=cluster, watcher=None),
+        readiness=readiness or ready(database, cluster),
         keeper=kept or keeping(database),
         hub=hubs.Hub(database),
         token=token,
         clock=clock,
     )
+
+
+def ready(database: databases.Database, cluster: client.Cluster) -> health.Readiness:
+    """The readiness of a process that has begun to serve the API."""
+    readiness = health.Readiness(
+        ["api"], needs.Database(lambda: database), needs.Cluster(cluster, rights.needed(["api"]))
+    )
+    readiness.start()
+    return readiness
 
 
 @contextlib.asynccontextmanager

@@ -150,7 +150,7 @@ class Operator:
         env: Mapping[str, str] | None = None,
         providers: Mapping[str, Any] | None = None,
     ) -> Process:
-        """Start one more, with `env` added to its environment, and wait until it serves, if its role does.
+        """Start one more, with `env` added to its environment, and wait until it answers.
 
         `providers` are the platform file's beside `scripted`, as far as they differ from that; None is left out.
         """
@@ -176,8 +176,7 @@ class Operator:
         )
         self._children.append(child)
         process = Process(child, editor=self.editor)
-        if role in ("all", "api"):
-            await process.serve()
+        await process.serve()
         return process
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import uvicorn
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, params
 from fastapi.responses import JSONResponse
 from starlette import types
 
@@ -108,17 +108,10 @@ def build(parts: Parts) -> Application:
         settings=parts.platform().api,
         clock=parts.clock,
     )
-    app = Application(
-        dependencies=[Depends(may.greets)],
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,  # it would send whoever asks to whatever host he names
-    )
-    app.router.route_class = strict.Route
+    app = _empty(Depends(may.greets))
     app.add_middleware(_Hurried)
-    problems.tell(app)
-    app.include_router(health.routes(parts.readiness, health.Health(parts.database, parts.keeper)))
+    app.include_router(health.probes(parts.readiness))
+    app.include_router(health.routes(health.Health(parts.database, parts.keeper)))
     for area in _areas(parts, may):
         app.include_router(area)
     attend = attending.Attending(hub=parts.hub, may=may)
@@ -130,6 +123,26 @@ def build(parts: Parts) -> Application:
         """Describe the API."""
         return JSONResponse(app.openapi())
 
+    return app
+
+
+def probes(readiness: health.Readiness) -> Application:
+    """An application of nothing but `/healthz` and `/readyz`."""
+    app = _empty()
+    app.include_router(health.probes(readiness))
+    return app
+
+
+def _empty(*dependencies: params.Depends) -> Application:
+    app = Application(
+        dependencies=dependencies,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # it would send whoever asks to whatever host he names
+    )
+    app.router.route_class = strict.Route
+    problems.tell(app)
     return app
 
 
@@ -214,7 +227,9 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-async def serve(app: FastAPI, bound: socket.socket, *, readiness: health.Readiness, settings: platforms.API) -> None:
+async def serve(
+    app: types.ASGIApp, bound: socket.socket, *, readiness: health.Readiness, settings: platforms.API
+) -> None:
     """Serve until cancelled, and be no longer ready then; requests under way are answered first."""
     protocol.allow_files()
     places = protocol.Places(of_one=settings.connections_per_address, shared=settings.trusted_proxies)

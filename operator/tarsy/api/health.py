@@ -1,14 +1,9 @@
 """Readiness: whether this process can do the work of its roles now, and if not, what is missing.
 
-Three things are asked for. The database is asked for nothing in particular. The API server is asked for the metadata of
-one investigation, because its own `/readyz` would say nothing of our rights and of our kinds. The watch is not asked:
-it says itself whether it is open for each kind. The age of its last event would be no measure, because a namespace may
-be silent for hours; the age of its last bookmark would be one, but kopf keeps bookmarks to itself, and closes by itself
-a watch that has had none for 70 s. So an open watch has been heard of within 70 s, and an outage younger than that
-shows in the API server's answer.
-
-MCP servers and models are not asked for: what lacks one says so in its transcript, and other investigations run.
-Whether to restart the process is another question, and `/healthz` asks for nothing: a restart mends no database.
+What each role needs is in `needs`. A process answers before anything of it is there, says what it waits for, and looks
+again until it is. MCP servers and models are not asked for: what lacks one says so in its transcript, and other
+investigations run. Whether to restart the process is another question, and `/healthz` asks for nothing: that it is
+answered says that the process lives and its loop turns, and a restart mends no database.
 
 `Health` says of all processes how everything stands that they know of, MCP servers and providers too.
 
@@ -19,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
 from typing import Literal
@@ -30,9 +25,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
 from tarsy import errors
-from tarsy.api import concerns, problems, strict
+from tarsy.api import concerns, needs, problems, strict
 from tarsy.config import settings
-from tarsy.kube import client, objects, watch
 from tarsy.store import catalogue, keeper
 from tarsy.store import database as databases
 from tarsy.telemetry import standing
@@ -40,11 +34,9 @@ from tarsy.telemetry import standing
 FRESH_SECONDS = 1.0
 MISSING_FRESH_SECONDS = 0.2
 """For so long an answer is given again: whoever asks without a token must not keep the database busy."""
-NEEDED_BY: dict[str, tuple[settings.Role, ...]] = {
-    "the database": ("api", "controller", "worker"),
-    "the API server": ("api", "controller"),
-    "the watch": ("controller",),
-}
+PROBES = ("/healthz", "/readyz")
+AGAIN_SECONDS = 5.0
+"""After so long a process that waits looks again; sooner, if somebody asks whether it is ready."""
 
 log = logging.getLogger(__name__)
 
@@ -67,78 +59,78 @@ class Readiness:
     """The readiness of one process."""
 
     def __init__(
-        self,
-        *,
-        roles: Collection[settings.Role],
-        database: databases.Database,
-        cluster: client.Cluster,
-        watcher: watch.Watcher | None,
-        notes: Callable[[], Sequence[str]] = tuple,
+        self, roles: Collection[settings.Role], *wanted: needs.Need, notes: Callable[[], Sequence[str]] = tuple
     ) -> None:
-        """`roles` are those of this process; `watcher` is None where it has no controller.
+        """`roles` are those of this process, which needs what is `wanted`; it is starting.
 
         `notes` are told to everybody with the answer that it is ready.
         """
         self.notes = notes
         self._roles = roles
-        self._database = database
-        self._cluster = cluster
-        self._watcher = watcher
-        self._stopping = False
+        self._wanted: list[needs.Need] = list(wanted)
+        self._lacks: dict[needs.Need, Sequence[needs.Missing]] = {}
+        self._state: Literal["starting", "working", "stopping"] = "starting"
         self._one_at_a_time = asyncio.Lock()
+        self._has_looked = asyncio.Event()
         self._missing: tuple[str, ...] = ()
         self._looked = -FRESH_SECONDS
 
+    def want(self, need: needs.Need) -> None:
+        """Be not ready without this, either, from now on."""
+        self._wanted.append(need)
+
+    async def provided(self, *wanted: needs.Need) -> None:
+        """Return once nothing of these is missing, which are among what is wanted."""
+        await self._look_again()
+        while any(self._lacks[need] for need in wanted):
+            self._has_looked.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_SECONDS):
+                    await self._has_looked.wait()
+                    continue
+            await self._look_again()
+
+    def start(self) -> None:
+        """Be ready from now on, where nothing is missing."""
+        self._state = "working"
+
     def stop(self) -> None:
         """Be not ready from now on."""
-        self._stopping = True
+        self._state = "stopping"
 
     async def check(self) -> None:
         """Serve `GET /readyz`: return, or say with a problem what is missing."""
         async with self._one_at_a_time:
             fresh = MISSING_FRESH_SECONDS if self._missing else FRESH_SECONDS
-            if time.monotonic() - self._looked >= fresh and not self._stopping:
-                self._missing = await self._look()
-                self._looked = time.monotonic()
-        if self._stopping:
+            if time.monotonic() - self._looked >= fresh and self._state != "stopping":
+                await self._look()
+        if self._state == "stopping":
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: the process is stopping")
         if self._missing:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {'; '.join(self._missing)}")
+        if self._state == "starting":
+            raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: the process is starting")
 
-    async def _look(self) -> tuple[str, ...]:
-        """What is missing, each with the roles of this process that need it."""
-        database, api_server = await asyncio.gather(self._ask_database(), self._ask_api_server())
-        why = {"the database": database, "the API server": api_server, "the watch": self._ask_watch()}
-        missing = tuple(f"{what} ({self._needing(what)})" for what, reason in why.items() if reason)
+    async def _look_again(self) -> None:
+        async with self._one_at_a_time:
+            await self._look()
+
+    async def _look(self) -> None:
+        """Find what is missing, each with the roles of this process that need it; tell the log what has changed."""
+        wanted = tuple(self._wanted)
+        self._lacks = dict(zip(wanted, await asyncio.gather(*(need() for need in wanted)), strict=True))
+        found = [one for need in wanted for one in self._lacks[need]]
+        missing = tuple(f"{one.what} ({self._needing(one)})" for one in found)
         if missing and missing != self._missing:
-            reasons = "; ".join(reason for reason in why.values() if reason)
-            log.warning("not ready: %s", reasons, extra={"action": "not_ready"})
+            log.warning("not ready: %s", "; ".join(one.why for one in found), extra={"action": "not_ready"})
         elif missing != self._missing:
             log.info("ready", extra={"action": "ready"})
-        return missing
+        self._missing = missing
+        self._looked = time.monotonic()
+        self._has_looked.set()
 
-    def _needing(self, what: str) -> str:
-        return ", ".join(role for role in NEEDED_BY[what] if role in self._roles)
-
-    async def _ask_database(self) -> str | None:
-        try:
-            await self._database.ping()
-        except databases.StoreDownError as error:
-            return str(error)
-        return None
-
-    async def _ask_api_server(self) -> str | None:
-        try:
-            await objects.ping(self._cluster, namespace=self._cluster.namespace)
-        except (client.ClusterDownError, objects.RefusedError) as error:
-            return str(error)
-        return None
-
-    def _ask_watch(self) -> str | None:
-        if self._watcher is None or not self._watcher.is_cut():
-            return None
-        cut = self._watcher.cut_for()
-        return "the watch is not open yet" if math.isinf(cut) else f"the watch has not been open for {cut:.0f} s"
+    def _needing(self, missing: needs.Missing) -> str:
+        return ", ".join(role for role in sorted(missing.needed_by) if role in self._roles)
 
 
 class State(BaseModel):
@@ -197,7 +189,7 @@ class Health:
                 said: Sequence[concerns.Said] = await catalogue.read(
                     self._database, "process", "watch", "server", "provider"
                 )
-        except (errors.TemporaryError, databases.SchemaError, TimeoutError):
+        except (errors.TemporaryError, TimeoutError):
             self._kept.database.be("away")
             said = self._kept.facts()
         else:
@@ -241,13 +233,13 @@ def _state(found: concerns.Stands) -> State:
     return State(state=found.state, since=found.since)
 
 
-def routes(readiness: Readiness, health: Health) -> APIRouter:
-    """`/healthz`, `/readyz` and `/health`, for everybody."""
+def probes(readiness: Readiness) -> APIRouter:
+    """`/healthz` and `/readyz`, for everybody, of each process."""
     router = strict.router(tag="health")
 
     @router.get("/healthz", operation_id="checkLiveness")
     async def healthz() -> Serving:
-        """Say that the process serves."""
+        """Say that the process lives and its main loop turns, whatever else is missing."""
         return Serving()
 
     @router.get("/readyz", operation_id="checkReadiness")
@@ -255,6 +247,13 @@ def routes(readiness: Readiness, health: Health) -> APIRouter:
         """Say that the process can do the work of its roles; 503 names what is missing."""
         await readiness.check()
         return Ready(notes=list(readiness.notes()))
+
+    return router
+
+
+def routes(health: Health) -> APIRouter:
+    """`/health`, for everybody."""
+    router = strict.router(tag="health")
 
     @router.get("/health", operation_id="reportHealth", responses={HTTPStatus.SERVICE_UNAVAILABLE: {"model": Report}})
     async def report(response: Response) -> Report:

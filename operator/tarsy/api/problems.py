@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -21,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette import exceptions
 
 from tarsy.ingest import payload
-from tarsy.store import database as databases
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "about:blank"
@@ -50,8 +48,6 @@ _PLAIN = {
     "value_error": "{error}",
 }
 """What would be right, by what pydantic calls the error; with what it says in its own words (`ctx`)."""
-
-log = logging.getLogger(__name__)
 
 
 class Fault(BaseModel):
@@ -136,7 +132,6 @@ def tell(app: FastAPI) -> None:
     app.add_exception_handler(Problem, _respond)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(exceptions.HTTPException, _unserved)
-    app.add_exception_handler(databases.SchemaError, _closed)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -165,13 +160,6 @@ def _methods(request: Request) -> set[str]:
 async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
     """The response to a request that met a defect; the server logs it."""
     return response(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of TARSy; its log has the traceback"))
-
-
-async def _closed(_request: Request, error: Exception) -> JSONResponse:
-    """The response where the database is there, and does not let us at what we need of it."""
-    log.warning("a request cannot be served: %s", error, extra={"action": "database_closed"})
-    message = "the database is not open to TARSy as it has to be; its log has more, for who runs it. Ask again"
-    return response(Problem(HTTPStatus.SERVICE_UNAVAILABLE, message))
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:

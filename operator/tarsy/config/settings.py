@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +18,51 @@ FILE = "_FILE"
 """Behind a secret's variable: the variable that names a file with the secret, which goes before the secret itself."""
 
 
+_URL_LOOKS = "it should look like postgresql://user:password@host:5432/tarsy"
+
+
+class SecretError(load.ConfigError):
+    """The file of a secret does not have it, or not yet; the message says of which variable, and nothing of either."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret:
+    """A secret of the environment, or of a file, which may be there later than the process."""
+
+    variable: str
+    value: str = field(default="", repr=False)
+    """"" where it is in a file."""
+    file: Path | None = None
+    check: Callable[[str], str] = str
+    """Returns what it is given, or raises a load.ConfigError."""
+
+    def read(self) -> str:
+        """The secret as it is now; a SecretError where its file does not have it."""
+        if self.file is None:
+            return self.value
+        named = f"{self.variable}{FILE}: the file that it names"
+        try:
+            secret = self.file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            # Never what it is, as with all that may be a secret in the wrong place.
+            raise SecretError(f"{named}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise SecretError(f"{named} is not UTF-8") from error
+        except ValueError as error:  # NUL, which no name can have
+            raise SecretError(f"{self.variable}{FILE}: what it says is no name of a file") from error
+        if not secret:
+            raise SecretError(f"{named} is empty")
+        try:
+            return self.check(secret)
+        except load.ConfigError as error:
+            raise SecretError(f"{named}: {error}") from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What `tarsy operator` was started with."""
 
-    database_url: str
+    database_url: Secret
     platform_file: Path | None
     """None: what is built in."""
     kubeconfig: Path | None
@@ -30,7 +70,7 @@ class Settings:
     listen_host: str
     listen_port: int
     role: Role
-    webhook_token: str | None
+    webhook_token: Secret | None
     """None only with `--insecure-dev`, and where the API is not served."""
 
     @property
@@ -64,7 +104,7 @@ def operator(
         raise load.ConfigError(
             f"{WEBHOOK_TOKEN} is not set: set it or {WEBHOOK_TOKEN}{FILE}, or give --insecure-dev for an open loopback"
         )
-    url = database_url(environment)
+    url = _database_url(environment)
     if token is not None and insecure_dev:
         raise load.ConfigError(f"--insecure-dev: {WEBHOOK_TOKEN} is set as well: unset it, or leave the flag out")
     return Settings(
@@ -78,36 +118,33 @@ def operator(
     )
 
 
-def _secret(environment: Mapping[str, str], variable: str) -> str | None:
-    """The secret from the file that the environment names, else from the environment itself."""
+def _secret(environment: Mapping[str, str], variable: str, *, check: Callable[[str], str] = str) -> Secret | None:
+    """The secret of the file that the environment names, else of the environment itself, which is checked at once."""
     if path := environment.get(variable + FILE):
-        try:
-            secret = Path(path).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            # Never what it is, as with all that may be a secret in the wrong place.
-            raise load.ConfigError(f"{variable}{FILE}: the file that it names: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise load.ConfigError(f"{variable}{FILE}: the file that it names is not UTF-8") from error
-        except ValueError as error:  # NUL, which no name can have
-            raise load.ConfigError(f"{variable}{FILE}: what it says is no name of a file") from error
-        if not secret:
-            raise load.ConfigError(f"{variable}{FILE}: the file that it names is empty")
-        return secret
-    return environment.get(variable, "").strip() or None
+        return Secret(variable=variable, file=Path(path), check=check)
+    value = environment.get(variable, "").strip()
+    return Secret(variable=variable, value=check(value)) if value else None
 
 
 def database_url(environment: Mapping[str, str]) -> str:
-    """The database's URL from a file or the environment.
+    """The database's URL as a file or the environment has it now.
 
     A ConfigError says how it should look, and never how it does look.
     """
-    looks = "it should look like postgresql://user:password@host:5432/tarsy"
-    url = _secret(environment, DATABASE_URL)
-    if not url:
-        raise load.ConfigError(f"{DATABASE_URL} is not set: set it or {DATABASE_URL}{FILE}; {looks}")
+    return _database_url(environment).read()
+
+
+def _database_url(environment: Mapping[str, str]) -> Secret:
+    url = _secret(environment, DATABASE_URL, check=_checked)
+    if url is None:
+        raise load.ConfigError(f"{DATABASE_URL} is not set: set it or {DATABASE_URL}{FILE}; {_URL_LOOKS}")
+    return url
+
+
+def _checked(url: str) -> str:
     if not _is_postgres(url):
         encoded = "special characters in user and password percent-encoded"
-        raise load.ConfigError(f"{DATABASE_URL} is not the URL of a Postgres database: {looks}, {encoded}")
+        raise load.ConfigError(f"{DATABASE_URL} is not the URL of a Postgres database: {_URL_LOOKS}, {encoded}")
     return url
 
 

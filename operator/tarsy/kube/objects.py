@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -252,26 +252,30 @@ async def _metadata(cluster: client.Cluster, *, namespace: str, unfinished: bool
             return
 
 
-async def are_served(cluster: client.Cluster, plurals: Collection[str]) -> bool:
-    """Whether the API server serves these kinds of ours.
+KINDS = (chain.PLURAL, investigation.PLURAL)
+"""Ours, by their plural names."""
+
+
+async def unserved(cluster: client.Cluster) -> list[str]:
+    """Which of KINDS the API server does not serve, within PING_SECONDS; both, where their CRDs are not installed.
 
     Both of its lists have to say so: one that starts learns of groups and of their kinds one after the other.
     """
     async with calls.errors():
-        groups = await calls.request(cluster, "GET", "/apis")
+        groups = await calls.request(cluster, "GET", "/apis", seconds=PING_SECONDS)
         if base.API_VERSION not in {one["groupVersion"] for group in groups["groups"] for one in group["versions"]}:
-            return False
-        found = await calls.request(cluster, "GET", f"/apis/{base.API_VERSION}")
-    return {kind["name"] for kind in found["resources"]}.issuperset(plurals)
+            return list(KINDS)
+        found = await calls.request(cluster, "GET", f"/apis/{base.API_VERSION}", seconds=PING_SECONDS)
+    return sorted(set(KINDS) - {kind["name"] for kind in found["resources"]})
 
 
 async def ping(cluster: client.Cluster, *, namespace: str) -> None:
-    """Return if the API server shows us, within PING_SECONDS, the investigations of a namespace: one, as metadata."""
+    """Return if the API server shows us, within PING_SECONDS, the chains of a namespace: one, as metadata."""
     async with calls.errors():
         await calls.request(
             cluster,
             "GET",
-            _path(investigation.PLURAL, namespace),
+            _path(chain.PLURAL, namespace),
             query={"limit": 1},
             accept=_METADATA_LIST,
             seconds=PING_SECONDS,

@@ -82,7 +82,12 @@ async def may(cluster: client.Cluster, user: User, action: Action) -> bool:
         "groups": user.groups,
         "extra": dict(user.extra),
     }
-    status = await _status(cluster, _ACCESS_REVIEWS, asked)
+    return await allowed(cluster, _ACCESS_REVIEWS, asked)
+
+
+async def allowed(cluster: client.Cluster, path: str, spec: dict[str, Any]) -> bool:
+    """What a review of that path and spec says; a ClusterDownError or a RefusedError: it cannot be said."""
+    status = await _status(cluster, path, spec)
     return status.get("allowed") is True and status.get("denied") is not True
 
 

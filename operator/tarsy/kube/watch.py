@@ -35,6 +35,9 @@ RETRY_SECONDS = 1.0
 CUT_SECONDS = 10.0
 """A watch that ends by plan is open again after a tenth of a second, and one whose server restarts after a few."""
 
+NOT_FOUND = 404
+"""What ends kopf where a kind is not there any more, as the kind's CRD is not."""
+
 log = logging.getLogger(__name__)
 
 
@@ -116,8 +119,19 @@ class Watcher:
         self._standing = standing.Standing("opening")
 
     async def run(self) -> None:
-        """Watch until cancelled; a WatchError when kopf ends by itself."""
-        await self._kinds_are_served()
+        """Watch until cancelled, whenever our kinds are there; a WatchError when kopf ends by itself."""
+        while True:
+            await self._kinds_are_served()
+            await self._watch()
+            if getattr(self._error, "status", None) != NOT_FOUND:
+                raise WatchError("kopf ended by itself") from self._error
+            log.warning("not watching any more: %s", self._error, extra={"action": "watch_waits"})
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _watch(self) -> None:
+        """Watch until kopf ends by itself."""
+        self._ended.clear()
+        self._error = self._loop = self._stop = None
         thread = threading.Thread(target=self._thread, name="kopf", daemon=True)
         thread.start()
         try:
@@ -128,16 +142,16 @@ class Watcher:
                 with suppress(RuntimeError):  # its loop has closed: it ended by itself
                     self._loop.call_soon_threadsafe(self._stop.set)
             await asyncio.to_thread(thread.join)
-        raise WatchError("kopf ended by itself") from self._error
+            self._stopping = False
 
     async def _kinds_are_served(self) -> None:
         """Wait for our kinds: kopf looks for them once, when it starts, and would never watch what was not there."""
         reported = ""
         while True:
             try:
-                if await objects.are_served(self._cluster, self._callbacks):
+                if not await objects.unserved(self._cluster):
                     return
-                why = f"the API server does not serve {base.API_VERSION}: apply crds/"
+                why = f"the API server does not serve the kinds of {base.API_VERSION}: apply crds/"
             except (client.ClusterDownError, objects.RefusedError) as error:
                 why = str(error)
             if why != reported:  # said once, not with each of many attempts

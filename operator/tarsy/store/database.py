@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -25,6 +26,7 @@ from sqlalchemy.dialects.postgresql import asyncpg as dialects
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy import errors
+from tarsy.store import tables
 from tarsy.telemetry import logs
 
 NEWEST = "live"
@@ -37,8 +39,20 @@ PING_SECONDS = 2.0
 TRANSACTIONS = 5
 """At once."""
 _DIALECT = dialects.dialect()  # type: ignore[no-untyped-call]
-_PING = sqlalchemy.text("SELECT 1")
-_REVISION = "SELECT version_num FROM alembic_version"
+_VERSION = "alembic_version"
+_REVISION = sqlalchemy.text(f"SELECT version_num FROM {_VERSION}")  # noqa: S608 - a constant
+RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+"""What an operator needs on each table; `tarsy migrate` needs to own them."""
+_LACKING = sqlalchemy.text("""
+  SELECT name, to_regclass(name) IS NOT NULL AS is_there,
+    array(
+      SELECT asked FROM unnest(CAST(:rights AS text[])) AS asked
+        WHERE NOT has_table_privilege(to_regclass(name), asked) AND (name <> :version OR asked = 'SELECT')
+    ) AS rights
+    FROM unnest(CAST(:names AS text[])) AS name
+""")
+_NAMED_MAX = 3
+"""Tables on which rights are missing that are named."""
 _MIGRATION_LOCK = 0x7461727379  # "tarsy": two processes that migrate at once take turns
 _REFUSALS = {
     "28000": "the server does not let this user in",
@@ -64,7 +78,7 @@ class TooLongError(Exception):
 
 
 class SchemaError(Exception):
-    """The database's schema is not the one that this program needs, or not open to it."""
+    """The database's schema is not one that this program can migrate."""
 
 
 class Row(asyncpg.Record):  # type: ignore[misc]  # asyncpg tells no types
@@ -194,18 +208,30 @@ class Database:
         async with _errors(), self._snapshot.begin() as connection:
             yield connection
 
-    async def ping(self) -> None:
-        """Return if the database answers, with a connection for us, within PING_SECONDS; else a StoreDownError."""
-        async with _errors(), asyncio.timeout(PING_SECONDS):
-            await self.run(_PING)
+    async def lacks(self, *, revision: bool = True) -> str:
+        """What is missing of the schema that this program needs, and of rights on it; "" for nothing.
 
-    async def check_schema(self) -> None:
-        """Raise a SchemaError unless the schema is the newest that this program knows."""
-        async with self.begin() as connection:
-            is_there = await connection.scalar(sqlalchemy.text("SELECT to_regclass('alembic_version') IS NOT NULL"))
-            found = await connection.scalar(sqlalchemy.text(_REVISION)) if is_there else None
-        if found != NEWEST:
-            raise SchemaError(f"the database's schema is at {found or 'nothing'}, not {NEWEST}: run `tarsy migrate`")
+        Without `revision` only whether the tables are there, and open to us: while a newer version of the program takes
+        over, the schema is that one's already. A StoreDownError where there is no answer within PING_SECONDS.
+        """
+        async with _errors(), asyncio.timeout(PING_SECONDS):
+            names = [_VERSION, *tables.metadata.tables]
+            found = await self.run(_LACKING, names=names, rights=list(RIGHTS), version=_VERSION)
+            by_name = {row.name: row for row in found}
+            if not by_name[_VERSION].is_there:
+                return "the database's schema, which is not there yet: `tarsy migrate` makes it"
+            if revision and not by_name[_VERSION].rights:
+                rows = await self.run(_REVISION)
+                if (at := rows[0].version_num if rows else None) != NEWEST:
+                    return _other_schema(at)
+        if absent := [name for name, row in by_name.items() if not row.is_there]:
+            return f"the database's schema, which has no table {_some(absent)}"
+        lacking: dict[str, list[str]] = {}
+        for name, row in by_name.items():
+            for right in row.rights:
+                lacking.setdefault(right, []).append(name)
+        told = "; ".join(f"{right} on {_some(names)}" for right, names in lacking.items())
+        return f"rights in the database: {told}" if told else ""
 
     async def migrate(self) -> None:
         """Bring the schema to the newest revision; does nothing where it is there already."""
@@ -291,7 +317,7 @@ def _raise_for(error: Exception, *, state: str) -> None:
     if state.startswith(_NOT_NOW):
         raise StoreDownError(f"the database cannot serve just now: {why}") from error
     if state == _NOT_ALLOWED:
-        raise SchemaError(f"the database's schema is not open to this user: {why}") from error
+        raise StoreDownError(f"the database's schema is not open to this user: {why}") from error
 
 
 def _state(error: Exception) -> str:
@@ -301,8 +327,21 @@ def _state(error: Exception) -> str:
 def is_everybodys(error: Exception) -> bool:
     """Whether the store's refusal is of no value's making: with others it would be the same, as after a migration."""
     if not isinstance(error, (exc.DBAPIError, asyncpg.PostgresError)):
-        return isinstance(error, (errors.TemporaryError, SchemaError, exc.SQLAlchemyError))
+        return isinstance(error, (errors.TemporaryError, exc.SQLAlchemyError))
     return not _state(error).startswith(_VALUES)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _other_schema(found: str | None) -> str:
+    """What is wrong with a schema that is at another revision than ours."""
+    known = {Path(file.name).stem for file in (resources.files("tarsy.store") / "migrations" / "versions").iterdir()}
+    if found is None or found in known:
+        return f"the database's schema, which is at {found or 'nothing'}, not {NEWEST}: `tarsy migrate` brings it there"
+    return f"the database's schema, which is at {found}, not {NEWEST}: it is of another version of tarsy"
 
 
 def _upgrade(connection: sqlalchemy.Connection) -> None:

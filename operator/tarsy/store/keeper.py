@@ -86,7 +86,7 @@ class Keeper:
             return
         try:
             await self._write(changed, is_all=is_less)
-        except (errors.TemporaryError, databases.SchemaError) as error:
+        except errors.TemporaryError as error:
             self._due = time.monotonic() + AGAIN_SECONDS
             self.database.be("away")
             if self._is_told:
@@ -132,6 +132,6 @@ class Keeper:
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await catalogue.leave(self._store, self.process)
-        except (errors.TemporaryError, databases.SchemaError, TimeoutError) as error:
+        except (errors.TemporaryError, TimeoutError) as error:
             why = str(error) or type(error).__name__
             log.warning("this process is told of a while longer: %s", why, extra={"action": "catalogue_left"})

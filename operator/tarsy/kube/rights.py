@@ -1,0 +1,94 @@
+"""What an operator has to be allowed to do in the cluster, by role: the one place that says it.
+
+Readiness asks the API server for each of them, roles are written by them, and what the operator does is held against
+them. The question itself (SelfSubjectAccessReview) is allowed to everybody who is known (`system:basic-user`), and so
+is asking which kinds there are (`system:discovery`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from tarsy.config import settings
+from tarsy.kube import client, reviews
+from tarsy.resources import base, chain, investigation
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Right:
+    """To do one thing with one kind of objects."""
+
+    verb: str
+    resource: str
+    """Its plural name; a subresource behind a slash, as in a role."""
+    group: str
+    """Of the API; "" is the core's."""
+    everywhere: bool
+    """In the whole cluster; else in the namespace that the operator lives in."""
+    needed_by: tuple[settings.Role, ...]
+
+
+def _rights(
+    resource: str, group: str, /, *, everywhere: bool = False, **verbs: tuple[settings.Role, ...]
+) -> Iterator[Right]:
+    for verb, roles in verbs.items():
+        yield Right(verb=verb, resource=resource, group=group, everywhere=everywhere, needed_by=roles)
+
+
+_API: tuple[settings.Role, ...] = ("api",)
+_CONTROLLER: tuple[settings.Role, ...] = ("controller",)
+_BOTH: tuple[settings.Role, ...] = ("api", "controller")
+
+ALL: tuple[Right, ...] = (
+    *_rights(
+        investigation.PLURAL,
+        base.GROUP,
+        create=_API,  # of an alert
+        delete=_BOTH,  # purged; its time to live is over
+        get=_BOTH,
+        list=_CONTROLLER,
+        watch=_CONTROLLER,
+    ),
+    *_rights(f"{investigation.PLURAL}/status", base.GROUP, patch=_CONTROLLER),
+    *_rights(chain.PLURAL, base.GROUP, list=_BOTH, watch=_CONTROLLER),
+    *_rights(f"{chain.PLURAL}/status", base.GROUP, patch=_CONTROLLER),
+    *_rights("events", "", create=_CONTROLLER),
+    *_rights("namespaces", "", everywhere=True, get=_BOTH),  # their uids: which they are, and kube-system's: where
+    *_rights("tokenreviews", "authentication.k8s.io", everywhere=True, create=_API),
+    *_rights("subjectaccessreviews", "authorization.k8s.io", everywhere=True, create=_API),
+)
+"""A worker needs none: it asks no API server."""
+
+_OF_CALLERS = {"tokenreviews", "subjectaccessreviews"}
+
+
+def needed(roles: Collection[settings.Role], *, asks_who_calls: bool = True) -> list[Right]:
+    """What a process with these roles needs; `asks_who_calls` is False for one that serves whoever reaches it."""
+    return [
+        right
+        for right in ALL
+        if not set(roles).isdisjoint(right.needed_by) and (asks_who_calls or right.resource not in _OF_CALLERS)
+    ]
+
+
+async def missing(cluster: client.Cluster, rights: Iterable[Right]) -> list[Right]:
+    """Those that the operator's account does not have; a ClusterDownError or a RefusedError: it cannot be said."""
+    asked = list(rights)
+    has = await asyncio.gather(*(_has(cluster, right) for right in asked))
+    return [right for right, granted in zip(asked, has, strict=True) if not granted]
+
+
+async def _has(cluster: client.Cluster, right: Right) -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {
+        "group": right.group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": right.verb,
+        "namespace": "" if right.everywhere else cluster.namespace,
+    }
+    return await reviews.allowed(cluster, _REVIEWS, {"resourceAttributes": attributes})
