@@ -21,15 +21,13 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import aiohttp
-
+from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
-from tarsy.config import check, load, platform, settings, shown
+from tarsy.config import inforce, load, platform, reload, settings
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
@@ -37,12 +35,8 @@ from tarsy.masking import masker
 from tarsy.store import database as databases
 from tarsy.store import keeper, live, notify
 from tarsy.store import throttle as throttles
-from tarsy.telemetry import standing
-from tarsy.transcript import ports, record
+from tarsy.transcript import record
 from tarsy.worker import claimer, lease, run
-
-if TYPE_CHECKING:
-    from tarsy.tools import pool as pools
 
 RECONCILERS = 4
 WATCHERS = 2
@@ -74,8 +68,9 @@ async def operator(process: settings.Settings) -> None:
     A StartError says why it cannot start.
     """
     with _start_errors():
-        loaded = load.as_written(process.platform_file)
-    running = asyncio.create_task(_run(process, loaded))
+        beside = functools.partial(registry.key_files, environment=os.environ)
+        watched = reload.Watch(process.platform_file, environment=os.environ, beside=beside)
+    running = asyncio.create_task(_run(process, watched))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, running)
@@ -112,7 +107,7 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
     tools = pool.Pool(loaded)
     async with asyncio.TaskGroup() as group:
         connecting = group.create_task(tools.run())
-        await tools.settled()
+        await tools.tools.settled()
         facts = list(tools.facts())
         connecting.cancel()
     offered = {fact.name: fact.detail["tools"] for fact in facts if fact.kind == "tools"}
@@ -142,33 +137,25 @@ def _stop(running: asyncio.Task[None]) -> None:
     running.cancel()
 
 
-async def _run(process: settings.Settings, read: load.Loaded) -> None:
-    loaded = read.platform
+async def _run(process: settings.Settings, watched: reload.Watch) -> None:
     async with AsyncExitStack() as stack:
-        early = await _answer(process, loaded, stack)
+        in_force = inforce.InForce(watched, unusable=functools.partial(registry.unusable, environment=os.environ))
+        early = await _answer(process, in_force, stack)
         async with asyncio.TaskGroup() as group:
             served = group.create_task(_endless(lambda: _held(asyncio.shield(early.serving))))
             database, token = await _wait(process, early, stack)
             served.cancel()
-        unusable = registry.unusable(loaded, environment=os.environ)
-        for name, why in unusable.items():
-            if not registry.is_worth_telling(name, loaded):
-                continue
-            log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
-        index = functools.partial(check.ChainIndex, platform=loaded, unusable_providers=unusable)
+        _tell_unusable(in_force)
+        in_force.follow(functools.partial(_tell_unusable, in_force))
         owner = uuid.uuid4()
         parts = _Parts(
             process=process,
-            platform=loaded,
-            index=index,
-            unusable=unusable,
+            in_force=in_force,
             database=database,
             early=early,
             stack=stack,
             owner=owner,
-            kept=_keeper(
-                process, loaded, database=database, owner=owner, written=shown.of(read.written, used=read.used)
-            ),
+            kept=_keeper(process, in_force, database=database, owner=owner),
         )
         if process.serves("worker"):
             parts.worker()
@@ -190,9 +177,9 @@ class _Early:
     """None where no role of the process asks an API server."""
 
 
-async def _answer(process: settings.Settings, loaded: platform.Platform, stack: AsyncExitStack) -> _Early:
+async def _answer(process: settings.Settings, in_force: inforce.InForce, stack: AsyncExitStack) -> _Early:
     """Begin to answer whether the process lives, and whether it is ready, which it is not."""
-    readiness = health.Readiness(process.roles)
+    readiness = health.Readiness(process.roles, notes=in_force.notes)
     cluster = None
     if process.serves("controller") or process.serves("api"):
         with _start_errors():
@@ -205,7 +192,7 @@ async def _answer(process: settings.Settings, loaded: platform.Platform, stack: 
         raise StartError(f"--listen: {host}:{port}: {error.strerror}") from error
     stack.callback(bound.close)
     answers = front.Front(app.probes(readiness), more_comes=process.serves("api"))
-    serving = asyncio.create_task(app.serve(answers, bound, readiness=readiness, settings=loaded.api))
+    serving = asyncio.create_task(app.serve(answers, bound, readiness=readiness, settings=in_force.platform.api))
     stack.push_async_callback(_end, serving)
     log.info("listening on %s:%s", *bound.getsockname()[:2], extra={"action": "listening"})
     return _Early(readiness=readiness, front=answers, serving=serving, cluster=cluster)
@@ -246,16 +233,15 @@ class _Parts:
     """The parts of this process, as its roles need them."""
 
     process: settings.Settings
-    platform: platform.Platform
-    index: check.Indexer
-    unusable: Mapping[str, str]
-    """The providers that cannot be used, and why."""
+    in_force: inforce.InForce
     database: databases.Database
     early: _Early
     stack: AsyncExitStack
     owner: uuid.UUID
     """This process, to the leases; random, because a pod's name may be used again."""
     kept: keeper.Keeper
+    equipped: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once models and tools are there, where they are wanted."""
     ground: list[Part] = field(default_factory=list)
     roles: list[Part] = field(default_factory=list)
     watcher: watch.Watcher | None = None
@@ -263,10 +249,11 @@ class _Parts:
 
     def worker(self) -> None:
         """Claim and run investigations, once models and tools are there."""
-        queue = self.platform.queue
+        queue = self.in_force.platform.queue
         lease_manager = lease.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
-        equipped: asyncio.Future[tuple[registry.Models, pools.Pool]] = asyncio.get_running_loop().create_future()
         speaker = live.Speaker(self.database)
+        throttle = throttles.Throttle(self.database, {})
+        equipped = equipment.Equipment(in_force=self.in_force, throttle=throttle, watched=speaker.turn)
         claims: claimer.Claimer | None = None
 
         def hint(payload: str) -> bool:
@@ -276,30 +263,19 @@ class _Parts:
             if self.watcher is not None:  # first things first: whoever imports keeps everybody else waiting
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.watcher.opened.wait(), FIRST_SECONDS)
-            http = await self.stack.enter_async_context(registry.session())
-            throttle = throttles.Throttle(self.database, self.platform.llm_providers)
-            models, tools = await asyncio.to_thread(_equipment, self.platform, http, throttle)
-            self.stack.push_async_callback(models.close)
+            await equipped.begin(self.stack)
             _keep_for_good()
-            self.kept.hear(tools.facts)
-            self.kept.hear(lambda: models.facts(self.unusable))
-            equipped.set_result((models, tools))
-            await tools.run()
+            self.kept.hear(equipped.facts)
+            self.in_force.prepare(equipped.prepare)
+            self.equipped.set()
+            await equipped.run()
 
         async def work() -> None:
             nonlocal claims
-            models, tools = await equipped
-            await tools.settled()
-            runtime = ports.Runtime(
-                platform=self.platform,
-                model=models.__getitem__,
-                toolbox=tools.toolbox,
-                watched=speaker.turn,
-                is_usable=lambda name: name not in self.unusable,
-            )
+            await self.equipped.wait()
             supervisor = run.Supervisor(
                 database=self.database,
-                runtime=runtime,
+                runtime=await equipped.settled(),
                 lease_manager=lease_manager,
                 max_attempts=queue.max_attempts,
                 moved=speaker.moved,
@@ -316,9 +292,16 @@ class _Parts:
     def controller(self, cluster: client.Cluster) -> None:
         """Admit what appears in the cluster, and show there what the store knows."""
         self.reconciler = reconciler = investigations.Reconciler(
-            cluster=cluster, database=self.database, index=self.index, mask=ALERT_MASKER.text, workers=RECONCILERS
+            cluster=cluster,
+            database=self.database,
+            index=self.in_force.index,
+            mask=ALERT_MASKER.text,
+            workers=RECONCILERS,
         )
-        conditions = chains.Reconciler(cluster=cluster, database=self.database, index=self.index, owner=self.owner)
+        conditions = chains.Reconciler(
+            cluster=cluster, database=self.database, index=self.in_force.index, owner=self.owner
+        )
+        self.in_force.follow(lambda: conditions.check_again(cluster.namespace))
         self.watcher = watcher = watch.Watcher(
             cluster, namespace=cluster.namespace, investigation_seen=reconciler.seen, chain_seen=conditions.seen
         )
@@ -330,7 +313,7 @@ class _Parts:
             database=self.database,
             reconciler=reconciler,
             owner=self.owner,
-            dedup_window=self.platform.ingest.dedup_window,
+            dedup_window=lambda: self.in_force.platform.ingest.dedup_window,
             watch_lists=lambda: watcher.lists,
         )
         self.hear({notify.STATUS: projection.hint})
@@ -350,8 +333,9 @@ class _Parts:
             app.Parts(
                 cluster=cluster,
                 database=self.database,
-                platform=self.platform,
-                index=self.index,
+                platform=lambda: self.in_force.platform,
+                index=self.in_force.index,
+                generation=lambda: self.in_force.number,
                 mask=ALERT_MASKER.text,
                 readiness=self.early.readiness,
                 keeper=self.kept,
@@ -374,58 +358,45 @@ class _Parts:
         """Run all parts until cancelled."""
         if not self.process.serves("worker"):
             _keep_for_good()
+            self.equipped.set()
         listener = notify.Listener(self.database.url, self.database.hinted)
         self.early.readiness.start()
         await supervise(
-            ground=[listener.run, self.kept.run, *self.ground], roles=[lambda: _held(self.early.serving), *self.roles]
+            ground=[listener.run, self.kept.run, self.reload, *self.ground],
+            roles=[lambda: _held(self.early.serving), *self.roles],
         )
+
+    async def reload(self) -> None:
+        """Have in force what the platform file says, once there is something in force."""
+        await self.equipped.wait()
+        await self.in_force.run()
+
+
+def _tell_unusable(now: inforce.InForce) -> None:
+    for name, why in now.unusable.items():
+        if registry.is_worth_telling(name, now.platform):
+            log.warning("llm_providers.%s cannot be used: %s", name, why, extra={"action": "provider_unusable"})
 
 
 def _keeper(
-    process: settings.Settings,
-    loaded: platform.Platform,
-    *,
-    database: databases.Database,
-    owner: uuid.UUID,
-    written: shown.Shown,
+    process: settings.Settings, in_force: inforce.InForce, *, database: databases.Database, owner: uuid.UUID
 ) -> keeper.Keeper:
     """What tells others of this process, and of its configuration."""
     detail = {
         "roles": list(process.roles),
         "version": metadata.version("tarsy"),
         "build": record.build(),
-        "slots": loaded.queue.slots if process.serves("worker") else 0,
+        "slots": in_force.platform.queue.slots if process.serves("worker") else 0,
     }
     kept = keeper.Keeper(
         database,
         process=owner,
         host=socket.gethostname(),
         detail=detail,
-        mask=lambda text: ALERT_MASKER.text(written.without(text)),
+        mask=lambda text: ALERT_MASKER.text(in_force.shown.without(text)),
     )
-    configuration = standing.Fact(
-        kind="configuration",
-        name="platform",
-        state=written.digest,
-        since=datetime.now(UTC),
-        detail={"written": written.written},
-    )
-    kept.hear(lambda: [configuration])
+    kept.hear(in_force.facts)
     return kept
-
-
-def _equipment(
-    settings: platform.Platform, http: aiohttp.ClientSession, throttle: ports.Throttle
-) -> tuple[registry.Models, pools.Pool]:
-    """The models and tools. Their SDKs take a second to import, for which nothing else of the process has to wait."""
-    gc.disable()  # as while a command is imported; for everybody, but not for long
-    try:
-        from tarsy.tools import pool
-
-        models = registry.build(settings, environment=os.environ, http=http, throttle=throttle)
-        return models, pool.Pool(settings)
-    finally:
-        gc.enable()
 
 
 def _keep_for_good() -> None:

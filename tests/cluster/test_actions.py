@@ -127,7 +127,7 @@ class World:
             database=self._database,
             reconciler=self._reconciler,
             owner=uuid.uuid4(),
-            dedup_window=queue.PLATFORM.ingest.dedup_window,
+            dedup_window=lambda: queue.PLATFORM.ingest.dedup_window,
         )._expire()
 
     async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it

@@ -39,7 +39,7 @@ class World:
             database=database,
             reconciler=self.reconciler,
             owner=UUID(int=1),
-            dedup_window=timedelta(days=7),
+            dedup_window=lambda: timedelta(days=7),
         )
 
     def create(self, manifest: dict[str, Any]) -> str:

@@ -47,7 +47,7 @@ class Controller:
             database=database,
             reconciler=self.reconciler,
             owner=UUID(int=1),
-            dedup_window=timedelta(days=7),
+            dedup_window=lambda: timedelta(days=7),
             watch_lists=lambda: self.watcher.lists,
         )
 

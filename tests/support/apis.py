@@ -40,7 +40,7 @@ def parts(
     return app.Parts(
         cluster=cluster,
         database=database,
-        platform=found,
+        platform=lambda: found,
         index=functools.partial(check.ChainIndex, platform=found, unusable_providers={}),
         mask=mask,
         readiness=readiness or ready(database, cluster),
@@ -66,7 +66,7 @@ async def listening(given: app.Parts, *, application: FastAPI | None = None, hea
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
     listener = notify.Listener(given.database.url, {live.SAID: given.hub.hint}).run
-    serve = app.serve(application or app.build(given), bound, readiness=given.readiness, settings=given.platform.api)
+    serve = app.serve(application or app.build(given), bound, readiness=given.readiness, settings=given.platform().api)
     tasks = [asyncio.create_task(one) for one in (serve, given.hub.run(), *([listener()] if hears else []))]
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"

@@ -685,12 +685,16 @@ async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> No
     await asked.ask(REQUEST, SCOPE)
     since = asked.standing.since
     await asked.ask(REQUEST, SCOPE)
-    assert (asked.standing.state, asked.standing.since, asked.failure) == ("answering", since, None)
+    assert (asked.standing.state, asked.standing.since, asked.standing.failure) == ("answering", since, None)
     for kind, code in (("fatal", "401"), ("rejected", "safety")):
         with pytest.raises(ports.ModelError):
             await asked.ask(REQUEST, SCOPE)
-        assert asked.failure
-        assert (asked.standing.state, asked.failure.kind, asked.failure.code) == ("failing", kind, code)
+        assert asked.standing.failure
+        assert (asked.standing.state, asked.standing.failure.kind, asked.standing.failure.code) == (
+            "failing",
+            kind,
+            code,
+        )
     failing = asked.standing.since
     assert failing > since
     cancelled = asyncio.create_task(asked.ask(REQUEST, SCOPE))
@@ -701,4 +705,4 @@ async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> No
         await cancelled
     assert (asked.standing.state, asked.standing.since) == ("failing", failing)
     await asked.ask(REQUEST, SCOPE)
-    assert (asked.standing.state, asked.failure) == ("answering", None)
+    assert (asked.standing.state, asked.standing.failure) == ("answering", None)

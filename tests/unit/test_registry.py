@@ -372,7 +372,10 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
             }
         }
     )
-    models = registry.Models({name: provider.Unusable("m", "no key") for name in ("own", "lost")}, settings=settings)
+    models = registry.Models(
+        {name: registry.Source(provider=provider.Unusable("m", "no key")) for name in ("own", "lost")},
+        settings=settings,
+    )
     codes = {
         "429": "429",
         "rate_limit_error": "rate_limit_error",
@@ -381,7 +384,7 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
     }
     for code, told in codes.items():
         models["own"].standing.be("failing")
-        models["own"].failure = messages.Failure(kind="fatal", text="canary", code=code)
+        models["own"].standing.failure = messages.Failure(kind="fatal", text="canary", code=code)
         own, lost = models.facts({"lost": "environment variable GOOGLE_API_KEY is not set"})
         assert (own.name, own.state, own.detail["failure"]) == ("own", "failing", {"kind": "fatal", "code": told})
     assert own.detail["base_url"] == "https://llm.example/v1?[MASKED]"
@@ -390,3 +393,80 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
     assert "canary" not in f"{own} {lost}"
     models["lost"].standing.be("answering")  # the key came later
     assert [fact.state for fact in models.facts({"lost": "no key"})] == ["failing", "answering"]
+
+
+class Closing(Source):
+    """Knows whether it has been closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_closes_the_rest_with_their_last_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Closing] = []
+
+    def build(*_: Any, **__: Any) -> Closing:
+        made.append(Closing())
+        return made[-1]
+
+    monkeypatch.setattr("tarsy.llm.xai.build", build)
+    (tmp_path / "key").write_text("one")
+
+    def file(*, calls: int = 2, **models: str) -> platforms.Platform:
+        own = {
+            name: {"type": "xai", "model": model, "api_key_file": str(tmp_path / "key")}
+            for name, model in models.items()
+        }
+        agents = {name: {"llm_provider": name} for name in own}  # so that all are built at once
+        return platforms.Platform.model_validate(
+            {"llm_providers": own, "agents": agents, "limits": {"provider_calls": calls}}
+        )
+
+    async with registry.session() as http:
+        first = registry.build(file(same="m", other="m"), environment={}, http=http)
+        same, other = made
+        await first["same"].ask(REQUEST, SCOPE)
+        second = registry.build(file(same="m", other="n", calls=1), environment={}, http=http, before=first)
+        second.hold_at_once()
+        assert len(made) == 3, "what is as before is not built again"
+        assert second["same"].slots is first["same"].slots
+        assert (first["other"].slots.most, second["other"].slots is first["other"].slots) == (1, True)
+        assert (second["same"].standing.state, second["other"].standing.state) == ("answering", "usable")
+        await first.close()
+        assert (same.closed, other.closed) == (0, 1)
+        await second["same"].ask(REQUEST, SCOPE)
+
+        (tmp_path / "key").write_text("two")
+        third = registry.build(file(same="m", other="n"), environment={}, http=http, before=second)
+        assert len(made) == 5, "another key is another client"
+        await second.close()
+        for number in range(50):
+            before, third = (
+                third,
+                registry.build(file(same="m", other=f"{number}"), environment={}, http=http, before=third),
+            )
+            await before.close()
+        await third.close()
+    assert [one.closed for one in made] == [1] * len(made)
+
+
+def test_the_files_that_hold_keys_are_known(tmp_path: Path) -> None:
+    found = platforms.Platform.model_validate(
+        {
+            "llm_providers": {
+                "a": {"type": "xai", "model": "m", "api_key_file": "/run/a"},
+                "b": {"type": "vertexai", "model": "gemini-2.5-flash"},
+                "c": {"type": "vertexai", "model": "gemini-2.5-flash", "credentials_file": "/run/c"},
+                "d": {"type": "openai", "model": "m"},
+            }
+        }
+    )
+    assert registry.key_files(found, {}) == {Path("/run/a"), Path("/run/c")}
+    offered = {"GOOGLE_APPLICATION_CREDENTIALS": "/run/b"}
+    assert registry.key_files(found, offered) == {Path("/run/a"), Path("/run/b"), Path("/run/c")}

@@ -72,6 +72,7 @@ class Connected:
         self.problem = "" if client else "is not connected yet"
         self.missing = ""
         self.broken: list[mcp.Client] = []
+        self.users = 0
         self.slots = asyncio.Semaphore(2)
         self.mask: Callable[[str], str] = masker.Masker(groups=["security"]).text
         self._client = client
@@ -84,6 +85,12 @@ class Connected:
 
     def broke(self, client: mcp.Client) -> None:
         self.broken.append(client)
+
+    def hold(self) -> None:
+        self.users += 1
+
+    def let_go(self) -> None:
+        self.users -= 1
 
 
 @pytest.fixture

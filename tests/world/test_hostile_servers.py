@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support import leases, pace
+from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import bounds, chatter, pool, toolbox
 from tarsy.transcript import messages, ports
@@ -25,7 +26,7 @@ WIRES: list[hostile_mcp.Wire] = ["json", "events"]
 
 @contextlib.asynccontextmanager
 async def owned(transport: platform.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
-    server = pool.Server("odd", platform.MCPServer(transport=transport), calls=4)
+    server = pool.Server("odd", platform.MCPServer(transport=transport), calls=slots.Slots(4))
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(30):
         await server.tried.wait()

@@ -11,8 +11,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from support import leases
+from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import pool
+from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy, tools
 
 
@@ -32,7 +35,7 @@ async def owned(server: pool.Server) -> AsyncIterator[None]:
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
     async with mcp_server.serve() as remote:
         transport = platform.HTTPTransport(type="http", url=remote.url)
-        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=1)
+        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server), asyncio.timeout(20):
             broken = await server.client()
             server.broke(broken)
@@ -44,7 +47,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
 async def test_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
     transport = platform.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
-    server = pool.Server("tools", platform.MCPServer(transport=transport), calls=1)
+    server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
     async with owned(server):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.isprintable()
@@ -74,7 +77,7 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
         if kind == "http":
             remote = await stack.enter_async_context(mcp_server.serve())
             transport = platform.HTTPTransport(type="http", url=remote.url)
-        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=1)
+        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server):
             (connected, offered) = server.facts()
             assert (connected.state, connected.detail["problem"]) == ("connected", "")
@@ -100,7 +103,7 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
     async with mcp_server.serve() as remote, proxy.serve("127.0.0.1", int(remote.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
         server = pool.Server(
-            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=2
+            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(2)
         )
         async with owned(server):
             async with server.slots:
@@ -122,8 +125,89 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp?key=c4nary-Qw7x"
         server = pool.Server(
-            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=1
+            "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(1)
         )
         async with owned(server):
             assert server.problem.endswith("url='[MASKED]'")
             assert "c4nary" not in f"{server.problem} {caplog.text}"
+
+
+def of(**urls: str) -> platform.Platform:
+    """A platform with these servers, over HTTP."""
+    servers = {name: {"transport": {"type": "http", "url": url}} for name, url in urls.items()}
+    return platform.Platform.model_validate({"mcp_servers": servers})
+
+
+@contextlib.asynccontextmanager
+async def running(servers: pool.Pool) -> AsyncIterator[None]:
+    tasks = asyncio.create_task(servers.run())
+    async with asyncio.timeout(20):
+        await servers.tools.settled()
+    try:
+        yield
+    finally:
+        tasks.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks
+
+
+async def renew(servers: pool.Pool, settings: platform.Platform) -> None:
+    tools = servers.prepared(settings)
+    async with asyncio.timeout(20):
+        await tools.settled()
+    servers.exchange(tools)
+
+
+async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with_its_last_use() -> None:
+    async with mcp_server.serve() as one, mcp_server.serve() as other:
+        servers = pool.Pool(of(same=one.url, moved=one.url, lost=one.url))
+        async with running(servers):
+            before = dict(servers.tools.servers)
+            kept = await before["same"].client()
+            async with servers.tools.toolbox(["moved", "same"]) as box:
+                await renew(servers, of(same=one.url, moved=other.url, new=other.url))
+                now = servers.tools.servers
+                assert now.keys() == {"same", "moved", "new"}
+                assert now["same"] is before["same"]
+                assert await now["same"].client() is kept, "it was not connected anew"
+                assert [fact.state for fact in servers.facts() if fact.kind == "server"] == ["connected"] * 3
+                await until(lambda: before["lost"] not in servers._owned)
+                assert before["moved"] in servers._owned, "it is used still"
+                assert now["moved"].slots is before["moved"].slots, "calls to both are counted together"
+                scope = ports.Scope(execution="e", ensure_lease=leases.clear)
+                call = messages.ToolCall(id="0", name="moved.lookup", arguments='{"key": "k"}')
+                await box.call(call, scope)
+                assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 0)
+                async with servers.tools.toolbox(["moved"]) as later:
+                    await later.call(call, scope)
+                assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 1)
+            await until(lambda: before["moved"] not in servers._owned)
+            assert set(servers._owned) == set(now.values())
+
+
+@pytest.mark.slow
+async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -> None:
+    def settings(number: int) -> platform.Platform:
+        transport = stdio(tmp_path)
+        server = platform.MCPServer(transport=transport, instructions=f"{number}")
+        masked = platform.DataMasking(enabled=bool(number % 2))
+        servers = {"same": server, "other": platform.MCPServer(transport=transport, data_masking=masked)}
+        limits = platform.Limits(server_calls=1 + number % 3)
+        return platform.Platform(mcp_servers=servers if number % 10 == 0 else {"same": server}, limits=limits)
+
+    servers = pool.Pool(settings(1))
+    async with running(servers):
+        same, tasks = servers.tools.servers["same"], len(asyncio.all_tasks())
+        client, pid = await same.client(), (tmp_path / "pid").read_text()
+        others = set()
+        for number in range(2, 52):
+            await renew(servers, settings(number))
+            if number % 10 == 0:
+                others.add((tmp_path / "pid").read_text())
+        await until(lambda: servers._owned == [same])
+        await until(lambda: len(asyncio.all_tasks()) == tasks)
+        assert await same.client() is client
+        assert len(others) == 5
+        assert (same.slots.most, same.slots.taken) == (1, 0)
+        await until(lambda: not any(Path(f"/proc/{one.strip()}").exists() for one in others))
+        assert pid.strip() in os.listdir("/proc")  # noqa: PTH208

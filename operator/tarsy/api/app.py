@@ -60,7 +60,8 @@ class Parts:
 
     cluster: client.Cluster
     database: databases.Database
-    platform: platforms.Platform
+    platform: Callable[[], platforms.Platform]
+    """What is in force; its queue never changes."""
     index: check.Indexer
     mask: Callable[[str], str]
     """For alerts and questions."""
@@ -71,6 +72,8 @@ class Parts:
     """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""
     admitted: Callable[[base.ObjectMeta], None] | None = None
     """See `intake.Intake.admitted`."""
+    generation: Callable[[], int] = lambda: 0
+    """Changes with the platform that is in force, and so what `index` checks chains by."""
     clock: Callable[[], float] = time.monotonic
     """What is kept of callers, and their rates, go by it."""
 
@@ -102,7 +105,7 @@ def build(parts: Parts) -> Application:
         cluster=parts.cluster,
         database=parts.database,
         token=parts.token,
-        settings=parts.platform.api,
+        settings=parts.platform().api,
         clock=parts.clock,
     )
     app = _empty(Depends(may.greets))
@@ -151,7 +154,7 @@ def bare() -> Application:
         Parts(
             cluster=nothing,
             database=nothing,
-            platform=settings,
+            platform=lambda: settings,
             index=functools.partial(check.ChainIndex, platform=settings, unusable_providers={}),
             mask=str,
             readiness=nothing,
@@ -172,16 +175,16 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     taking = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
-        chains=chains.Chains(parts.cluster, index=parts.index),
-        settings=parts.platform.ingest,
-        max_queued=parts.platform.queue.max_queued,
+        chains=chains.Chains(parts.cluster, index=parts.index, generation=parts.generation),
+        ingest=lambda: parts.platform().ingest,
+        max_queued=parts.platform().queue.max_queued,
         mask=parts.mask,
         admitted=parts.admitted,
     )
     asking = chat.Chat(
         cluster=parts.cluster,
         database=parts.database,
-        max_queued=parts.platform.queue.max_queued,
+        max_queued=parts.platform().queue.max_queued,
         mask=parts.mask,
     )
     room = answers.Room()
@@ -197,7 +200,7 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield actions.routes(doing, may)
     yield paths.routes(taking, doing, listed, room, parts.database, may)
     yield system.routes(
-        system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform, index=parts.index), may
+        system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform(), index=parts.index), may
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextvars import Context
 from dataclasses import dataclass
 
@@ -23,12 +23,16 @@ class Served:
 class Chains:
     """Lists the chains of the operator's namespace; keeps the last index of them, because they seldom change."""
 
-    def __init__(self, cluster: client.Cluster, *, index: check.Indexer) -> None:
+    def __init__(
+        self, cluster: client.Cluster, *, index: check.Indexer, generation: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`generation` changes with what `index` checks chains by."""
         self._cluster = cluster
         self._index = index
+        self._generation = generation
         self._under_way: asyncio.Task[Served] | None = None
         """The list of the API server's cache that is waited for."""
-        self._versions: tuple[tuple[str, str], ...] | None = None
+        self._versions: tuple[object, ...] | None = None
         self._latest: check.ChainIndex | None = None
 
     async def serving(self, wanted: Collection[str]) -> Served:
@@ -53,7 +57,7 @@ class Chains:
             objects.list_chains(self._cluster, namespace=namespace, cached=cached),
             objects.namespace_uid(self._cluster, namespace),
         )
-        versions = tuple((chain.metadata.uid, chain.metadata.resource_version) for chain in found)
+        versions = (self._generation(), *((chain.metadata.uid, chain.metadata.resource_version) for chain in found))
         if self._latest is None or self._versions != versions:
             self._latest, self._versions = self._index(found), versions
         return Served(uid=uid, index=self._latest)

@@ -93,6 +93,10 @@ def of_processes(said: Iterable[catalogue.Said]) -> Iterator[Found]:
     )
     configured = by_kind.get("configuration", [])
     yield from _differing("configuration", configured, [one.state for one in configured])
+    for one in configured:
+        for told in one.detail.get("problems", ()):  # a process of an earlier version tells none
+            since = datetime.fromisoformat(told["since"])
+            yield Found(kind="configuration", name=one.name, message=f"{one.host}: {told['message']}", since=since)
     for one in by_kind.get("server", []):
         yield from _of_server(one)
     for one in by_kind.get("provider", []):

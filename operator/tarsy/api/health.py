@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
@@ -51,13 +51,21 @@ class Ready(BaseModel):
     """The process can do the work of its roles."""
 
     status: Literal["ready"] = "ready"
+    notes: list[str] = []
+    """What somebody should look at all the same: of a platform file that is not in force as it stands."""
 
 
 class Readiness:
     """The readiness of one process."""
 
-    def __init__(self, roles: Collection[settings.Role], *wanted: needs.Need) -> None:
-        """`roles` are those of this process, which needs what is `wanted`; it is starting."""
+    def __init__(
+        self, roles: Collection[settings.Role], *wanted: needs.Need, notes: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """`roles` are those of this process, which needs what is `wanted`; it is starting.
+
+        `notes` are told to everybody with the answer that it is ready.
+        """
+        self.notes = notes
         self._roles = roles
         self._wanted: list[needs.Need] = list(wanted)
         self._lacks: dict[needs.Need, Sequence[needs.Missing]] = {}
@@ -238,7 +246,7 @@ def probes(readiness: Readiness) -> APIRouter:
     async def readyz() -> Ready:
         """Say that the process can do the work of its roles; 503 names what is missing."""
         await readiness.check()
-        return Ready()
+        return Ready(notes=list(readiness.notes()))
 
     return router
 

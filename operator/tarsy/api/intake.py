@@ -55,11 +55,16 @@ class Intake:
     cluster: client.Cluster
     database: databases.Database
     chains: lists.Chains
-    settings: platform.Ingest
+    ingest: Callable[[], platform.Ingest]
     max_queued: int
     mask: Callable[[str], str]
     admitted: Callable[[base.ObjectMeta], None] | None = None
     """Told of each object that was made and admitted: who watches in this process need not look at it."""
+
+    @property
+    def settings(self) -> platform.Ingest:
+        """What is in force."""
+        return self.ingest()
 
     async def alert(self, request: Request, caller: access.Caller, *, key: str | None) -> Queued:
         """Serve `POST /api/v1/alerts`."""

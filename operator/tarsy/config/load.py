@@ -47,9 +47,22 @@ def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = 
 def as_written(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> Loaded:
     """What `platform_file` loads, and what stands in the file."""
     try:
-        return loaded(_document(path) if path else _NOWHERE, environment=environment)
+        return of_bytes(files.contents(path), file=str(path), environment=environment) if path else builtin_alone()
     except files.FileError as error:
         raise ConfigError(str(error)) from error
+
+
+def of_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None) -> Loaded:
+    """A platform file in which that stands; a FileError lists everything that is wrong (see `platform_file`)."""
+    first, *more = files.of_bytes(read, file=file)
+    if more:
+        raise files.FileError([more[0].problem((), "a second document: the platform file is one")])
+    return loaded(first, environment=environment)
+
+
+def builtin_alone() -> Loaded:
+    """What is built in, without a file."""
+    return loaded(_NOWHERE, environment=None)
 
 
 def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -> Loaded:
@@ -69,13 +82,6 @@ def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -
     if problems:
         raise files.FileError(sorted(problems))
     return Loaded(platform=checked, written=written, used=used)
-
-
-def _document(path: Path) -> files.Document:
-    first, *more = files.read(path)
-    if more:
-        raise files.FileError([more[0].problem((), "a second document: the platform file is one")])
-    return first
 
 
 def _checked(

@@ -1,4 +1,4 @@
-"""Checks the chains of the cluster and writes their conditions: on arrival, and again when another one changes.
+"""Checks the chains of the cluster and writes their conditions: on arrival, and when one of them or the file changes.
 
 All chains of a namespace are checked together, because whether one is accepted depends on the others. Only the replica
 that leads does it: two with different platform files would correct each other for ever.
@@ -37,7 +37,11 @@ class Reconciler:
 
     def seen(self, seen: watch.Seen) -> None:
         """Have the namespace's chains checked."""
-        self._queue.add(seen.namespace)
+        self.check_again(seen.namespace)
+
+    def check_again(self, namespace: str) -> None:
+        """Have its chains checked by what is in force now."""
+        self._queue.add(namespace)
 
     async def reconcile(self, namespace: str) -> None:
         """Check all chains of `namespace`; write the statuses that differ from what is there.

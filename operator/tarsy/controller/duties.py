@@ -54,7 +54,7 @@ class Duties:
         database: databases.Database,
         reconciler: investigations.Reconciler,
         owner: UUID,
-        dedup_window: timedelta,
+        dedup_window: Callable[[], timedelta],
         watch_lists: Callable[[], int] = lambda: 0,
     ) -> None:
         """`watch_lists` says how often this process's watch has begun anew (`watch.Watcher.lists`)."""
@@ -106,7 +106,7 @@ class Duties:
 
     async def _clean(self) -> None:
         await admissions.drop_unused_large(self._database)
-        await receipts.drop_expired(self._database, window=self._dedup_window)
+        await receipts.drop_expired(self._database, window=self._dedup_window())
 
     async def _expire(self) -> None:
         """Delete the objects that have had their time; what the store knows of them stays."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tarsy.agent import prompts
-from tarsy.config import resolve
+from tarsy.config import platform, resolve
 from tarsy.engine import execution, handover, retries
 from tarsy.transcript import entries, messages, ports, record
 
@@ -22,7 +22,7 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal, run: int) -> No
         return (ending(run, ended),)
 
     answering = execution.Execution(
-        task=_task(runtime, journal, run),
+        task=_task(journal, run),
         runtime=runtime,
         journal=journal,
         retries=retries.of_run(journal.record.runs[run], runtime=runtime),
@@ -39,13 +39,13 @@ def ending(run: int, ended: record.Execution) -> entries.RunEnded:
     return entries.RunEnded(run=run, ending="Failed", reason="NotAnswered", message=ended.ended.error)
 
 
-def _task(runtime: ports.Runtime, journal: ports.Journal, run: int) -> execution.Task:
+def _task(journal: ports.Journal, run: int) -> execution.Task:
     snapshot = journal.record.snapshot
     given = [one for stage in journal.record.stages.values() for one in stage.agents]
     tools = {tool.name for one in given for tool in one.started.tools}
 
-    def settings() -> resolve.ResolvedAgent:
-        agent = resolve.chat_for(runtime.platform, chain_name=snapshot.chain_name, chain=snapshot.chain)
+    def settings(found: platform.Platform) -> resolve.ResolvedAgent:
+        agent = resolve.chat_for(found, chain_name=snapshot.chain_name, chain=snapshot.chain)
         of_stages = [one.started.agent for one in given if one.started.agent]
         return replace(
             agent,

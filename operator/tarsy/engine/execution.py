@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tarsy.agent import loop, strategies
-from tarsy.config import contexts, resolve
+from tarsy.config import contexts, platform, resolve
 from tarsy.engine import retries
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -32,8 +33,8 @@ class Task:
     """Its place among its siblings."""
     name: str
     """What it is called beside them."""
-    settings: Callable[[], resolve.ResolvedAgent]
-    """What it runs with as things are now; an UnresolvedError says what is missing."""
+    settings: Callable[[platform.Platform], resolve.ResolvedAgent]
+    """What it runs with by a platform file; an UnresolvedError says what is missing."""
     prompt: Callable[[resolve.ResolvedAgent, Sequence[messages.ToolSpec]], Sequence[messages.Message]]
     """What its conversation begins with."""
     admits: Callable[[str], bool] = lambda _: True
@@ -69,39 +70,46 @@ class Execution:
         """What the record holds of it; None before it has begun."""
         return self.journal.record.executions.get(self.id)
 
-    async def run(self, waiting: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+    async def run(
+        self,
+        waiting: Callable[[], AbstractContextManager[object]] = nullcontext,
+        *,
+        equipped: ports.Runtime | None = None,
+    ) -> None:
         """Run it, or go on with it, until it has ended or the run is to stand still.
 
-        `waiting` is entered while it waits for a slot of its provider.
+        `waiting` is entered while it waits for a slot of its provider; `equipped` is the runtime that it began with
+        already, if it did.
         """
         if self.journal.suspended() or (self.so_far and self.so_far.ended):
             return
         with logs.fields(execution=self.id, agent=self.task.name):
             log.info("agent %s", "goes on" if self.so_far else "started", extra={"action": "execution_started"})
-            await self._run(waiting)
+            with nullcontext(equipped) if equipped else self.runtime.in_force() as runtime:
+                await self._run(runtime, waiting)
             if self.so_far and (ended := self.so_far.ended):
                 told = {"action": "execution_ended", "outcome": ended.outcome}
                 why = f": {ended.error}" if ended.error else ""
                 log.log(logging.WARNING if why else logging.INFO, "agent ended: %s%s", ended.outcome, why, extra=told)
 
-    async def _run(self, waiting: Callable[[], AbstractContextManager[object]]) -> None:
+    async def _run(self, runtime: ports.Runtime, waiting: Callable[[], AbstractContextManager[object]]) -> None:
         fixed = self.so_far.started.agent if self.so_far else None
         try:
-            agent = fixed or self._settings()
+            agent = fixed or self._settings(runtime)
         except resolve.UnresolvedError as error:
             await self.fail(str(error))
             return
-        async with self.runtime.toolbox(agent.servers) as toolbox:
+        async with runtime.toolbox(agent.servers) as toolbox:
             if self.so_far is None:
                 await self.journal.commit(*self.opening(), self._started(agent, toolbox))
             assert self.so_far  # noqa: S101 - the line above
             await loop.Loop(
                 execution=self.so_far,
-                model=self.runtime.model,
+                model=runtime.model,
                 toolbox=toolbox,
                 journal=self.journal,
                 following=self.following,
-                context_tokens=self._context_tokens,
+                context_tokens=functools.partial(_context_tokens, runtime.platform),
                 waiting=waiting,
                 may_retry=self.retries.take,
                 watched=self._watched,
@@ -121,14 +129,10 @@ class Execution:
             )
         )
 
-    def _context_tokens(self, provider: str) -> int | None:
-        settings = self.runtime.platform.llm_providers.get(provider)  # the file may have lost it since
-        return contexts.of(settings) if settings else None
-
-    def _settings(self) -> resolve.ResolvedAgent:
+    def _settings(self, runtime: ports.Runtime) -> resolve.ResolvedAgent:
         """What it runs with: its strategy may have no use for tools, and what cannot be used is no fallback."""
-        agent = self.task.settings()
-        usable = tuple(one for one in agent.fallbacks if self.runtime.is_usable(one.provider))
+        agent = self.task.settings(runtime.platform)
+        usable = tuple(one for one in agent.fallbacks if runtime.is_usable(one.provider))
         agent = replace(agent, fallbacks=usable)
         if strategies.STRATEGIES[agent.strategy].tools:
             return agent
@@ -179,3 +183,8 @@ class Execution:
         ended = entries.ExecutionEnded(execution=self.id, outcome=outcome, error=error)
         after = record.Execution(started=started, log=begun.log if begun else [], ended=ended)
         return (ended,) if begun else (started, ended), after
+
+
+def _context_tokens(found: platform.Platform, provider: str) -> int | None:
+    settings = found.llm_providers.get(provider)  # the file may have lost it since
+    return contexts.of(settings) if settings else None

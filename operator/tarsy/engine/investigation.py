@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from tarsy.engine import grounds, handover, retries, stage, summary
@@ -18,10 +19,17 @@ async def run(*, runtime: ports.Runtime, journal: ports.Journal) -> None:
     A failed stage is recorded and the next one runs, because it may find what the failed one could not; unless the
     chain's failurePolicy is Stop, which skips all that follow.
     """
+    with contextlib.ExitStack() as held:
+        await _run(runtime=runtime, journal=journal, held=held)
+
+
+async def _run(*, runtime: ports.Runtime, journal: ports.Journal, held: contextlib.ExitStack) -> None:
     so_far = journal.record.runs[entries.INVESTIGATION]
     spec = journal.record.snapshot.chain
     left = retries.of_run(so_far, runtime=runtime)
-    lines = summary.Summary(runtime=runtime, journal=journal, retries=left, ending=lambda run: ending(spec, run))
+    lines = summary.Summary(
+        runtime=runtime, journal=journal, retries=left, ending=lambda run: ending(spec, run), held=held
+    )
 
     def following(ended: record.Stage) -> Sequence[entries.Entry]:
         assert ended.ended  # noqa: S101 - that is when it is asked for

@@ -23,4 +23,5 @@ class Retries:
 
 def of_run(run: record.Run, *, runtime: ports.Runtime) -> Retries:
     """What is left behind the repeats that a run's record knows."""
-    return Retries(left=runtime.platform.limits.retries - run.retries)
+    with runtime.in_force() as now:
+        return Retries(left=now.platform.limits.retries - run.retries)

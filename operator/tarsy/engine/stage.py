@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from tarsy.agent import loop, prompts, strategies
-from tarsy.config import resolve
+from tarsy.config import platform, resolve
 from tarsy.engine import execution, handover, retries, timer
 from tarsy.resources import chain
 from tarsy.telemetry import logs
@@ -179,9 +179,9 @@ class Stage:
         snapshot = self.journal.record.snapshot
         name = self.spec.shown_names[index]
 
-        def settings() -> resolve.ResolvedAgent:
+        def settings(found: platform.Platform) -> resolve.ResolvedAgent:
             return resolve.agent_for(
-                self.runtime.platform,
+                found,
                 chain_name=snapshot.chain_name,
                 chain=snapshot.chain,
                 stage=self.spec,
@@ -207,10 +207,8 @@ class Stage:
     def _synthesis_task(self) -> execution.Task:
         snapshot = self.journal.record.snapshot
 
-        def settings() -> resolve.ResolvedAgent:
-            return resolve.synthesis_for(
-                self.runtime.platform, chain_name=snapshot.chain_name, chain=snapshot.chain, stage=self.spec
-            )
+        def settings(found: platform.Platform) -> resolve.ResolvedAgent:
+            return resolve.synthesis_for(found, chain_name=snapshot.chain_name, chain=snapshot.chain, stage=self.spec)
 
         def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
             assert self._so_far  # noqa: S101 - its agents have worked

@@ -5,12 +5,13 @@ It is of no stage, and fails open: without it the investigation ends as its stag
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from tarsy.agent import prompts
-from tarsy.config import resolve
+from tarsy.config import platform, resolve
 from tarsy.engine import execution, handover, retries, timer
 from tarsy.transcript import entries, messages, ports, record
 
@@ -29,6 +30,9 @@ class Summary:
     retries: retries.Retries
     ending: Callable[[record.Run], entries.RunEnded]
     """The end of a run whose stages have ended."""
+    held: contextlib.ExitStack
+    """Holds for the run what its summary began with: that is committed with the end of another execution."""
+    _begun_with: ports.Runtime | None = field(init=False, default=None)
     _execution: execution.Execution = field(init=False)
 
     def __post_init__(self) -> None:
@@ -46,8 +50,9 @@ class Summary:
         ended = self.ending(run)
         if not self._is_wanted(run):
             return (ended,)
+        self._begun_with = self.held.enter_context(self.runtime.in_force())
         try:
-            agent = self._settings()
+            agent = self._settings(self._begun_with.platform)
         except resolve.UnresolvedError as error:
             ends, _ = self._execution.ends(str(error), outcome="Failed")
             return (*ends, ended)
@@ -55,20 +60,23 @@ class Summary:
 
     async def run(self) -> None:
         """Make it, or go on with it, and end the run with it; or until the run is to stand still."""
-        in_time = await timer.Timer(SECONDS).run(lambda time: self._execution.run(time.stopped))
+        in_time = await timer.Timer(SECONDS).run(self._run)
         if in_time:
             return
         await self.journal.settle()  # an end whose commit was cut off counts
         if self.journal.record.ended is None:
             await self._execution.fail(f"there was no summary after {SECONDS:g} s", outcome="TimedOut")
 
+    async def _run(self, time: timer.Timer) -> None:
+        await self._execution.run(time.stopped, equipped=self._begun_with)
+
     def _is_wanted(self, run: record.Run) -> bool:
         found = any(handover.analysis(stage) for stage in run.stages.values())
         return found and self.journal.record.snapshot.chain.is_summarised
 
-    def _settings(self) -> resolve.ResolvedAgent:
+    def _settings(self, found: platform.Platform) -> resolve.ResolvedAgent:
         snapshot = self.journal.record.snapshot
-        return resolve.summary_for(self.runtime.platform, chain_name=snapshot.chain_name, chain=snapshot.chain)
+        return resolve.summary_for(found, chain_name=snapshot.chain_name, chain=snapshot.chain)
 
     def _prompt(self, _agent: resolve.ResolvedAgent, _tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
         run = self.journal.record.runs[entries.INVESTIGATION]

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
+from tarsy import slots
 from tarsy.config import platform, providers
 from tarsy.llm import native, provider, repetition
 from tarsy.telemetry import standing
@@ -159,6 +160,13 @@ class _Tries:
         return wait
 
 
+class Course(standing.Standing):
+    """How the calls to a provider go."""
+
+    failure: messages.Failure | None = None
+    """Why the last call failed, if it did."""
+
+
 class LimitedModel:
     """One provider of the platform file, within its limits."""
 
@@ -170,28 +178,32 @@ class LimitedModel:
         limits: platform.Limits,
         price: providers.Price | None = None,
         throttle: ports.Throttle | None = None,
+        before: LimitedModel | None = None,
     ) -> None:
-        """`name` is the provider's in the platform file; without a `throttle` it may be asked as fast as it answers."""
+        """`name` is the provider's in the platform file; without a `throttle` it may be asked as fast as it answers.
+
+        `before` is that of an earlier file: calls by both are counted together, and go the same way where both have
+        the same source.
+        """
         self._name = name
         self._source = source
         self._limits = limits
         self._price = price
         self._throttle = throttle
-        self._slots = asyncio.Semaphore(limits.provider_calls)
-        self.standing = standing.Standing("usable")
+        self.slots: slots.Slots = before.slots if before else slots.Slots(limits.provider_calls)
+        """One for each call at once."""
+        self.standing: Course = before.standing if before and before._source is source else Course("usable")
         """Answering or failing, by the last call to it that came to an end; usable before the first."""
-        self.failure: messages.Failure | None = None
-        """Why the last call failed, if it did."""
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Ask, and ask again where that may help; a ModelError says why there is no answer."""
         try:
             answer = await self._ask(request, scope)
         except ports.ModelError as error:
-            self.failure = error.failure
+            self.standing.failure = error.failure
             self.standing.be("failing")
             raise
-        self.failure = None
+        self.standing.failure = None
         self.standing.be("answering")
         return answer
 
@@ -241,13 +253,13 @@ class LimitedModel:
         that could use it would have to wait, too.
         """
         with scope.waiting():
-            await self._slots.acquire()
+            await self.slots.acquire()
         try:
             async with self._throttled(request, scope, answer):
                 await scope.ensure_lease()
                 yield
         finally:
-            self._slots.release()
+            self.slots.release()
 
     @asynccontextmanager
     async def _throttled(self, request: ports.Request, scope: ports.Scope, answer: _Answer) -> AsyncIterator[None]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import importlib.util
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 
 import aiohttp
 import pydantic
@@ -71,18 +73,35 @@ def session() -> aiohttp.ClientSession:
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, kw_only=True)
+class Source:
+    """A provider as it is asked, by as many as have it."""
+
+    provider: provider.Provider
+    made_of: object = None
+    """What it was made of; whoever wants one of the same takes this one."""
+    users: int = 0
+
+    async def let_go(self) -> None:
+        """Have one user less; close it behind the last."""
+        self.users -= 1
+        if not self.users:
+            await self.provider.close()
+
+
 class Models:
-    """The models of one process, one for each provider of the platform file."""
+    """The models of one platform file, one for each of its providers."""
 
     def __init__(
         self,
-        sources: Mapping[str, provider.Provider],
+        sources: Mapping[str, Source],
         *,
         settings: platform.Platform,
         throttle: ports.Throttle | None = None,
+        before: Models | None = None,
     ) -> None:
-        """`throttle`: what providers' limits a minute are kept by."""
-        self._sources = sources
+        """`throttle`: what providers' limits a minute are kept by; `before`: those of an earlier file."""
+        self.sources = sources
         self._limits = settings.limits
         self._told = {
             name: {**shown.provider(settings.llm_providers[name]), "named": is_worth_telling(name, settings)}
@@ -90,11 +109,22 @@ class Models:
         }
         self._models: dict[str, model.LimitedModel] = {}
         for name, source in sources.items():
+            source.users += 1
             own = settings.llm_providers[name]
             is_limited = own.requests_per_minute is not None or own.tokens_per_minute is not None
             self._models[name] = model.LimitedModel(
-                name, source, limits=self._limits, price=own.price, throttle=throttle if is_limited else None
+                name,
+                source.provider,
+                limits=self._limits,
+                price=own.price,
+                throttle=throttle if is_limited else None,
+                before=before._models.get(name) if before else None,
             )
+
+    def hold_at_once(self) -> None:
+        """Have as many calls at once from now on as its file says, those for earlier files counted."""
+        for asked in self._models.values():
+            asked.slots.allow(self._limits.provider_calls)
 
     def __getitem__(self, name: str) -> model.LimitedModel:
         """The model of provider `name`; of one that the platform file has lost since, a model that says so."""
@@ -104,10 +134,11 @@ class Models:
         return model.LimitedModel(name, lost, limits=self._limits)
 
     def facts(self, unusable: Mapping[str, str]) -> Iterator[standing.Fact]:
-        """How the providers stand; `unusable` are those that could not be used when the process started, and why."""
+        """How the providers stand; `unusable` are those that could not be used when the file was read, and why."""
         for name, asked in self._models.items():
             problem = unusable.get(name, "") if asked.standing.state != "answering" else ""
-            failure = asked.failure and {"kind": asked.failure.kind, "code": _word(asked.failure.code)}
+            failed = asked.standing.failure
+            failure = failed and {"kind": failed.kind, "code": _word(failed.code)}
             yield standing.Fact(
                 kind="provider",
                 name=name,
@@ -117,9 +148,9 @@ class Models:
             )
 
     async def close(self) -> None:
-        """Close all SDK clients."""
-        for source in self._sources.values():
-            await source.close()
+        """Let go of all SDK clients; those that nobody else has are closed."""
+        for source in self.sources.values():
+            await source.let_go()
 
 
 def _word(code: str) -> str:
@@ -154,17 +185,49 @@ def build(
     environment: Mapping[str, str],
     http: aiohttp.ClientSession,
     throttle: ports.Throttle | None = None,
+    before: Models | None = None,
 ) -> Models:
     """Build what defaults and agents name, to speak over `http`; the others are built when a chain first asks them.
 
-    One that cannot be used answers every question with why. `throttle` is what limits a minute are kept by.
+    One that cannot be used answers every question with why. `throttle` is what limits a minute are kept by. What is as
+    it was `before`, its key too, is taken from there, and only that is closed that neither has.
     """
     first = {settings.defaults.llm_provider, *(agent.llm_provider for agent in settings.agents.values())}
-    sources: dict[str, provider.Provider] = {}
+    sources: dict[str, Source] = {}
     for name, found in settings.llm_providers.items():
+        made_of = (found, _digest(key_file(found, environment)))
+        known = before.sources.get(name) if before else None
+        if known is not None and known.made_of == made_of:
+            sources[name] = known
+            continue
         making = functools.partial(_source, name, found, environment, http)
-        sources[name] = making() if name in first else _Later(found.model, making)
-    return Models(sources, settings=settings, throttle=throttle)
+        made = making() if name in first else _Later(found.model, making)
+        sources[name] = Source(provider=made, made_of=made_of)
+    return Models(sources, settings=settings, throttle=throttle, before=before)
+
+
+def key_files(settings: platform.Platform, environment: Mapping[str, str]) -> set[Path]:
+    """The files that hold what providers show who we are by."""
+    found = (key_file(one, environment) for one in settings.llm_providers.values())
+    return {path for path in found if path is not None}
+
+
+def key_file(settings: providers.Provider, environment: Mapping[str, str]) -> Path | None:
+    """The one of a provider, if it has one."""
+    if isinstance(settings, providers.VertexAIProvider):
+        named = environment.get(keyfiles.ENVIRONMENT)
+        return settings.credentials_file or (Path(named) if named else None)
+    return settings.api_key_file
+
+
+def _digest(path: Path | None) -> bytes | None:
+    """What changes with a file; it may be missing."""
+    if path is None:
+        return None
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except (OSError, ValueError):  # a NUL in its name
+        return b""
 
 
 class _Later:

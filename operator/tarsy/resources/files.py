@@ -18,6 +18,8 @@ LARGEST = 1 << 20
 """Bytes of a file: what a ConfigMap may hold."""
 MOST_VALUES = 100_000
 """Values of a document, each alias counted as all that it stands for."""
+DEEP = 100
+"""Levels beyond which nobody nests what they have written by hand."""
 _MERGE = "tag:yaml.org,2002:merge"
 _OTHER_KEYS = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int", "null", "timestamp")}
 _QUOTED = re.compile(r"""(['"](?:.|<[a-z -]+>)['"])|['"].*""", re.DOTALL)
@@ -88,7 +90,32 @@ class Document:
 
 def read(path: Path) -> list[Document]:
     """The documents of the file at `path`, one at least; a FileError says what is wrong with it."""
-    return parse(_text(path), file=str(path))
+    return of_bytes(contents(path), file=str(path))
+
+
+def contents(path: Path) -> bytes:
+    """What stands in the file at `path`; a FileError says why it cannot be read, or that it is too long for one."""
+    try:
+        with path.open("rb") as file:
+            read = file.read(LARGEST + 1)
+    except OSError as error:
+        raise _wrong(str(path), error.strerror or "cannot be read") from error
+    except ValueError as error:  # NUL, which no name can have
+        raise _wrong(str(path), "this is no name of a file") from error
+    if len(read) > LARGEST:
+        raise _wrong(str(path), f"more than {LARGEST} bytes: no configuration is that large, and no ConfigMap holds it")
+    return read
+
+
+def of_bytes(read: bytes, *, file: str) -> list[Document]:
+    """The documents of what stands in `file`; a FileError says what is wrong with it."""
+    try:
+        text = read.decode()
+    except UnicodeDecodeError as error:
+        raise _wrong(file, "not UTF-8 text", _ends(read[: error.start].decode()) + 1) from error
+    if unfit := yaml.reader.Reader.NON_PRINTABLE.search(text):
+        raise _wrong(file, "not YAML: a character that is not allowed", _ends(text[: unfit.start()]) + 1)
+    return parse(text, file=file)
 
 
 def parse(text: str, *, file: str) -> list[Document]:
@@ -132,26 +159,8 @@ def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _string)
 
 
-def _text(path: Path) -> str:
-    def wrong(message: str, line: int = 0) -> FileError:
-        return FileError([Problem(file=str(path), line=line, message=message)])
-
-    try:
-        with path.open("rb") as file:
-            read = file.read(LARGEST + 1)
-    except OSError as error:
-        raise wrong(error.strerror or "cannot be read") from error
-    except ValueError as error:  # NUL, which no name can have
-        raise wrong("this is no name of a file") from error
-    if len(read) > LARGEST:
-        raise wrong(f"more than {LARGEST} bytes: no configuration is that large, and no ConfigMap holds it")
-    try:
-        text = read.decode()
-    except UnicodeDecodeError as error:
-        raise wrong("not UTF-8 text", _ends(read[: error.start].decode()) + 1) from error
-    if unfit := yaml.reader.Reader.NON_PRINTABLE.search(text):
-        raise wrong("not YAML: a character that is not allowed", _ends(text[: unfit.start()]) + 1)
-    return text
+def _wrong(file: str, message: str, line: int = 0) -> FileError:
+    return FileError([Problem(file=file, line=line, message=message)])
 
 
 def _ends(text: str) -> int:
@@ -290,6 +299,8 @@ def _deepest(text: str) -> int:
                 depth += 1
                 if depth > deepest and event.start_mark:
                     deepest, line = depth, event.start_mark.line + 1
+                if depth == DEEP:  # of nested brackets PyYAML looks at all that are open for each that comes
+                    return line
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
     except (yaml.YAMLError, RecursionError):  # it ends in the middle

@@ -46,6 +46,21 @@ async def write(database: databases.Database, process: UUID, facts: Collection[s
     return any(row.is_new for row in rows if row.kind == "process")
 
 
+_KEEP_ONLY = text("""
+  DELETE FROM catalogue AS said
+  WHERE process = :process AND NOT EXISTS (
+    SELECT 1 FROM json_to_recordset(CAST(:known AS json)) AS given (kind text, name text)
+    WHERE given.kind = said.kind AND given.name = said.name
+  )
+""")
+
+
+async def keep_only(database: databases.Database, process: UUID, facts: Collection[standing.Fact]) -> None:
+    """Forget what a process has said of all but these: a server that its platform file has lost is none any more."""
+    known = [{"kind": one.kind, "name": one.name} for one in facts]
+    await database.run(_KEEP_ONLY, process=process, known=json.dumps(known))
+
+
 _LEAVE = text("DELETE FROM catalogue WHERE process = :process")
 
 

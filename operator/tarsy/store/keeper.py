@@ -80,11 +80,12 @@ class Keeper:
     async def look(self) -> None:
         """Tell what has changed, or that nothing has, if it is time to."""
         said: dict[tuple[str, str], standing.Fact] = {(fact.kind, fact.name): fact for fact in self.facts()}
-        changed = {key: fact for key, fact in said.items() if self._kept.get(key) != fact}
+        is_less = not self._kept.keys() <= said.keys()
+        changed = {key: fact for key, fact in said.items() if is_less or self._kept.get(key) != fact}
         if time.monotonic() < self._due and not (changed and self.database.state == "answering"):
             return
         try:
-            await self._write(changed)
+            await self._write(changed, is_all=is_less)
         except errors.TemporaryError as error:
             self._due = time.monotonic() + AGAIN_SECONDS
             self.database.be("away")
@@ -96,11 +97,14 @@ class Keeper:
             self.database.be("answering")
             self._is_told = True
 
-    async def _write(self, changed: Mapping[tuple[str, str], standing.Fact]) -> None:
+    async def _write(self, changed: Mapping[tuple[str, str], standing.Fact], *, is_all: bool) -> None:
+        """Write what has changed; where that `is_all` there is, forget what else was said."""
         prepared = await asyncio.to_thread(self._prepared, list(changed.values())) if changed else []
         others = [fact for fact in prepared if fact.kind != "process"]
         was_lost = await catalogue.write(self._store, self.process, [self._prepared([self._self])[0], *others])
-        self._kept = {**({} if was_lost and self._kept else self._kept), **changed}
+        if is_all:
+            await catalogue.keep_only(self._store, self.process, prepared)
+        self._kept = {**({} if is_all or (was_lost and self._kept) else self._kept), **changed}
         if time.monotonic() >= self._forget_at:
             await catalogue.forget(self._store)
             self._forget_at = time.monotonic() + FORGET_SECONDS

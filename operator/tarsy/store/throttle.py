@@ -17,6 +17,7 @@ out, each process holds its own against what all were granted.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import math
 import random
@@ -126,6 +127,14 @@ _TAKE = text(f"""
 _BEGIN = text("INSERT INTO throttles (provider) VALUES (:provider) ON CONFLICT DO NOTHING")
 
 
+def _limits(settings: Mapping[str, providers.Common]) -> dict[str, Limits]:
+    return {
+        name: Limits(requests=one.requests_per_minute, tokens=one.tokens_per_minute)
+        for name, one in settings.items()
+        if one.requests_per_minute or one.tokens_per_minute
+    }
+
+
 class Throttle:
     """The limits a minute of a platform file's providers."""
 
@@ -139,14 +148,16 @@ class Throttle:
         """`settings` are the providers, by name; `window` is in seconds."""
         self._database = database
         self._second = window / SECONDS
-        self._limits = {
-            name: Limits(requests=one.requests_per_minute, tokens=one.tokens_per_minute)
-            for name, one in settings.items()
-            if one.requests_per_minute or one.tokens_per_minute
-        }
+        self._limits = _limits(settings)
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._corrections: dict[str, dict[int, int]] = defaultdict(dict)
         """Tokens by the second that they are added to, or taken from."""
+
+    def renewed(self, settings: Mapping[str, providers.Common]) -> Throttle:
+        """The limits of another platform file, for whoever goes by that one; turns are taken with those by this one."""
+        other = copy.copy(self)
+        other._limits = _limits(settings)
+        return other
 
     async def take(self, provider: str, tokens: int) -> ports.Taken:
         """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then, asked or not.

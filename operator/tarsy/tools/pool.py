@@ -1,5 +1,8 @@
 """Connections to MCP servers: one a server and process, shared by all investigations, each with an owner task.
 
+Another platform file brings another set of servers. What it says of as before stays as it is; what it says otherwise is
+another server, beside the one of before, which goes once nobody uses it: neither the file in force nor a toolbox.
+
 The owner alone enters and leaves the client's context; others only call through it. A client that broke never heals,
 and a call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off. It is
 looked at every so often, too: nobody else would notice that a server is gone of which nothing is asked. Owners
@@ -10,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
 import mcp
 from mcp import types
 
+from tarsy import slots
 from tarsy.config import platform, shown
 from tarsy.telemetry import standing
 from tarsy.tools import bounds, chatter, stdio, streamable, toolbox
@@ -40,31 +44,13 @@ TOLD_MAX = 500
 log = logging.getLogger(__name__)
 
 
-class Slots(asyncio.Semaphore):
-    """As many as calls may be made at once."""
-
-    taken = 0
-    """How many are in use."""
-
-    async def acquire(self) -> Literal[True]:
-        """Take one, once there is one."""
-        await super().acquire()
-        self.taken += 1
-        return True
-
-    def release(self) -> None:
-        """Give one back."""
-        self.taken -= 1
-        super().release()
-
-
 class Server:
     """One MCP server of the platform file, connected or trying to be."""
 
-    def __init__(self, name: str, settings: platform.MCPServer, *, calls: int) -> None:
-        """`calls` may be made at once."""
+    def __init__(self, name: str, settings: platform.MCPServer, *, calls: slots.Slots) -> None:
+        """`calls` are as many as may be made at once; another server of that name may share them."""
         self.name = name
-        self.slots = Slots(calls)
+        self.slots = calls
         self.mask: Callable[[str], str] = settings.data_masking.masker().text
         self.tools: Sequence[types.Tool] = ()
         """What it offered when it was last connected, as far as it can be used."""
@@ -86,10 +72,35 @@ class Server:
         self._broken = asyncio.Event()
         self._offered: standing.Fact | None = None
         """What it offered, as it is told."""
+        self._users = 0
+        self._unused = asyncio.Event()
+
+    def is_as(self, settings: platform.MCPServer) -> bool:
+        """Whether it is, and stays, what these settings ask for; instructions are the prompt's."""
+        same = {"instructions": self._settings.instructions}
+        return not self._unused.is_set() and settings.model_copy(update=same) == self._settings
+
+    def hold(self) -> None:
+        """Have one more user."""
+        self._users += 1
+
+    def let_go(self) -> None:
+        """Have one less; once it has none it ends."""
+        self._users -= 1
+        if not self._users:
+            self._unused.set()
+
+    async def serve(self) -> None:
+        """Keep the server connected until nobody uses it any more, or cancelled."""
+        async with asyncio.TaskGroup() as group:
+            owner = group.create_task(self.own())
+            await self._unused.wait()
+            owner.cancel()
+        log.info("closed", extra={"action": "mcp_closed", "server": self.name})
 
     async def own(self) -> None:
         """Keep the server connected until cancelled."""
-        while True:
+        while not self._unused.is_set():  # to leave a client that is broken may take a cancellation along
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
@@ -100,7 +111,9 @@ class Server:
                 self.problem = problem
                 self.standing.be("unreachable")
             self.tried.set()
-            await asyncio.sleep(self._backoff)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._backoff):
+                    await self._unused.wait()
             self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
 
     async def client(self) -> mcp.Client:
@@ -188,35 +201,76 @@ class Server:
                 return mcp.Client(streamable.client(remote.url), cache=None)
 
 
-class Pool:
-    """All MCP servers of the platform file."""
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """The MCP servers of one platform file, and what a call to them may take."""
 
-    def __init__(self, settings: platform.Platform) -> None:
-        self._limits = settings.limits
-        self._servers = {
-            name: Server(name, found, calls=self._limits.server_calls) for name, found in settings.mcp_servers.items()
-        }
+    servers: Mapping[str, Server]
+    limits: platform.Limits
 
     def toolbox(self, servers: Sequence[str]) -> toolbox.PoolToolbox:
         """The tools of `servers`, as they are now; one that the platform file has lost since has none."""
-        known = [self._servers[name] for name in servers if name in self._servers]
-        return toolbox.PoolToolbox(known, limits=self._limits)
-
-    async def run(self) -> None:
-        """Keep all servers connected until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for server in self._servers.values():
-                group.create_task(server.own(), name=f"mcp {server.name}", context=Context())
-
-    def facts(self) -> Iterator[standing.Fact]:
-        """How the servers stand, and what they offer."""
-        for server in self._servers.values():
-            yield from server.facts()
+        known = [self.servers[name] for name in servers if name in self.servers]
+        return toolbox.PoolToolbox(known, limits=self.limits)
 
     async def settled(self) -> None:
         """Return when every server has been tried once."""
-        for server in self._servers.values():
+        for server in self.servers.values():
             await server.tried.wait()
+
+
+class Pool:
+    """All MCP servers of the platform file that is in force, and those of earlier ones that are still used."""
+
+    def __init__(self, settings: platform.Platform) -> None:
+        self._owned: list[Server] = []
+        """Those that are connected or trying to be, or will be once it runs."""
+        self._owners: asyncio.TaskGroup | None = None
+        self.tools = Tools(servers={}, limits=settings.limits)
+        """Those in force."""
+        self.exchange(self.prepared(settings))
+
+    def prepared(self, settings: platform.Platform) -> Tools:
+        """The servers of that file, which begin to be connected; to be given to `exchange`."""
+        servers = {name: self._server(name, found, settings.limits) for name, found in settings.mcp_servers.items()}
+        for server in servers.values():
+            server.hold()
+            if server not in self._owned:
+                self._owned.append(server)
+                self._start(server)
+        return Tools(servers=servers, limits=settings.limits)
+
+    def exchange(self, tools: Tools) -> None:
+        """Have those in force from now on."""
+        before, self.tools = self.tools, tools
+        for server in before.servers.values():
+            server.let_go()
+        for server in tools.servers.values():
+            server.slots.allow(tools.limits.server_calls)
+
+    async def run(self) -> None:
+        """Keep all servers connected until cancelled."""
+        async with asyncio.TaskGroup() as self._owners:
+            for server in self._owned:
+                self._start(server)
+            await asyncio.Event().wait()
+
+    def facts(self) -> Iterator[standing.Fact]:
+        """How the servers in force stand, and what they offer."""
+        for server in self.tools.servers.values():
+            yield from server.facts()
+
+    def _server(self, name: str, settings: platform.MCPServer, limits: platform.Limits) -> Server:
+        """The one that there is, or else a new one, beside which no more calls are made than one may have."""
+        alike = [server for server in self._owned if server.name == name]
+        if found := next((server for server in alike if server.is_as(settings)), None):
+            return found
+        return Server(name, settings, calls=alike[-1].slots if alike else slots.Slots(limits.server_calls))
+
+    def _start(self, server: Server) -> None:
+        if self._owners is not None:
+            serving = self._owners.create_task(server.serve(), name=f"mcp {server.name}", context=Context())
+            serving.add_done_callback(lambda _: self._owned.remove(server))
 
 
 def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:

@@ -52,6 +52,14 @@ class Server(Protocol):
         """Say that a client is broken."""
         ...
 
+    def hold(self) -> None:
+        """Have it there until it is let go."""
+        ...
+
+    def let_go(self) -> None:
+        """Need it no longer."""
+        ...
+
 
 class PoolToolbox:
     """The tools of some servers."""
@@ -61,11 +69,15 @@ class PoolToolbox:
         self._limits = limits
 
     async def __aenter__(self) -> Self:
-        """Open nothing: the connections are the pool's, and shared."""
+        """Hold the servers: their connections are the pool's, and shared."""
+        for server in self._servers.values():
+            server.hold()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close nothing."""
+        """Let them go."""
+        for server in self._servers.values():
+            server.let_go()
 
     @property
     def specs(self) -> Sequence[messages.ToolSpec]:

@@ -222,7 +222,11 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """What the engine works with."""
+    """What the engine works with, all of one platform file.
+
+    Files change. So whoever begins something, an execution or a run, enters the one that is `in_force` then, and works
+    with that one to the end.
+    """
 
     platform: platform.Platform
     model: Callable[[str], Model]
@@ -233,3 +237,10 @@ class Runtime:
     """Entered for as long as a model is asked for a turn and the answer is not committed."""
     is_usable: Callable[[str], bool] = lambda _: True
     """Whether a provider of the platform file can be asked, as far as that is known beforehand."""
+    newest: Callable[[], AbstractContextManager[Runtime]] | None = None
+    """Gives the one of the newest file, and keeps its parts for as long as it is entered; None: the file never changes.
+    """
+
+    def in_force(self) -> AbstractContextManager[Runtime]:
+        """The one that is in force now; its parts are there for as long as it is entered."""
+        return nullcontext(self) if self.newest is None else self.newest()

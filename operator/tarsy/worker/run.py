@@ -147,7 +147,8 @@ class Supervisor:
         """How many seconds a run has, and what says so."""
         if run == entries.INVESTIGATION:
             return snapshot.chain.active_deadline_seconds or DEFAULT_DEADLINE, "activeDeadlineSeconds"
-        return self.runtime.platform.limits.chat.total_seconds(), "limits.chat"
+        with self.runtime.in_force() as now:
+            return now.platform.limits.chat.total_seconds(), "limits.chat"
 
     async def give_back(self, claim: work.Claim, *, unreadable: str | None = None) -> None:
         """Give an unfinished claim back: to any worker, or to those that can read what this program cannot."""

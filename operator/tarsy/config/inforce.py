@@ -1,0 +1,165 @@
+"""The platform that is in force in this process, and what is to be said of it.
+
+A valid file is in force all at once: what takes time (SDKs, connections to servers) is prepared beside what is there,
+and then everything is exchanged in one turn of the loop. What is not valid changes nothing but what is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from tarsy.config import check, load, reload, shown
+from tarsy.config import platform as platforms
+from tarsy.resources import chain as chains
+from tarsy.telemetry import standing
+
+LOOK_SECONDS = 1.0
+"""How often the file is looked at; what has changed is in force after two looks."""
+TOLD_MAX = 20
+"""Problems of a file that are told, of however many; `tarsy config check` tells all."""
+STARTED_WITH = ("queue", "api")
+"""Sections that hold until the process ends: leases and slots are promised to others, callers' places are counted."""
+
+log = logging.getLogger(__name__)
+
+Unusable: TypeAlias = Mapping[str, str]
+"""Providers of a platform that cannot be used, and why."""
+Prepare: TypeAlias = Callable[[platforms.Platform, Unusable], Awaitable[Callable[[], None]]]
+"""Makes what a platform needs, and returns what puts it in the place of what there is."""
+
+
+class InForce:
+    """What is in force."""
+
+    def __init__(self, watch: reload.Watch, *, unusable: Callable[[platforms.Platform], Unusable]) -> None:
+        """`unusable` finds the providers that cannot be used; it may read files."""
+        self.platform = watch.loaded.platform
+        self.unusable = unusable(self.platform)
+        self.shown = _shown(watch.loaded)
+        self.number = 0
+        """How often it has changed."""
+        self.needs_restart: Sequence[str] = ()
+        """The keys of the file that hold from the next start on."""
+        self.problem = ""
+        """What is wrong with the file as it is now; see `reload.Watch.problem`."""
+        self._watch = watch
+        self._find_unusable = unusable
+        self._loaded = watch.loaded
+        self._keys = watch.keys
+        self._since = self._problem_since = self._restart_since = datetime.now(UTC)
+        self._prepared_by: list[Prepare] = []
+        self._followers: list[Callable[[], None]] = []
+
+    def index(self, known: Iterable[chains.AgentChain]) -> check.ChainIndex:
+        """An index of chains, checked against what is in force now."""
+        return check.ChainIndex(known, platform=self.platform, unusable_providers=self.unusable)
+
+    def prepare(self, prepare: Prepare) -> None:
+        """Have `prepare` asked before another platform is in force."""
+        self._prepared_by.append(prepare)
+
+    def follow(self, follow: Callable[[], None]) -> None:
+        """Have `follow` called once another platform is in force."""
+        self._followers.append(follow)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Look at the file once, and put in force what is new there."""
+        if not await asyncio.to_thread(self._watch.look):
+            return
+        if self._watch.problem != self.problem:
+            self._tell(self._watch.problem)
+        if self._watch.loaded != self._loaded or self._watch.keys != self._keys:
+            await self._renew(self._watch.loaded, self._watch.keys)
+
+    async def _renew(self, loaded: load.Loaded, keys: reload.Digests) -> None:
+        started = {name: getattr(self.platform, name) for name in STARTED_WITH}
+        platform = loaded.platform.model_copy(update=started)
+        unusable = await asyncio.to_thread(self._find_unusable, platform)
+        told = await asyncio.to_thread(_shown, loaded)
+        exchanges = [await prepare(platform, unusable) for prepare in self._prepared_by]
+        # All at once: nothing is awaited from here on.
+        now = datetime.now(UTC)
+        self.platform, self.unusable, self.shown = platform, unusable, told
+        self._loaded, self._keys, self._since = loaded, keys, now
+        self.number += 1
+        for exchange in exchanges:
+            exchange()
+        for follow in self._followers:
+            follow()
+        log.info("the platform file is in force as it stands now", extra={"action": "platform_renewed"})
+        keys_of_restart = tuple(_differing(loaded.platform, platform))
+        if keys_of_restart != self.needs_restart:
+            self.needs_restart, self._restart_since = keys_of_restart, now
+            if keys_of_restart:
+                log.warning("%s", _of_restart(keys_of_restart), extra={"action": "platform_needs_restart"})
+
+    def _tell(self, problem: str) -> None:
+        self.problem, self._problem_since = problem, datetime.now(UTC)
+        if problem:
+            told = "; ".join(_first(problem))
+            log.warning(
+                "the platform file is not in force as it stands now: %s", told, extra={"action": "platform_invalid"}
+            )
+        else:
+            log.info("the platform file is valid again", extra={"action": "platform_mended"})
+
+    def notes(self) -> list[str]:
+        """What everybody may know that is wrong with the file: nothing of what stands there but names of keys."""
+        found = []
+        if self.problem:
+            where = "the log and /api/v1/system/warnings say why"
+            found.append(f"the platform file is not in force as it stands now: {where}")
+        if self.needs_restart:
+            found.append(_of_restart(self.needs_restart))
+        return found
+
+    def facts(self) -> Iterable[standing.Fact]:
+        """The file as it is in force, and what is wrong with it."""
+        problems = [
+            {"message": f"the platform file is not in force as it stands now: {one}", "since": self._problem_since}
+            for one in _first(self.problem)
+        ]
+        if self.needs_restart:
+            problems.append({"message": _of_restart(self.needs_restart), "since": self._restart_since})
+        told = [{"message": one["message"], "since": f"{one['since']:%Y-%m-%dT%H:%M:%S.%fZ}"} for one in problems]
+        yield standing.Fact(
+            kind="configuration",
+            name="platform",
+            state=self.shown.digest,
+            since=self._since,
+            detail={"written": self.shown.written, "problems": told},
+        )
+
+
+def _shown(loaded: load.Loaded) -> shown.Shown:
+    return shown.of(loaded.written, used=loaded.used)
+
+
+def _first(problem: str) -> list[str]:
+    """The problems, as many as are told."""
+    lines = problem.splitlines()
+    more = len(lines) - TOLD_MAX
+    return [*lines[:TOLD_MAX], *([f"and {more} more: tarsy config check tells all"] if more > 0 else [])]
+
+
+def _of_restart(keys: Sequence[str]) -> str:
+    return f"what the platform file says now of {', '.join(keys)} holds from the next start on"
+
+
+def _differing(one: platforms.Platform, other: platforms.Platform) -> Iterable[str]:
+    """The keys of the sections that hold until the process ends, and of which the two say different things."""
+    for section in STARTED_WITH:
+        mine, others = getattr(one, section), getattr(other, section)
+        for key in type(mine).model_fields:
+            if getattr(mine, key) != getattr(others, key):
+                yield f"{section}.{key}"

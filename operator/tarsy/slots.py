@@ -1,0 +1,43 @@
+"""So many at once: whoever came first is first, and how many may be changed while some are in use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+
+class Slots(asyncio.Semaphore):
+    """As many as may be taken at once."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.most = most
+        self.taken = 0
+        """How many are in use."""
+        self._surplus = 0
+        """How many there are more than there may be."""
+
+    async def acquire(self) -> Literal[True]:
+        """Take one, once there is one."""
+        await super().acquire()
+        while self._surplus:  # this one is none any more
+            self._surplus -= 1
+            await super().acquire()
+        self.taken += 1
+        return True
+
+    def release(self) -> None:
+        """Give one back."""
+        self.taken -= 1
+        if self._surplus:
+            self._surplus -= 1
+        else:
+            super().release()
+
+    def allow(self, most: int) -> None:
+        """Have so many from now on; what is in use beyond that stays so until it is given back."""
+        self._surplus += self.most - most
+        self.most = most
+        while self._surplus < 0:
+            self._surplus += 1
+            super().release()

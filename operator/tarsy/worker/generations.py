@@ -1,0 +1,65 @@
+"""Which runtime is in force, and which are worked with still: a platform file may change while agents work.
+
+Who has begun with a runtime keeps it, so what it is made of (SDK clients) is let go only once nobody has it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tarsy.transcript import ports
+
+End = Callable[[], Awaitable[None]]
+
+
+@dataclass(eq=False, kw_only=True)
+class _Generation:
+    runtime: ports.Runtime
+    end: End
+    users: int = 1
+    """Those who work with it, and one while it is in force."""
+
+
+class Generations:
+    """The runtimes of the platform files that there were."""
+
+    def __init__(self, first: ports.Runtime, *, end: End) -> None:
+        """`end` lets go of what `first` is made of."""
+        self._known = [_Generation(runtime=first, end=end)]
+        self._unused: asyncio.Queue[_Generation] = asyncio.Queue()
+
+    @contextmanager
+    def held(self) -> Iterator[ports.Runtime]:
+        """The one that is in force now, kept for as long as this is entered."""
+        now = self._known[-1]
+        now.users += 1
+        try:
+            yield now.runtime
+        finally:
+            self._let_go(now)
+
+    def exchange(self, runtime: ports.Runtime, *, end: End) -> None:
+        """Have another one in force from now on."""
+        before = self._known[-1]
+        self._known.append(_Generation(runtime=runtime, end=end))
+        self._let_go(before)
+
+    async def run(self) -> None:
+        """End those that nobody has any more, until cancelled."""
+        while True:
+            found = await self._unused.get()
+            self._known.remove(found)
+            await found.end()
+
+    async def close(self) -> None:
+        """End all, once nobody works any more."""
+        while self._known:
+            await self._known.pop().end()
+
+    def _let_go(self, found: _Generation) -> None:
+        found.users -= 1
+        if not found.users:
+            self._unused.put_nowait(found)

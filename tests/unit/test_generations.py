@@ -1,0 +1,178 @@
+"""A platform that changes while agents work: who has begun keeps what it began with, and what nobody has is let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tarsy import slots
+from tarsy.config import platform as platforms
+from tarsy.engine import investigation
+from tarsy.resources import chain
+from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.worker import generations
+
+LOOKS = messages.Message(
+    role="assistant", text="I look.", calls=(messages.ToolCall(id="", name="k8s.get", arguments="{}"),)
+)
+FOUND = messages.Message(role="assistant", text="It is out of memory.")
+
+
+class Model(memory.ScriptedModel):
+    """Does something with each request before it answers."""
+
+    def __init__(self, *script: messages.Message, then: Callable[[], None] = lambda: None) -> None:
+        super().__init__(*script)
+        self.then = then
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        answer = await super().ask(request, scope)
+        self.then()
+        return answer
+
+
+class Ends:
+    """Remembers what was let go."""
+
+    def __init__(self) -> None:
+        self.of: list[str] = []
+
+    def __call__(self, name: str) -> generations.End:
+        async def end() -> None:
+            self.of.append(name)
+
+        return end
+
+
+@pytest.fixture
+def ends() -> Ends:
+    return Ends()
+
+
+@pytest.fixture
+def snapshot(snapshot: record.Snapshot) -> record.Snapshot:
+    """Two stages, and a summary."""
+    stages: list[dict[str, Any]] = [{"name": name, "agent": "KubernetesAgent"} for name in ("collect", "analysis")]
+    return replace(snapshot, chain=chain.Spec.model_validate({"alertTypes": ["A"], "stages": stages}))
+
+
+def saying(platform: platforms.Platform, instructions: str) -> platforms.Platform:
+    agent = platform.agents["KubernetesAgent"].model_copy(update={"custom_instructions": instructions})
+    return platform.model_copy(update={"agents": {**platform.agents, "KubernetesAgent": agent}})
+
+
+async def drained(known: generations.Generations) -> None:
+    """Let those go that nobody has."""
+    running = asyncio.create_task(known.run())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_an_agent_under_way_keeps_what_it_began_with_and_the_next_one_has_the_new(
+    runtime: ports.Runtime, journal: memory.MemoryJournal, ends: Ends
+) -> None:
+    old, new = Model(LOOKS, FOUND), Model(FOUND)
+    boxes = {name: memory.DictToolbox({"k8s.get": name}) for name in ("old", "new")}
+    first = replace(runtime, model=lambda _: old, toolbox=lambda _: boxes["old"])
+    known = generations.Generations(first, end=ends("first"))
+    second = replace(
+        runtime,
+        model=lambda _: new,
+        toolbox=lambda _: boxes["new"],
+        platform=saying(runtime.platform, "Say it in verse."),
+    )
+    exchanged = iter([lambda: known.exchange(second, end=ends("second"))])
+    old.then = lambda: next(exchanged, lambda: None)()
+
+    await investigation.run(runtime=replace(first, newest=known.held), journal=journal)
+
+    assert (len(old.requests), len(new.requests)) == (2, 3), (
+        "a stage whose agent is told to look first, and the summary"
+    )
+    executions = [one.started.agent for stage in journal.record.stages.values() for one in stage.agents]
+    assert [one and one.custom_instructions for one in executions] == ["Be brief.", "Say it in verse."]
+    (result,) = (one for one in old.requests[1].messages if one.role == "tool")
+    assert "old" in result.text
+    await drained(known)
+    assert ends.of == ["first"]
+
+
+async def test_a_summary_that_begins_with_the_end_of_the_last_stage_has_the_platform_of_that_moment(
+    runtime: ports.Runtime, journal: memory.MemoryJournal, ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its beginning is committed with that end; what changes with the commit comes too late for it."""
+    old, new = Model(FOUND), Model(FOUND)
+    known = generations.Generations(replace(runtime, model=lambda _: old), end=ends("first"))
+    commit = journal.commit
+
+    async def committed(*added: entries.Entry) -> None:
+        await commit(*added)
+        if any(isinstance(one, entries.ExecutionStarted) and one.kind == "summary" for one in added):
+            known.exchange(replace(runtime, model=lambda _: new), end=ends("second"))
+            await drained(known)
+            assert ends.of == []
+
+    monkeypatch.setattr(journal, "commit", committed)
+    await investigation.run(runtime=replace(runtime, newest=known.held), journal=journal)
+    assert (len(old.requests), len(new.requests)) == (5, 0)
+    await drained(known)
+    assert ends.of == ["first"]
+
+
+async def test_what_an_execution_of_many_files_ago_has_is_let_go_with_its_end_and_all_others_at_once(
+    runtime: ports.Runtime, ends: Ends
+) -> None:
+    known = generations.Generations(runtime, end=ends("0"))
+    with known.held() as kept:
+        for number in range(1, 51):
+            known.exchange(replace(runtime), end=ends(str(number)))
+            with known.held():
+                pass
+        await drained(known)
+        assert kept is runtime
+        assert ends.of == [str(number) for number in range(1, 50)]
+    await drained(known)
+    assert ends.of[-1] == "0"
+    await known.close()
+    assert ends.of[-1] == "50"
+    assert sorted(ends.of) == sorted(map(str, range(51))), "each once"
+
+
+async def test_that_there_are_fewer_slots_holds_once_as_many_are_given_back() -> None:
+    some = slots.Slots(3)
+    for _ in range(3):
+        await some.acquire()
+    some.allow(1)
+    waiting = [asyncio.create_task(some.acquire()) for _ in range(2)]
+    for taken in (2, 1):
+        some.release()
+        await asyncio.sleep(0)
+        assert some.taken == taken
+    some.release()
+    await asyncio.sleep(0)
+    assert [one.done() for one in waiting] == [True, False], "whoever came first, and no other"
+    some.allow(2)
+    await asyncio.sleep(0)
+    assert waiting[1].done()
+
+
+async def test_slots_that_nobody_had_taken_are_fewer_at_once() -> None:
+    some = slots.Slots(5)
+    some.allow(1)
+    await some.acquire()
+    second = asyncio.create_task(some.acquire())
+    await asyncio.sleep(0)
+    assert not second.done()
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    some.allow(4)
+    for _ in range(3):
+        await some.acquire()
+    assert some.locked()

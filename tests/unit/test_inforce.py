@@ -1,0 +1,106 @@
+"""What is in force in a process: all of a file at once, or nothing of it; and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import queue
+from tarsy.config import inforce, platform, reload
+
+CANARY = "canary-7f3a9b2c41"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "tarsy.yaml"
+    write(found, "defaults: {llm_provider: google-default}\n")
+    return found
+
+
+@pytest.fixture
+def now(file: Path) -> inforce.InForce:
+    watch = reload.Watch(file, environment={"SECRET": CANARY})
+    return inforce.InForce(watch, unusable=lambda found: dict.fromkeys(found.llm_providers, "it has no key"))
+
+
+def write(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
+async def settle(now: inforce.InForce) -> None:
+    await now.look()
+    await now.look()
+
+
+async def test_all_is_exchanged_at_once_and_then_told(now: inforce.InForce, file: Path) -> None:
+    story: list[tuple[str, bool, int]] = []
+
+    def said(what: str) -> None:
+        story.append((what, "mine" in now.platform.agents, now.number))
+
+    async def prepare(found: platform.Platform, unusable: inforce.Unusable) -> Callable[[], None]:
+        assert "mine" in found.agents
+        assert unusable.keys() == found.llm_providers.keys()
+        said("prepared")
+        return lambda: said("exchanged")
+
+    now.prepare(prepare)
+    now.follow(lambda: said("followed"))
+    write(file, "agents: {mine: {}}\n")
+    await settle(now)
+    assert story == [("prepared", False, 0), ("exchanged", True, 1), ("followed", True, 1)]
+    await settle(now)
+    assert len(story) == 3
+
+
+async def test_chains_are_checked_by_what_is_in_force(now: inforce.InForce, file: Path) -> None:
+    (uid,) = now.index([queue.CHAIN]).statuses
+    assert "google-default" in str(now.index([queue.CHAIN]).statuses[uid].problem)
+    write(file, "llm_providers: {own: {type: openai, model: m}}\ndefaults: {llm_provider: own}\n")
+    await settle(now)
+    assert "'own' cannot be used" in str(now.index([queue.CHAIN]).statuses[uid].problem)
+
+
+async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
+    now: inforce.InForce, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(file, "queue: {slots: 3, max_running: 1}\nagents: {mine: {}}\n")
+    await settle(now)
+    told = "what the platform file says now of queue.slots, queue.max_running holds from the next start on"
+    assert now.notes() == [told]
+    assert caplog.messages.count(told) == 1
+    assert (now.platform.queue.slots, "mine" in now.platform.agents) == (50, True)
+    (fact,) = now.facts()
+    assert [one["message"] for one in fact.detail["problems"]] == [told]
+    write(file, "agents: {mine: {}}\n")
+    await settle(now)
+    assert now.notes() == []
+
+
+async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_stands_there(
+    now: inforce.InForce, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    before = now.platform
+    lines = "".join(f"unknown{number}: '{CANARY} {{{{.SECRET}}}}'\n" for number in range(30))
+    write(file, lines)
+    for _ in range(5):
+        await now.look()
+    assert (now.platform, now.number) == (before, 0)
+    (note,) = now.notes()
+    assert "/api/v1/system/warnings" in note
+    assert str(file) not in note, "the answer is for everybody"
+    (fact,) = now.facts()
+    messages = [one["message"] for one in fact.detail["problems"]]
+    assert len(messages) == inforce.TOLD_MAX + 1
+    assert f"{file}:1: " in messages[0]
+    assert messages[-1].endswith("and 10 more: tarsy config check tells all")
+    (told,) = (one for one in caplog.messages if "not in force" in one)
+    assert f"{file}:1: " in told
+    assert CANARY not in f"{messages} {note} {caplog.text}"
+    write(file, "agents: {mine: {}}\n")
+    await settle(now)
+    assert (now.notes(), now.problem, "mine" in now.platform.agents) == ([], "", True)
+    assert "the platform file is valid again" in caplog.messages

@@ -1,0 +1,345 @@
+"""A platform file that changes in all the ways in which files change, by real files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tarsy.config import load, platform, reload
+from tarsy.llm import registry
+from tarsy.resources import files
+
+
+def text(iterations: int = 5, *, more: str = "") -> str:
+    """A valid file that says so many iterations."""
+    return f"defaults: {{max_iterations: {iterations}}}\n{more}"
+
+
+def watching(path: Path, **environment: str) -> reload.Watch:
+    beside: Callable[[platform.Platform], set[Path]] = lambda found: registry.key_files(found, environment)  # noqa: E731
+    return reload.Watch(path, environment=environment, beside=beside)
+
+
+def iterations(watch: reload.Watch) -> int:
+    return watch.loaded.platform.defaults.max_iterations
+
+
+def settle(watch: reload.Watch) -> bool:
+    """Look until nothing moves; whether anything changed."""
+    return any([watch.look(), watch.look()])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "tarsy.yaml"
+    found.write_text(text())
+    return found
+
+
+@pytest.fixture
+def watch(file: Path) -> reload.Watch:
+    return watching(file)
+
+
+def edited(file: Path, content: str) -> None:
+    file.write_text(content)
+
+
+def renamed(file: Path, content: str) -> None:
+    beside = file.with_name("new")
+    beside.write_text(content)
+    beside.replace(file)
+
+
+def of_the_same_time(file: Path, content: str) -> None:
+    """As long and as old as before, under the same number: only what it says is another."""
+    before = file.stat()
+    file.write_text(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_ino) == (before.st_size, before.st_ino)
+
+
+@pytest.mark.parametrize("change", [edited, renamed, of_the_same_time])
+def test_what_is_changed_is_loaded_once_it_has_settled(
+    file: Path, watch: reload.Watch, change: Callable[[Path, str], None]
+) -> None:
+    assert not settle(watch)
+    change(file, text(7))
+    assert (watch.look(), iterations(watch)) == (False, 5), "at one look only it may be half of it"
+    assert (watch.look(), iterations(watch), watch.problem) == (True, 7, "")
+    assert not settle(watch)
+
+
+def test_a_mounted_config_map_is_seen_to_be_replaced(tmp_path: Path) -> None:
+    """As kubelet does it: a folder for each version, a link `..data` to it, and a link for each key."""
+
+    def mount(version: str, content: str) -> None:
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "tarsy.yaml").write_text(content)
+        (tmp_path / "..data_tmp").symlink_to(version)
+        (tmp_path / "..data_tmp").replace(tmp_path / "..data")
+
+    mount("..1", text(5))
+    (tmp_path / "tarsy.yaml").symlink_to("..data/tarsy.yaml")
+    watch = watching(tmp_path / "tarsy.yaml")
+    mount("..2", text(7))
+    assert settle(watch)
+    assert iterations(watch) == 7
+    (tmp_path / "..1" / "tarsy.yaml").unlink()
+    (tmp_path / "..1").rmdir()
+    mount("..3", text(7))
+    assert not settle(watch), "it says the same"
+    (tmp_path / "..data").unlink()  # which leaves links to nowhere
+    assert settle(watch)
+    assert watch.problem == f"{tmp_path}/tarsy.yaml: No such file or directory"
+    assert iterations(watch) == 7
+
+
+def vanish(file: Path) -> None:
+    file.unlink()
+
+
+def to_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def to_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def to_loop(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefg", "bcdefgh", strict=True)
+)
+
+VARIABLE = "limits: {answer: '{{.NOT_SET}}'}\n"
+DANGLING = "agents: {A: {llm_provider: nobody}}\n"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (vanish, ": No such file or directory"),
+        (to_folder, ": Is a directory"),
+        (to_pipe, ": a pipe, which cannot be read again"),
+        (to_loop, ": Too many levels of symbolic links"),
+        (lambda file: file.write_bytes(b"\x7fELF\x02\x01\x01\x00\x00\xff\xfe"), ":1: not UTF-8 text"),
+        (lambda file: file.write_bytes(b"\n\n\x00"), ":3: not YAML: a character that is not allowed"),
+        (lambda file: file.write_bytes(b"# " + b"x" * 10_000_000), ": more than 1048576 bytes: "),
+        (lambda file: file.write_text(text(more="defaults: {}\n")), ":2: "),
+        (lambda file: file.write_text("defaults:\n\tmax_iterations: 5\n"), ":2: not YAML: column 1: a tab"),
+        (lambda file: file.write_text(BOMB), ":5: more than 100000 values"),
+        (lambda file: file.write_text("[" * 5000), ":1: nested too deep"),
+        (lambda file: file.write_text(text(more=VARIABLE)), ":2: limits.answer: the variable NOT_SET is not set"),
+        (lambda file: file.write_text(text(more="limits: {answr: 5}\n")), ":2: limits: unknown: answr. Available: "),
+        (lambda file: file.write_text(text(1000)), ":1: defaults.max_iterations: "),
+        (lambda file: file.write_text(text(more="---\n{}\n")), ":3: a second document"),
+        (lambda file: file.write_text("- a list\n"), ":1: expected a mapping"),
+        (lambda file: file.write_text(text(more=DANGLING)), ":2: agents.A.llm_provider: unknown provider"),
+    ],
+    ids=[
+        "gone", "folder", "pipe", "loop", "binary", "NUL", "10 MB", "key twice", "tab", "anchors", "deep", "variable",
+        "unknown key", "out of bounds", "two documents", "list", "dangling",
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line_and_changes_nothing(
+    file: Path, watch: reload.Watch, spoil: Callable[[Path], None], said: str
+) -> None:
+    before = watch.loaded
+    spoil(file)
+    assert (watch.look(), watch.problem) == (False, "")
+    assert watch.look()
+    assert watch.problem.startswith(f"{file}{said}")
+    assert watch.loaded is before
+    assert not settle(watch), "it is told once"
+
+    if file.is_dir():
+        file.rmdir()
+    else:
+        file.unlink(missing_ok=True)
+    file.write_text(text())
+    assert settle(watch)
+    assert (watch.problem, watch.loaded) == ("", before)
+
+
+def test_what_is_wrong_at_one_look_only_is_nobodys_business(file: Path, watch: reload.Watch) -> None:
+    for content in ("defaults: {max_it", "", text(more="limits: {"), text(9)[:-3]):
+        file.write_text(content)
+        assert not watch.look()
+    file.write_text(text(9))
+    assert not watch.look()
+    file.unlink()
+    assert not watch.look()
+    file.write_text(text(9))
+    assert (watch.problem, iterations(watch)) == ("", 5)
+    assert settle(watch)
+    assert (watch.problem, iterations(watch)) == ("", 9)
+
+
+def test_a_file_that_is_written_to_while_it_is_read_is_not_judged(
+    file: Path, watch: reload.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = files.contents
+
+    def torn(path: Path) -> bytes:
+        found = read(path)
+        with path.open("a") as writing:
+            writing.write("# more\n")
+        return found
+
+    file.write_text("")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "contents", torn)
+        for _ in range(5):
+            file.write_text("")
+            assert not watch.look()
+    assert iterations(watch) == 5
+
+
+def test_who_may_not_read_it_is_told(file: Path, watch: reload.Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything: so the system's word is given for it."""
+
+    def refused(path: Path) -> bytes:
+        raise files.FileError([files.Problem(file=str(path), line=0, message="Permission denied")])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "contents", refused)
+        assert settle(watch)
+        assert watch.problem == f"{file}: Permission denied"
+    assert settle(watch)
+    assert watch.problem == ""
+
+
+def test_a_process_does_not_start_with_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "tarsy.yaml"
+    with pytest.raises(load.ConfigError, match="No such file"):
+        watching(file)
+    file.write_text("limits: {answr: 5}\n")
+    with pytest.raises(load.ConfigError, match=r"tarsy\.yaml:1: limits: unknown: answr"):
+        watching(file)
+
+
+def test_variables_are_put_in_anew(file: Path) -> None:
+    watch = watching(file, COMMAND="server")
+    file.write_text("mcp_servers: {a: {transport: {type: stdio, command: '{{.COMMAND}}'}}}\n")
+    assert settle(watch)
+    transport = watch.loaded.platform.mcp_servers["a"].transport
+    assert isinstance(transport, platform.StdioTransport)
+    assert transport.command == "server"
+
+
+def test_another_comment_is_no_change(file: Path, watch: reload.Watch) -> None:
+    file.write_text(text(more="# nothing\n"))
+    assert not settle(watch)
+
+
+def test_what_can_be_read_only_once_is_read_once(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, text(7).encode())
+    os.close(writing)
+    watch = watching(Path(f"/dev/fd/{reading}"))
+    assert (settle(watch), iterations(watch), watch.problem) == (False, 7, "")
+    os.close(reading)
+    assert not settle(watch)
+
+
+def test_without_a_file_there_is_nothing_to_look_at() -> None:
+    watch = reload.Watch(None, environment={})
+    assert not settle(watch)
+    assert watch.loaded.platform == load.platform_file(None)
+
+
+def test_key_files_are_looked_at_as_well(file: Path, tmp_path: Path) -> None:
+    key, other = tmp_path / "key", tmp_path / "other"
+    provider = "llm_providers: {own: {type: xai, model: m, api_key_file: %s}}\n"
+    file.write_text(text(more=provider % key))
+    watch = watching(file)
+    assert watch.keys == {key: b""}
+    key.write_text("one")
+    assert (watch.look(), watch.look()) == (False, True)
+    assert watch.keys[key]
+    assert "one" not in str(watch.keys)
+    key.write_text("two")
+    assert settle(watch)
+    file.write_text("broken: [")
+    key.write_text("three")
+    before = dict(watch.keys)
+    assert settle(watch)
+    assert watch.problem
+    assert watch.keys != before, "a key is seen though the file is broken"
+    file.write_text(text(more=provider % other))
+    assert settle(watch)
+    assert watch.keys == {other: b""}
+    key.unlink()
+    assert not settle(watch), "nothing names it any more"
+
+
+class Files(RuleBasedStateMachine):
+    """Any sequence of writes, removals and looks: in force is always the last valid content that had settled."""
+
+    contents = st.one_of(
+        st.integers(1, 3).map(text),
+        st.sampled_from(["", "broken: [", "limits: {answr: 1}", "defaults: {max_iterations: 0}", "\t"]),
+    )
+
+    @initialize()
+    def begin(self) -> None:
+        import tempfile
+
+        self.folder = tempfile.TemporaryDirectory()
+        self.file = Path(self.folder.name) / "tarsy.yaml"
+        self.file.write_text(text(1))
+        self.watch = watching(self.file)
+        self.expected = 1
+        self.before: str | None = text(1)
+        self.is_wrong = False
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+    @property
+    def now(self) -> str | None:
+        return self.file.read_text() if self.file.is_file() else None
+
+    @rule(content=contents, in_place=st.booleans())
+    def write(self, content: str, in_place: bool) -> None:
+        (edited if in_place else renamed)(self.file, content)
+
+    @precondition(lambda self: self.now is not None)
+    @rule()
+    def remove(self) -> None:
+        self.file.unlink()
+
+    @rule()
+    def look(self) -> None:
+        state = (self.watch.loaded, self.watch.problem)
+        changed = self.watch.look()
+        assert changed == (state != (self.watch.loaded, self.watch.problem))
+        now = self.now
+        if now == self.before:  # a model of its own: what is the same at two looks is judged
+            valid = {text(number): number for number in (1, 2, 3)} | {"": platform.Defaults().max_iterations}
+            self.is_wrong = now not in valid
+            self.expected = valid.get(now or "", self.expected) if now is not None else self.expected
+        self.before = now
+
+    @invariant()
+    def what_is_in_force_is_the_last_that_was_valid(self) -> None:
+        if hasattr(self, "watch"):
+            assert iterations(self.watch) == self.expected
+            assert bool(self.watch.problem) == self.is_wrong
+
+
+Files.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+test_any_sequence_leaves_the_last_valid_content_in_force = Files.TestCase
