@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from support import accounts, manifests
 from support.operators import TOKEN
 from tarsy.kube import client, rights
 from tarsy.store import database as databases
+from tarsy.store import tables
 from tarsy_dev import model, proxy, tools
 from tarsy_dev import postgres as launcher
 from tarsy_dev.controlplane import ControlPlane
@@ -64,6 +65,8 @@ class World:
             assert (await process.request("GET", "/healthz"))[0] == 200
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_processes_that_start_with_nothing_there_name_what_is_left_until_an_investigation_runs(
     operator: Operator,
     plane: ControlPlane,
@@ -80,7 +83,7 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
     database_file, token_file = tmp_path / "url", tmp_path / "token"
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         between.refuse()
-        url = postgres.url(name).replace(f":{postgres.port}/", f":{between.port}/")
+        url = f"postgresql://{name}:x@127.0.0.1:{between.port}/{name}"
         env = {
             "KUBECONFIG": str(kubeconfig),
             "DATABASE_URL": "",
@@ -88,7 +91,7 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
             "DATABASE_URL_FILE": str(database_file),
             "TARSY_WEBHOOK_TOKEN_FILE": str(token_file),
         }
-        world = World({role: await operator.start(role=role, env=env) for role in ROLES})
+        world = World({role: await operator.start(role=role, env=env, waits=True) for role in ROLES})
         no_url = ("api controller worker", f"DATABASE_URL_FILE: {NO_FILE}")
         no_token = ("api", f"TARSY_WEBHOOK_TOKEN_FILE: {NO_FILE}")
         no_kinds = ("api controller", "the CRDs agentchains, alertinvestigations")
@@ -108,23 +111,41 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
         await world.lacks(no_url, no_token, no_kinds, *no_rights)
         await _check_waiting(world)
 
-        await accounts.empower(cluster, "operator", rights.ALL)
-        await world.lacks(no_url, no_token, no_kinds)
         database_file.write_text("\n")
         no_url = ("api controller worker", "DATABASE_URL_FILE: the file that it names is empty")
-        await world.lacks(no_url, no_token, no_kinds)
+        await world.lacks(no_url, no_token, no_kinds, *no_rights)
         database_file.write_text(f"{url}\n")
-        await world.lacks(no_token, ("api controller worker", "the database"), no_kinds)
+        await world.lacks(no_token, ("api controller worker", "the database"), no_kinds, *no_rights)
         between.accept()
         await asyncio.to_thread(postgres.create_database, name)
+        owned = databases.Database(postgres.url(name))
+        async with owned.begin() as connection:
+            await connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
         unmigrated = "the database's schema, which is not there yet: `tarsy migrate` makes it"
-        await world.lacks(no_token, ("api controller worker", unmigrated), no_kinds)
-        database = databases.Database(url)
-        await database.migrate()
-        await world.lacks(no_token, no_kinds, ("controller", "the watch"))
+        await world.lacks(no_token, ("api controller worker", unmigrated), no_kinds, *no_rights)
+        await owned.migrate()
+        closed = ("api controller worker", f"rights in the database: {_closed(databases.RIGHTS)}")
+        await world.lacks(no_token, closed, no_kinds, *no_rights)
+        await _grant(owned, name, "SELECT, INSERT, UPDATE, DELETE")
+        no_watch = ("controller", "the watch")
+        await world.lacks(no_token, no_kinds, *no_rights, no_watch)
         token_file.write_text(TOKEN)
-        await world.lacks(no_kinds, ("controller", "the watch"))
+        await world.lacks(no_kinds, *no_rights, no_watch)
         await asyncio.to_thread(plane.kubectl, "apply", "-f", CRDS)
+        await world.lacks(*no_rights, no_watch)
+        await accounts.empower(cluster, "operator", rights.ALL)
+        await world.lacks()
+
+        await asyncio.to_thread(plane.kubectl, "delete", "-f", CRDS)
+        await world.lacks(no_kinds, no_watch)
+        await asyncio.to_thread(plane.kubectl, "apply", "-f", CRDS)
+        await world.lacks()
+        await accounts.empower(cluster, "operator", [])
+        await world.lacks(*no_rights)
+        await accounts.empower(cluster, "operator", rights.ALL)
+        await _grant(owned, name, "UPDATE", taken=True)
+        await world.lacks(("api controller worker", f"rights in the database: {_closed(['UPDATE'])}"))
+        await _grant(owned, name, "UPDATE")
         await world.lacks()
 
         await operator.apply(manifests.chain())
@@ -134,7 +155,25 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
         assert [one["status"]["phase"] for one in found.values()] == ["Completed"]
         for process in world.processes.values():
             await process.stop()
-        await database.close()
+        await owned.close()
+
+
+def _closed(rights: Iterable[str]) -> str:
+    """How it is told that all tables lack these rights, of which the version's is only read."""
+    ours = list(tables.metadata.tables)
+    lists = {right: ["alembic_version", *ours] if right == "SELECT" else ours for right in rights}
+    named = {right: f"{', '.join(names[:3])} and {len(names) - 3} more" for right, names in lists.items()}
+    return "; ".join(f"{right} on {names}" for right, names in named.items())
+
+
+async def _grant(database: databases.Database, user: str, what: str, *, taken: bool = False) -> None:
+    how = (
+        f"REVOKE {what} ON ALL TABLES IN SCHEMA public FROM"
+        if taken
+        else f"GRANT {what} ON ALL TABLES IN SCHEMA public TO"
+    )
+    async with database.begin() as connection:
+        await connection.exec_driver_sql(f"{how} {user}")
 
 
 async def _check_waiting(world: World) -> None:
@@ -155,7 +194,7 @@ async def test_a_process_that_waits_ends_at_once_and_well_when_it_is_told_to(
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         between.blackhole()
         url = operator.database_url.replace(f":{postgres.port}/", f":{between.port}/")
-        process = await operator.start(env={"DATABASE_URL": url})
+        process = await operator.start(env={"DATABASE_URL": url}, waits=True)
         asking = asyncio.create_task(process.request("GET", "/readyz"))
         await process.logged("action=not_ready")
         told = time.monotonic()

@@ -46,11 +46,15 @@ class Process:
     def pid(self) -> int:
         return self._child.pid
 
-    async def serve(self) -> None:
-        """Wait until it answers, which may be before its tools and its watch are there."""
+    async def serve(self, *, waits: bool) -> None:
+        """Wait until it answers, and unless it `waits` for something, until it has begun.
+
+        Its tools and its watch may be there later.
+        """
         port = await self._until(lambda: _LISTENING.search(self.log), what="the line that names its port")
         self.url = f"http://127.0.0.1:{port[1]}"
-        await self._until(lambda: _healthy(int(port[1])), what="/healthz")
+        path, status = ("/healthz", 200) if waits else ("/", 404)
+        await self._until(lambda: _status(int(port[1]), path) == status, what=path)
 
     async def kill(self) -> None:
         """End it as a crash would."""
@@ -102,13 +106,13 @@ class Process:
         return await asyncio.to_thread(self._child.wait_until, ready, timeout=30, what=what)
 
 
-def _healthy(port: int) -> bool:
+def _status(port: int, path: str) -> int | None:
     connection = HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/healthz")
-        return connection.getresponse().status == 200
+        connection.request("GET", path)
+        return connection.getresponse().status
     except (OSError, HTTPException):
-        return False
+        return None
     finally:
         connection.close()
 
@@ -156,8 +160,9 @@ class Operator:
         env: Mapping[str, str] | None = None,
         providers: Mapping[str, Any] | None = None,
         as_installed: bool = False,
+        waits: bool = False,
     ) -> Process:
-        """Start one more, with `env` added to its environment, and wait until it answers.
+        """Start one more, with `env` added to its environment, and wait until it has begun, or, if it `waits`, answers.
 
         It runs as the account that the chart gives its role, unless `env` has another kubeconfig.
         It comes from the nursery; `as_installed`, the program itself is run, which costs 4 s of a processor: for what
@@ -187,7 +192,7 @@ class Operator:
             child = self._nursery.start(arguments, name=name, log=log, cwd=tools.ROOT, env=environment)
         self._children.append(child)
         process = Process(child, editor=self.editor)
-        await process.serve()
+        await process.serve(waits=waits)
         return process
 
     @property

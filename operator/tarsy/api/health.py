@@ -68,10 +68,10 @@ class Readiness:
         self.notes = notes
         self._roles = roles
         self._wanted: list[needs.Need] = list(wanted)
-        self._lacks: dict[needs.Need, Sequence[needs.Missing]] = {}
         self._state: Literal["starting", "working", "stopping"] = "starting"
         self._one_at_a_time = asyncio.Lock()
-        self._has_looked = asyncio.Event()
+        self._asked = asyncio.Event()
+        """Somebody has, and it has been looked for what is missing."""
         self._missing: tuple[str, ...] = ()
         self._looked = -FRESH_SECONDS
 
@@ -80,15 +80,15 @@ class Readiness:
         self._wanted.append(need)
 
     async def provided(self, *wanted: needs.Need) -> None:
-        """Return once nothing of these is missing, which are among what is wanted."""
-        await self._look_again()
-        while any(self._lacks[need] for need in wanted):
-            self._has_looked.clear()
+        """Return once nothing of these is missing; as long as something is, all that is missing is told."""
+        while True:
+            self._asked.clear()
+            if not any(await asyncio.gather(*(need() for need in wanted))):
+                return
+            await self._look_if_due()
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_SECONDS):
-                    await self._has_looked.wait()
-                    continue
-            await self._look_again()
+                    await self._asked.wait()
 
     def start(self) -> None:
         """Be ready from now on, where nothing is missing."""
@@ -100,10 +100,8 @@ class Readiness:
 
     async def check(self) -> None:
         """Serve `GET /readyz`: return, or say with a problem what is missing."""
-        async with self._one_at_a_time:
-            fresh = MISSING_FRESH_SECONDS if self._missing else FRESH_SECONDS
-            if time.monotonic() - self._looked >= fresh and self._state != "stopping":
-                await self._look()
+        if await self._look_if_due():
+            self._asked.set()
         if self._state == "stopping":
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: the process is stopping")
         if self._missing:
@@ -111,23 +109,25 @@ class Readiness:
         if self._state == "starting":
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: the process is starting")
 
-    async def _look_again(self) -> None:
+    async def _look_if_due(self) -> bool:
+        """Find what is missing, unless that has just been done; whether it was done now."""
         async with self._one_at_a_time:
-            await self._look()
+            fresh = MISSING_FRESH_SECONDS if self._missing else FRESH_SECONDS
+            due = time.monotonic() - self._looked >= fresh and self._state != "stopping"
+            if due:
+                await self._look()
+                self._looked = time.monotonic()
+            return due
 
     async def _look(self) -> None:
         """Find what is missing, each with the roles of this process that need it; tell the log what has changed."""
-        wanted = tuple(self._wanted)
-        self._lacks = dict(zip(wanted, await asyncio.gather(*(need() for need in wanted)), strict=True))
-        found = [one for need in wanted for one in self._lacks[need]]
+        found = [one for missing in await asyncio.gather(*(need() for need in self._wanted)) for one in missing]
         missing = tuple(f"{one.what} ({self._needing(one)})" for one in found)
         if missing and missing != self._missing:
             log.warning("not ready: %s", "; ".join(one.why for one in found), extra={"action": "not_ready"})
         elif missing != self._missing:
             log.info("ready", extra={"action": "ready"})
         self._missing = missing
-        self._looked = time.monotonic()
-        self._has_looked.set()
 
     def _needing(self, missing: needs.Missing) -> str:
         return ", ".join(role for role in sorted(missing.needed_by) if role in self._roles)
