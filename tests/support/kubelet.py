@@ -122,7 +122,7 @@ class Kubelet:
 
         await self._bring(pod, root, moved)
         program, *rest = [moved(word) for word in (*container["command"], *container.get("args", ()))]
-        env = {one["name"]: moved(one["value"]) for one in container.get("env", ())}
+        env = {one["name"]: moved(one.get("value", "")) for one in container.get("env", ())}
         env = {name: await self._found(pod, text) for name, text in env.items()} | await self._account(pod, root)
         command = [_PROGRAMS[program], *rest]
         return _Life(address=address, command=command, env=env, child=self._spawn(pod, command, env))
