@@ -18,21 +18,20 @@ from typing import Any
 
 import yaml
 
-from tarsy_dev import assets, children, controlplane, errors, postgres, tools
+from tarsy_dev import assets, chart, children, controlplane, errors, postgres, tools
 
 NAMESPACE = "tarsy"
+OPERATOR = "tarsy"
+"""The account of the chart that the demo's operator runs as."""
+TOOLS = "tarsy-mcp"
+"""The account of the chart that the MCP server reads the cluster with."""
 DATABASE = "postgres"  # a link to the database's data, which root cannot keep in every folder
 API = "http://127.0.0.1:8080"  # the default of tarsy operator --listen
 
 SCRIPTED_MODEL_KEY = "SCRIPTED_MODEL_KEY"  # the variable that its key is in
 
-# What the tools may see: everything but Secrets, which the role `view` leaves out, and the nodes, which it forgets.
-# And whose token people read with: who has a client certificate, as the administrator, has none to give the API.
+# Whose token people read with: who has a client certificate, as the administrator, has none to give the API.
 _ACCOUNTS = """
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: kubernetes-mcp-server}
----
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: tarsy-reader}
@@ -48,24 +47,6 @@ kind: RoleBinding
 metadata: {name: tarsy-reader}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tarsy-reader}
 subjects: [{kind: ServiceAccount, name: tarsy-reader, namespace: tarsy}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: tarsy-dev-nodes}
-rules:
-- {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: tarsy-dev-nodes}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tarsy-dev-nodes}
-subjects: [{kind: ServiceAccount, name: kubernetes-mcp-server, namespace: tarsy}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: tarsy-dev-view}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
-subjects: [{kind: ServiceAccount, name: kubernetes-mcp-server, namespace: tarsy}]
 """
 
 
@@ -111,9 +92,12 @@ def running(folder: Path, *, durable: bool = False) -> Iterator[World]:
         plane = stack.enter_context(controlplane.ControlPlane(folder=folder / "plane", crds=crds))
         plane.create_namespace(NAMESPACE)
         plane.kubectl("create", "-f", "-", namespace=NAMESPACE, input=_ACCOUNTS)
+        plane.kubectl("create", "-f", "-", namespace=NAMESPACE, input=_of_the_chart())
         config = folder / "tarsy.yaml"
         config.write_text(
-            yaml.safe_dump(_platform(model=f"http://127.0.0.1:{port}", reader=_reader(plane)), sort_keys=False)
+            yaml.safe_dump(
+                _platform(model=f"http://127.0.0.1:{port}", reader=_kubeconfig(plane, TOOLS)), sort_keys=False
+            )
         )
         model.wait_until(
             lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/log") == 200,
@@ -149,10 +133,17 @@ def _migrate(url: str) -> None:
         raise WorldError(f"'{command[0]} migrate' failed on an empty database:\n{done.stdout}{done.stderr}")
 
 
-def _reader(plane: controlplane.ControlPlane) -> Path:
-    """Write the kubeconfig of the MCP server, which may read what `_ACCOUNTS` grants and change nothing."""
-    name = "kubernetes-mcp-server"
-    return plane.kubeconfig(namespace=NAMESPACE, user=name, token=_token(plane, name))
+def _of_the_chart() -> str:
+    """The accounts, roles and bindings that the chart renders, without those of its hooks."""
+    made = chart.objects(chart.rendered({"crds": {"enabled": False}}, name=OPERATOR, namespace=NAMESPACE))
+    kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    lasting = (one for one in made if "helm.sh/hook" not in one["metadata"].get("annotations", {}))
+    return yaml.safe_dump_all(one for one in lasting if one["kind"] in kinds)
+
+
+def _kubeconfig(plane: controlplane.ControlPlane, account: str) -> Path:
+    """Write the kubeconfig of one of the chart's accounts."""
+    return plane.kubeconfig(namespace=NAMESPACE, user=account, token=_token(plane, account))
 
 
 def _token(plane: controlplane.ControlPlane, account: str) -> str:
@@ -187,15 +178,16 @@ def _shipped() -> dict[str, Any]:
 
 @contextmanager
 def operating(world: World, *, logs: Path) -> Iterator[dict[str, str]]:
-    """Run an operator in `world`, on a port of its own; yields the environment with its address in it."""
+    """Run an operator in `world`, as the chart's account; yields the environment with its address in it."""
     (port,) = children.free_ports(1)
     env = {**world.env, "TARSY_API": f"http://127.0.0.1:{port}"}
+    account = {"KUBECONFIG": str(_kubeconfig(world.plane, OPERATOR))}
     operator = children.start(
         [str(Path(sys.executable).with_name("tarsy")), "operator", "--listen", f"127.0.0.1:{port}"],
         name="the operator",
         log=logs / "operator.log",
         cwd=tools.ROOT,
-        env=os.environ | {name: value for name, value in env.items() if name != "PATH"},
+        env=os.environ | {name: value for name, value in env.items() if name != "PATH"} | account,
     )
     try:
         operator.wait_until(

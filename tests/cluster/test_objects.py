@@ -90,9 +90,9 @@ async def test_an_object_against_the_schema_is_refused_with_the_field_at_fault(
         await objects.create_investigation(cluster, manifest(cluster.namespace, **spec))
 
 
-async def test_an_object_in_a_namespace_that_is_not_there_is_refused(cluster: client.Cluster) -> None:
+async def test_an_object_in_a_namespace_that_is_not_there_is_refused(admin: client.Cluster) -> None:
     with pytest.raises(objects.RefusedError, match="not found"):
-        await objects.create_investigation(cluster, manifest("nowhere"))
+        await objects.create_investigation(admin, manifest("nowhere"))
 
 
 @pytest.mark.parametrize(

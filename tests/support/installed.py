@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from support import accounts, charts, rights
@@ -58,9 +59,25 @@ class Installed:
 
     def never_used(self, part: str = ALL) -> set[rights.Right]:
         """What the chart grants that part, and it has not asked for."""
-        made = self._made[_release(part)]
-        given = rights.granted(made, account=account(part), namespace=self._admin.namespace)
-        return rights.never_used(given, self.uses(part))
+        return rights.never_used(self.granted(part), self.uses(part))
+
+    def granted(self, part: str = ALL) -> set[rights.Right]:
+        """What the chart grants that part, once it has been asked for."""
+        return rights.granted(self._made[_release(part)], account=account(part), namespace=self._admin.namespace)
+
+    @contextlib.asynccontextmanager
+    async def without(self, right: rights.Right, *, part: str) -> AsyncIterator[None]:
+        """Take a right away from a part that runs apart, and give it back."""
+        kind = "Role" if right.namespace else "ClusterRole"
+        (role,) = (
+            one
+            for one in self._made[_release(part)]
+            if one["kind"] == kind and one["metadata"]["name"].endswith(f"{_release(part)}-{part}")
+        )
+        path = f"{_PATHS[kind].format(namespace=self._admin.namespace)}/{role['metadata']['name']}"
+        await calls.request(self._admin, "PUT", path, body=rights.without(role, right))
+        yield
+        await calls.request(self._admin, "PUT", path, body=role)
 
     async def remove(self) -> None:
         """Delete what no end of a namespace takes along: each makes the API server's work longer."""

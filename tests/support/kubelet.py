@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib import parse
 
+from kubernetes.aio import client as kubernetes
 from support import accounts
 from tarsy.kube import calls, client
 from tarsy_dev import children, tools
@@ -122,7 +124,7 @@ class Kubelet:
 
         await self._bring(pod, root, moved)
         program, *rest = [moved(word) for word in (*container["command"], *container.get("args", ()))]
-        env = {one["name"]: moved(one["value"]) for one in container.get("env", ())}
+        env = {one["name"]: moved(one.get("value", "")) for one in container.get("env", ())}
         env = {name: await self._found(pod, text) for name, text in env.items()} | await self._account(pod, root)
         command = [_PROGRAMS[program], *rest]
         return _Life(address=address, command=command, env=env, child=self._spawn(pod, command, env))
@@ -190,7 +192,8 @@ class Kubelet:
         )
 
     async def _gone(self, pod: Pod) -> None:
-        await calls.request(self._admin, "DELETE", _path(pod), body={"gracePeriodSeconds": 0})
+        with _unless_gone():
+            await calls.request(self._admin, "DELETE", _path(pod), body={"gracePeriodSeconds": 0})
 
     async def _tell(self, pod: Pod, life: _Life, *, phase: str, exit_code: int | None = None) -> None:
         """Write the pod's status."""
@@ -218,7 +221,9 @@ class Kubelet:
                 }
             ],
         }
-        await calls.request(self._admin, "PATCH", f"{_path(pod)}/status", body={"status": status}, content_type=_MERGE)
+        with _unless_gone():
+            path = f"{_path(pod)}/status"
+            await calls.request(self._admin, "PATCH", path, body={"status": status}, content_type=_MERGE)
 
 
 async def _ready(pod: Pod, life: _Life) -> bool:
@@ -229,6 +234,16 @@ async def _ready(pod: Pod, life: _Life) -> bool:
         return True
     connection = HTTPConnection(life.address, PORT, timeout=5)
     return await asyncio.to_thread(children.http_status, connection, probe["httpGet"]["path"]) == 200
+
+
+@contextlib.contextmanager
+def _unless_gone() -> Iterator[None]:
+    """Do it to a pod that may have gone since it was listed."""
+    try:
+        yield
+    except kubernetes.ApiException as error:
+        if error.status != 404:
+            raise
 
 
 def _path(pod: Pod) -> str:

@@ -98,3 +98,15 @@ def never_used(rights: Iterable[Right], uses: Iterable[Use]) -> set[Right]:
 def refused(uses: Iterable[Use]) -> set[Right]:
     """What was asked for and not granted."""
     return {use.right for use in uses if not use.allowed}
+
+
+def without(role: Manifest, right: Right) -> Manifest:
+    """That role, less one verb on one resource."""
+    rules: list[dict[str, Any]] = []
+    for rule in role["rules"]:
+        for resource in rule["resources"]:
+            is_meant = right.group in rule["apiGroups"] and right.resource == resource
+            verbs = [verb for verb in rule["verbs"] if not (is_meant and verb == right.verb)]
+            if verbs:
+                rules.append({**rule, "resources": [resource], "verbs": verbs})
+    return {**role, "rules": rules}

@@ -116,9 +116,10 @@ class Cluster:
 
     def _told(self) -> Iterator[Missing]:
         """The rights that are missing, those on one kind together."""
-        for resource in dict.fromkeys(right.resource for right in self._lacking):
-            of_it = [right for right in self._lacking if right.resource == resource]
-            what = f"the right to {', '.join(right.verb for right in of_it)} {resource}"
+        for resource, name in dict.fromkeys((right.resource, right.name) for right in self._lacking):
+            of_it = [right for right in self._lacking if (right.resource, right.name) == (resource, name)]
+            verbs = ", ".join(dict.fromkeys(right.verb for right in of_it))
+            what = f"the right to {verbs} {' '.join(filter(None, (resource, name)))}"
             roles = {role for right in of_it for role in right.needed_by}
             where = "in all namespaces" if of_it[0].everywhere else f"in namespace {self._cluster.namespace}"
             yield Missing(what=what, needed_by=tuple(sorted(roles)), why=f"{what} {where}")

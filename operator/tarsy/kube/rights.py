@@ -30,13 +30,15 @@ class Right:
     everywhere: bool
     """In the whole cluster; else in the namespace that the operator lives in."""
     needed_by: tuple[settings.Role, ...]
+    name: str = ""
+    """Of the one object that it is needed for; "" is any."""
 
 
 def _rights(
-    resource: str, group: str, /, *, everywhere: bool = False, **verbs: tuple[settings.Role, ...]
+    resource: str, group: str, /, *, everywhere: bool = False, name: str = "", **verbs: tuple[settings.Role, ...]
 ) -> Iterator[Right]:
     for verb, roles in verbs.items():
-        yield Right(verb=verb, resource=resource, group=group, everywhere=everywhere, needed_by=roles)
+        yield Right(verb=verb, resource=resource, group=group, everywhere=everywhere, name=name, needed_by=roles)
 
 
 _API: tuple[settings.Role, ...] = ("api",)
@@ -57,7 +59,9 @@ ALL: tuple[Right, ...] = (
     *_rights(chain.PLURAL, base.GROUP, list=_BOTH, watch=_CONTROLLER),
     *_rights(f"{chain.PLURAL}/status", base.GROUP, patch=_CONTROLLER),
     *_rights("events", "", create=_CONTROLLER),
-    *_rights("namespaces", "", everywhere=True, get=_BOTH),  # their uids: which they are, and kube-system's: where
+    *_rights("namespaces", "", get=_CONTROLLER),  # its own uid: one that was made again is another
+    *_rights("namespaces", "", everywhere=True, name="kube-system", get=_CONTROLLER),  # whose uid is the cluster's
+    *_rights("namespaces", "", everywhere=True, get=_API),  # of any that somebody asks about
     *_rights("tokenreviews", "authentication.k8s.io", everywhere=True, create=_API),
     *_rights("subjectaccessreviews", "authorization.k8s.io", everywhere=True, create=_API),
 )
@@ -90,5 +94,6 @@ async def _has(cluster: client.Cluster, right: Right) -> bool:
         "subresource": subresource,
         "verb": right.verb,
         "namespace": "" if right.everywhere else cluster.namespace,
+        "name": right.name,
     }
     return await reviews.allowed(cluster, _REVIEWS, {"resourceAttributes": attributes})

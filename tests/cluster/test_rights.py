@@ -1,0 +1,46 @@
+"""The roles of the chart, on a real API server: each right that one of them lacks is missed by name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import pytest
+from support import installed
+from tarsy.api import needs
+from tarsy.kube import client
+from tarsy.kube import rights as needed
+
+
+async def missing(cluster: client.Cluster, part: Literal["api", "controller"]) -> list[str]:
+    """What readiness says that an operator with that role lacks."""
+    return [one.what for one in await needs.Cluster(cluster, needed.needed([part]))()]
+
+
+@pytest.mark.parametrize("part", ["api", "controller"])
+async def test_whatever_verb_is_taken_from_a_role_is_missed_by_name(
+    chart_accounts: installed.Installed, part: Literal["api", "controller"]
+) -> None:
+    cluster = await client.connect(await chart_accounts.kubeconfig(part))
+    try:
+        for right in sorted(chart_accounts.granted(part)):
+            wanted = f"the right to {right.verb} {right.resource} {right.name}".strip()
+            for is_there in (True, False, True):
+                if is_there:
+                    await until(cluster, part, [])
+                    continue
+                async with chart_accounts.without(right, part=part):
+                    await until(cluster, part, [wanted])
+    finally:
+        await cluster.close()
+
+
+async def until(cluster: client.Cluster, part: Literal["api", "controller"], expected: list[str]) -> None:
+    """Wait until that is what is missing: the API server learns of a changed role a moment later."""
+    found = ["nothing was asked"]
+    try:
+        async with asyncio.timeout(10):
+            while found != expected:
+                found = await missing(cluster, part)
+    except TimeoutError:
+        assert found == expected

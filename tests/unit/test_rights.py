@@ -1,0 +1,105 @@
+"""The chart's roles against what the operator says that it needs, and how rights are compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from support import charts, rights
+from tarsy.config import settings
+from tarsy.kube import rights as needed
+
+NAMESPACE = "obs"
+ROLES: tuple[settings.Role, ...] = ("controller", "worker", "api")
+PREFIX = "rbac.authorization.k8s.io/aggregate-to-"
+READING = rights.Right(verb="get", group="tarsy.dev", resource="agentchains", namespace=NAMESPACE)
+
+
+def granted(account: str, **values: Any) -> set[rights.Right]:
+    made = charts.render(values, name="tarsy", namespace=NAMESPACE)
+    return rights.granted(made, account=account, namespace=NAMESPACE)
+
+
+def wanted(*roles: settings.Role) -> set[rights.Right]:
+    return {
+        rights.Right(
+            verb=one.verb,
+            group=one.group,
+            resource=one.resource,
+            namespace="" if one.everywhere else NAMESPACE,
+            name=one.name,
+        )
+        for one in needed.needed(roles)
+    }
+
+
+def test_each_account_of_the_operator_has_what_its_role_needs_and_nothing_else() -> None:
+    assert granted("tarsy") == wanted(*ROLES)
+    for role in ROLES:
+        assert granted(f"tarsy-{role}", mode="split") == wanted(role)
+    assert granted("tarsy-worker", mode="split") == set()
+
+
+def test_no_role_reads_secrets_or_changes_what_is_not_ours() -> None:
+    for values in ({}, {"mode": "split"}, {"rbac": {"create": True, "aggregate": True}}):
+        for one in charts.render(values):
+            for rule in one.get("rules", ()) if one["kind"].endswith("Role") else ():
+                assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+                assert "nonResourceURLs" not in rule
+                assert not {"secrets", "nodes/proxy", "pods/exec"} & set(rule["resources"])
+
+
+def test_the_account_of_the_tools_only_reads() -> None:
+    found = granted("tarsy-mcp")
+    assert {right.verb for right in found} == {"get", "list", "watch"}
+    assert ("tarsy.dev", "pods/log") not in {(right.group, right.resource) for right in found}
+
+
+def test_without_rbac_there_is_no_role() -> None:
+    made = charts.render({"rbac": {"create": False}})
+    hooks = {one["metadata"]["name"] for one in made if "helm.sh/hook" in one["metadata"].get("annotations", {})}
+    roles = {one["metadata"]["name"] for one in made if "Role" in one["kind"]}
+    assert roles == hooks & roles, "but for that of helm test"
+
+
+def test_aggregation_is_off_unless_it_is_asked_for() -> None:
+    for aggregate, expected in ((False, {}), (True, {"view": "vea", "edit": "ea", "admin": "a"})):
+        made = charts.render({"rbac": {"aggregate": aggregate}}, namespace=NAMESPACE)
+        found = {
+            role: "".join(to[0] for to in ("view", "edit", "admin") if f"{PREFIX}{to}" in one["metadata"]["labels"])
+            for role in ("view", "edit", "admin")
+            for one in [charts.one(made, "ClusterRole", f"{NAMESPACE}:tarsy-{role}")]
+        }
+        assert {role: to for role, to in found.items() if to} == expected
+
+
+def test_what_is_granted_and_used_by_nobody_is_told_and_so_is_what_is_refused(tmp_path: Path) -> None:
+    event = {
+        "user": {"username": f"system:serviceaccount:{NAMESPACE}:tarsy"},
+        "verb": "get",
+        "objectRef": {"resource": "agentchains", "apiGroup": "tarsy.dev", "namespace": NAMESPACE, "name": "one"},
+        "annotations": {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "RBAC: allowed"},
+    }
+    refused = event | {
+        "objectRef": {"resource": "secrets", "namespace": NAMESPACE},
+        "annotations": {"authorization.k8s.io/decision": "forbid"},
+    }
+    somebody = refused | {"user": {"username": f"system:serviceaccount:{NAMESPACE}:tarsy-mcp"}}
+    log = tmp_path / "audit.jsonl"
+    log.write_text("".join(f"{json.dumps(one)}\n" for one in (event, refused, somebody)) + '{"user": "torn')
+    uses = rights.used(log, account="tarsy", namespace=NAMESPACE)
+    assert len(uses) == 2
+    secrets = rights.Right(verb="get", group="", resource="secrets", namespace=NAMESPACE)
+    assert rights.refused(uses) == {secrets}
+    another = rights.Right(verb="get", group="tarsy.dev", resource="agentchains", namespace=NAMESPACE, name="two")
+    assert rights.never_used({READING, another, secrets}, uses) == {another, secrets}
+
+
+def test_a_role_without_a_verb_keeps_all_else() -> None:
+    role = {"rules": [{"apiGroups": ["tarsy.dev"], "resources": ["a/status", "b/status"], "verbs": ["get", "patch"]}]}
+    less = rights.without(role, rights.Right(verb="patch", group="tarsy.dev", resource="b/status"))
+    assert less["rules"] == [
+        {"apiGroups": ["tarsy.dev"], "resources": ["a/status"], "verbs": ["get", "patch"]},
+        {"apiGroups": ["tarsy.dev"], "resources": ["b/status"], "verbs": ["get"]},
+    ]
