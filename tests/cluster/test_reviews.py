@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from starlette import requests
-from support import answers
+from support import answers, apis, queue, watching
 from tarsy.api import access, callers, kept, problems
+from tarsy.api.live import attending
 from tarsy.config import platform
 from tarsy.kube import reviews
 from tarsy.store import database as databases
@@ -296,3 +298,36 @@ async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_name
         assert (await local.submits(request)).author == (await local.oversees(request)).author == author
     assert (reviewer.tokens, reviewer.accesses) == ([], [])
     await database.close()
+
+
+async def test_a_token_that_has_expired_ends_the_socket_and_the_streams_that_it_opened(
+    reviewer: Reviewer, tmp_path: Path, database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "KNOWN_SECONDS", 0.1)
+    monkeypatch.setattr(attending, "ASKED_EVERY", (0.05, 0.1))
+    identity = await queue.admit(database)
+    reviewer.namespace = (200, {"metadata": {"uid": "uid-of-tarsy"}})
+    headers = apis.bearer(JANES)
+    async with (
+        answers.answering(reviewer, folder=tmp_path) as cluster,
+        apis.listening(apis.parts(cluster=cluster, database=database, token="hook")) as url,
+        watching.watching(url, headers=headers) as watcher,
+        aiohttp.ClientSession(url, headers=headers) as session,
+        session.get(f"/api/v1/investigations/{identity}/events") as one,
+        session.get("/api/v1/events") as many,
+    ):
+        assert (one.status, many.status) == (200, 200)
+        for channel in (f"investigation:{identity}", "investigations"):
+            await watcher.ask(action="subscribe", channel=channel)
+            await watcher.until_type("subscription.confirmed")
+        asked = len(reviewer.tokens)
+        await reviewer.has_heard(lambda: len(reviewer.tokens) > asked + 1)
+        assert (await watcher.answer(action="ping"))["type"] in ("pong", "investigation.status")
+        reviewer.token = NOBODYS_TOKEN
+        code, reason = await watcher.closed()
+        assert (code, "has expired" in str(reason)) == (1008, True)
+        for response in (one, many):
+            reader = watching.Reader(response)
+            assert "has expired" in (await reader.until_type("subscription.ended"))[-1]["reason"]
+            with pytest.raises(EOFError):
+                await reader.next()

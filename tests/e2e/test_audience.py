@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import manifests
+from support import manifests, pace
 from tarsy_dev import model
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 RUNS, TURNS = 20, 14
 IDLE, EACH = 1000, 10
 """Who watch what has ended, and who watch each run."""
-SLOWER = 1.1
+SLOWER = 0.1
+"""Of a turn: what those who watch may add on an idle core of 2024. It is work, and grows with what work takes here,
+while a turn is a second of waiting on any machine."""
 ROUNDS = 3
 """What is slower is measured again: others may have the machine just now."""
 WATCHERS = Path(__file__).parent.parent / "support" / "watchers.py"
@@ -102,7 +104,8 @@ async def test_runs_are_no_slower_where_many_watch(operator: Operator, llm: mode
         assert (idle["lost"], idle["completed"]) == (0, IDLE)
         assert (active["lost"], active["completed"]) == (0, RUNS * EACH)
         assert active["chunks"] > RUNS * EACH * TURNS
-        if min(beside) < SLOWER * min(alone):
+        allowed = 1 + SLOWER * max(1.0, pace.slowness())
+        if min(beside) < allowed * min(alone):
             break
     print(f"a turn: {min(alone):.3f} s alone, {min(beside):.3f} s beside {IDLE} idle and {RUNS * EACH} active watchers")
-    assert min(beside) < SLOWER * min(alone)
+    assert min(beside) < allowed * min(alone)

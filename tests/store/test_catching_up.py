@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from uuid import UUID
 
 import pytest
-from support import queue, stories
+from support import queue, stories, watching
+from tarsy.api.live import changing, outbox, wire
 from tarsy.api.live import hub as hubs
-from tarsy.api.live import outbox, wire
 from tarsy.store import database as databases
 from tarsy.store import history, live
 
@@ -66,6 +66,14 @@ async def subscribing(
         await asyncio.wait(tasks)
 
 
+@contextlib.asynccontextmanager
+async def subscribed(hub: hubs.Hub, identity: UUID, *, after: int = 0) -> AsyncIterator[outbox.Listener]:
+    """Somebody who has caught up."""
+    listener = outbox.Listener(watching.box(hub.held), wire.Channel("investigation", str(identity)))
+    async with hub.listens(identity, listener, after=after):
+        yield listener
+
+
 class Pages:
     """How many pages are read, and at once."""
 
@@ -87,10 +95,6 @@ class Pages:
         return log_page
 
 
-def box() -> outbox.Outbox:
-    return outbox.Outbox(lambda message, channel: message.text(channel))
-
-
 async def quiet(pages: Pages) -> None:
     """Wait until nothing was read for a while."""
     before = -1
@@ -109,15 +113,15 @@ async def test_a_connection_that_reads_nothing_has_one_page_however_many_subscri
 ) -> None:
     pages = Pages(monkeypatch)
     async with serving(database.url) as hub:
-        own = box()
-        async with subscribing(hub, identity, [own] * 100) as through:
+        own = watching.box(hub.held)
+        async with subscribing(hub, identity, [own] * 20) as through:
             await quiet(pages)
             assert pages.read <= 4, "two of the reader's own, and one or two that the connection has"
             assert not through
             assert own._size < 2 * CHUNK
             reading = asyncio.create_task(drain(own))
             async with asyncio.timeout(PATIENCE):
-                while len(hub._watches[identity].listeners) < 100:  # noqa: ASYNC110
+                while len(hub._watches[identity].listeners) < 20:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             reading.cancel()
 
@@ -130,7 +134,7 @@ async def test_so_many_pages_are_read_at_once_and_who_runs_waits_for_none(
     async with serving(database.url) as hub, contextlib.AsyncExitStack() as stack:
         for _ in range(databases.TRANSACTIONS):
             await stack.enter_async_context(database.begin())
-        boxes = [box() for _ in range(30)]
+        boxes = [watching.box(hub.held) for _ in range(30)]
         reading = [asyncio.create_task(drain(one)) for one in boxes]
         async with subscribing(hub, identity, boxes, places=LOGGED) as through, asyncio.timeout(PATIENCE):
             while len(through) < len(boxes):  # noqa: ASYNC110
@@ -145,7 +149,7 @@ async def test_a_page_is_read_once_for_all_who_wait_for_it(
 ) -> None:
     pages = Pages(monkeypatch)
     async with serving(database.url) as hub:
-        boxes = [box() for _ in range(200)]
+        boxes = [watching.box(hub.held) for _ in range(200)]
         reading = [asyncio.create_task(drain(one)) for one in boxes]
         async with subscribing(hub, identity, boxes) as through, asyncio.timeout(PATIENCE):
             while len(through) < len(boxes):  # noqa: ASYNC110
@@ -173,12 +177,69 @@ async def test_who_catches_up_with_what_fills_all_is_told_the_rest_when_there_is
         text="behind it",
     )
     async with serving(database.url) as hub:
-        own = box()
+        own = watching.box(hub.held)
         async with subscribing(hub, identity, [own]) as through, asyncio.timeout(PATIENCE):
             while own._size <= outbox.QUEUED_MAX:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             hub._heard(written)
             assert not through
-            while '"streaming"' not in str(await own.next()):
+            while b'"streaming"' not in await own.next():
                 pass
         assert not own.overflown.is_set()
+
+
+async def test_where_those_who_watch_hold_too_much_nothing_is_read_for_who_catches_up(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten that read nothing, each from a place of its own: what one has is not what another has."""
+    monkeypatch.setattr(outbox, "HELD_MAX", 2 * CHUNK)
+    monkeypatch.setattr(outbox, "FULL_SECONDS", 60.0)
+    pages = Pages(monkeypatch)
+    async with serving(database.url) as hub:
+        boxes = [watching.box(hub.held) for _ in range(10)]
+        async with subscribing(hub, identity, boxes, places=LOGGED) as through, asyncio.timeout(PATIENCE):
+            await quiet(pages)
+            assert hub.held.size <= 2 * CHUNK + 3 * (CHUNK + 10_000), "those that were read at once come on top"
+            assert not through
+            boxes[0].close()
+            reading = [asyncio.create_task(drain(one)) for one in boxes]
+            while len(through) < len(boxes) - 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            for task in reading:
+                task.cancel()
+        for box in boxes:
+            box.close()
+        assert hub.held.size == 0
+
+
+async def test_who_has_waited_for_room_for_long_is_told_to_come_again(
+    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "HELD_MAX", CHUNK)
+    monkeypatch.setattr(outbox, "FULL_SECONDS", 0.3)
+    async with serving(database.url) as hub:
+        hub.held.take([b"x" * 2 * CHUNK])
+        with pytest.raises(outbox.FullError, match="come again later"):
+            async with subscribed(hub, identity):
+                pass
+        listener = outbox.Listener(watching.box(hub.held), wire.Channel("investigation", None))
+        with pytest.raises(outbox.FullError):
+            async with hub.lists.listens(changing.Namespace(name="tarsy", uid="uid-of-tarsy"), listener, after=1):
+                pass
+        assert not hub._watches, "nothing is kept of what nobody watches"
+
+
+async def test_a_log_that_is_shorter_than_what_was_told_ends_what_is_watched(
+    database: databases.Database, identity: UUID
+) -> None:
+    """The database was restored: nothing would be told until the log was as long again."""
+    async with serving(database.url) as hub, asyncio.timeout(PATIENCE):
+        async with subscribed(hub, identity, after=LOGGED) as listener:
+            await queue.execute(database, "DELETE FROM entries WHERE investigation = :id AND seq > 3", id=identity)
+            await queue.execute(database, "UPDATE work SET log_seq = 3 WHERE investigation = :id", id=identity)
+            assert await listener.over == "the database was restored from a backup: read the timeline again"
+        with pytest.raises(hubs.FutureError, match="entry 7 is in the future: the last one is 3"):
+            async with subscribed(hub, identity, after=LOGGED):
+                pass
+        async with subscribed(hub, identity, after=3):
+            pass

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from support import queue
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support import queue, stories, watching
 from tarsy.api.live import changing, outbox, wire
+from tarsy.store import changes
 from tarsy.store import database as databases
 
+TARSY = changing.Namespace(name="tarsy", uid="uid-of-tarsy")
 CHANNEL = wire.Channel("investigation", None)
 
 
 def listener() -> outbox.Listener:
-    return outbox.Listener(outbox.Outbox(lambda message, channel: message.text(channel)), CHANNEL)
+    return outbox.Listener(watching.box(), CHANNEL)
 
 
 async def test_who_listens_to_a_namespace_is_told_nothing_of_another_one_that_has_its_name_since(
     database: databases.Database,
 ) -> None:
-    lists = changing.Lists(database)
+    lists = changing.Lists(database, outbox.Held())
     before, since, beside = listener(), listener(), listener()
     async with (
         lists.listens(changing.Namespace(name="tarsy", uid="uid of an earlier one"), before, after=None),
@@ -31,3 +38,97 @@ async def test_who_listens_to_a_namespace_is_told_nothing_of_another_one_that_ha
         assert not before.outbox._queue
         assert not beside.over.done()
         assert not since.over.done()
+
+
+ANALYSIS = 100 * 1024
+"""Bytes of each one's."""
+
+
+async def crowd(database: databases.Database, count: int) -> list[UUID]:
+    """So many investigations that have ended, each with a long analysis."""
+    identities = []
+    for _ in range(count):
+        identities.append(await queue.admit(database))
+        journal = await queue.opened(database, await queue.claimed(database))
+        await journal.commit(stories.run_ended(final_analysis="x" * ANALYSIS))
+    return identities
+
+
+async def drained(box: outbox.Outbox, told: list[dict[str, Any]]) -> None:
+    while True:
+        told.append(watching.event(await box.next()))
+
+
+async def test_who_catches_up_with_a_long_list_is_told_it_as_they_read_and_misses_nothing(
+    database: databases.Database,
+) -> None:
+    begin = await changes.now(database)
+    identities = await crowd(database, 50)
+    held = outbox.Held()
+    lists, listens = changing.Lists(database, held), outbox.Listener(watching.box(held), CHANNEL)
+    told: list[dict[str, Any]] = []
+
+    async def catch_up() -> None:
+        async with lists.listens(TARSY, listens, after=begin):
+            await asyncio.Event().wait()
+
+    catching_up = asyncio.create_task(catch_up())
+    async with asyncio.timeout(watching.PATIENCE):
+        while listens.outbox._size < ANALYSIS:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert listens.outbox._size < 3 * ANALYSIS
+        assert held.size < 25 * ANALYSIS, "a page of twenty"
+        beside = await queue.admit(database)  # while it waits
+        await lists.look()
+        reading = asyncio.create_task(drained(listens.outbox, told))
+        while not lists.are_watched:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        last = await queue.admit(database)
+        await lists.look()
+        while str(last) not in {one["investigation"] for one in told}:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    for task in (catching_up, reading):
+        task.cancel()
+    await asyncio.wait([catching_up, reading])
+    assert {one["investigation"] for one in told} == {str(one) for one in (*identities, beside, last)}
+    assert len([one for one in told if one["type"] == "investigation.completed"]) == 50
+    assert not listens.outbox.overflown.is_set()
+    ids = [one["id"] for one in told if "id" in one]
+    assert ids == sorted(ids)
+    again = await changes.since(database, changed=ids[0], namespaces={"tarsy": "uid-of-tarsy"}, limit=100)
+    assert again
+    behind = {str(one.id) for one in again.summaries}
+    first = told[: next(place for place, one in enumerate(told) if "id" in one) + 1]
+    assert behind | {one["investigation"] for one in first} >= {str(one) for one in identities}, "it may go on there"
+
+
+async def test_a_catch_up_of_a_list_ends_near_200_investigations_and_says_where(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changing, "AT_ONCE", 20)
+    begin = await changes.now(database)
+    identities = [await queue.admit(database) for _ in range(30)]
+    lists = changing.Lists(database, outbox.Held())
+    told: list[dict[str, Any]] = []
+    for _ in range(2):
+        listens = listener()
+        async with lists.listens(TARSY, listens, after=begin):
+            told += [watching.event(one) for one in listens.outbox._queue]
+        begin = told[-1].get("last_event_id", 0)
+    assert (told[20]["type"], told[20]["limit"]) == ("catchup.overflow", 20)
+    assert [one["investigation"] for one in told if "investigation" in one] == [str(one) for one in identities]
+
+
+async def test_a_database_that_is_behind_what_was_told_ends_what_is_watched(database: databases.Database) -> None:
+    """It was restored: nothing would be told until it had come as far again."""
+    lists, listens = changing.Lists(database, outbox.Held()), listener()
+    ahead = await changes.now(database) + 1000
+    with pytest.raises(changing.FutureError, match="is in the future of this database: read the list again"):
+        await lists.check(TARSY, after=ahead)
+    with pytest.raises(changing.FutureError):
+        async with lists.listens(TARSY, listens, after=ahead):
+            pass
+    async with lists.listens(TARSY, listens, after=None):
+        lists._changed = ahead
+        await lists.look()
+        assert listens.over.result() == "the database was restored from a backup: read the list again"

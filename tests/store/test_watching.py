@@ -18,7 +18,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import apis, kubeconfigs, pace, queue, stories, watching
-from tarsy.api import app
+from tarsy.api import answers, app
 from tarsy.api import protocol as protocols
 from tarsy.api.live import outbox, places, protocol, sockets
 from tarsy.kube import client
@@ -26,7 +26,7 @@ from tarsy.store import database as databases
 from tarsy.store import journal, live, notify
 from tarsy.transcript import entries, ports
 from websockets import client as client_protocol
-from websockets import exceptions, uri
+from websockets import exceptions, frames, uri
 
 
 @dataclass
@@ -381,6 +381,35 @@ async def test_who_says_little_has_each_ping_answered_and_no_message_of_many_fra
         assert await watcher.closed() == (1008, "a message of more than 16 frames")
 
 
+async def test_pings_of_who_does_not_read_are_answered_once_and_when_there_is_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or they would have the transport hold an answer for each."""
+    pinged: list[bool] = []
+    real = protocol.Protocol.handle_ping
+
+    def handle_ping(self: protocol.Protocol) -> None:
+        pinged.append(self.writable.is_set())
+        real(self)
+
+    monkeypatch.setattr(protocol.Protocol, "handle_ping", handle_ping)
+    await world.commit(*STORY[:1], large(0))
+    loop = asyncio.get_running_loop()
+    said = [b"which of them? %d" % number for number in range(5)]
+    with contextlib.closing(await slow_reader(world)) as slow:
+        await eventually(lambda: listening(world) == 1)
+        for one in said:
+            await loop.sock_sendall(slow, frames.Frame(frames.Opcode.PING, one).serialize(mask=True))
+        await eventually(lambda: len(pinged) == 5)
+        assert pinged == [False] * 5
+        await world.commit((stories.answers("behind it", turn=1),))
+        found = b""
+        async with asyncio.timeout(watching.PATIENCE):
+            while b"behind it" not in found or b"which of them?" not in found:
+                found += await loop.sock_recv(slow, 1 << 16)
+    assert [one for one in said if one in found] == said[-1:]
+
+
 async def test_a_socket_that_watches_nothing_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "UNUSED_SECONDS", 0.3)
     async with watching.watching(world.url) as watcher, watching.watching(world.url) as idle:
@@ -641,6 +670,68 @@ async def test_a_lost_database_connection_leaves_no_gap(world: World) -> None:
         for message in [*watcher.told, *await watcher.until_type("investigation.completed")]:
             seen.take(message)
         assert seen.events == await world.timeline(session)
+
+
+async def test_where_one_s_answers_have_no_room_each_route_of_a_transcript_says_when_to_come_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "OWN_HELD_MAX", 1)
+    await world.commit(*STORY[:2], (stories.ran(ASKED),), (stories.answers("x" * 7 * 1024 * 1024, turn=1),))
+    paths = [
+        *(f"{world.path}{rest}" for rest in ("", "/timeline", "/messages", "/export")),
+        *(f"{world.path}{rest}" for rest in ("/trace", "/trace/llm/1", "/trace/tool/1")),
+        *(f"/api/v1/sessions/{world.identity}", f"/api/v1/history/sessions/{world.identity}"),
+    ]
+    host, port = world.url.removeprefix("http://").split(":")
+    loop = asyncio.get_running_loop()
+    async with aiohttp.ClientSession(world.url) as session:
+
+        async def statuses() -> dict[str, tuple[int, str | None]]:
+            found = {}
+            for path in paths:
+                async with session.get(path) as response:
+                    found[path] = (response.status, response.headers.get("Retry-After"))
+                    await response.read()
+            return found
+
+        assert set((await statuses()).values()) == {(200, None)}
+        with contextlib.closing(socket.socket()) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.setblocking(False)
+            await loop.sock_connect(slow, (host, int(port)))
+            await loop.sock_sendall(
+                slow, f"GET {world.path}/messages?after=4 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+            )
+            assert await loop.sock_recv(slow, 12) == b"HTTP/1.1 200"
+            assert await statuses() == dict.fromkeys(paths, (503, "1"))
+        async with asyncio.timeout(watching.PATIENCE):
+            while (await statuses())[paths[2]] != (200, None):
+                pass
+
+
+@pytest.mark.slow
+async def test_a_hundred_clients_that_read_nothing_of_seven_megabytes_have_so_much_of_the_memory(world: World) -> None:
+    await world.commit(*STORY[:1], (stories.answers("x" * 7 * 1024 * 1024, turn=0),))
+    host, port = world.url.removeprefix("http://").split(":")
+    loop = asyncio.get_running_loop()
+    asked = f"GET {world.path}/messages?after=2 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for _ in range(100):
+            slow = stack.enter_context(contextlib.closing(socket.socket()))
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.setblocking(False)
+            await loop.sock_connect(slow, (host, int(port)))
+            await loop.sock_sendall(slow, asked)
+            connections.append(slow)
+        async with asyncio.timeout(2 * watching.PATIENCE):
+            said = [await loop.sock_recv(slow, 12) for slow in connections]
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+    print(f"{said.count(b'HTTP/1.1 200')} were answered, with {grown} MiB more")
+    assert set(said) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+    assert said.count(b"HTTP/1.1 200") <= answers.OWN_HELD_MAX // (7 * 1024 * 1024)
+    assert grown < 250, "those that are held, and what four are made of"
 
 
 @pytest.mark.slow

@@ -11,10 +11,22 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tarsy.api.live import outbox
 from websockets import exceptions
 from websockets.asyncio import client
 
 PATIENCE = 20.0  # seconds
+
+
+def box(held: outbox.Held | None = None) -> outbox.Outbox:
+    """What waits for a client that is none: `event` reads it."""
+    return outbox.Outbox(lambda message, channel: message.event(channel), held or outbox.Held())
+
+
+def event(said: bytes) -> dict[str, Any]:
+    """What a Server-Sent Event tells."""
+    found: dict[str, Any] = json.loads(said.partition(b"data: ")[2])
+    return found
 
 
 @dataclass

@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from tarsy.api import problems
-from tarsy.api.live import outbox, sockets, wire
+from tarsy.api.live import sockets, wire
 from websockets import frames
 
 ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
@@ -90,22 +90,7 @@ def test_channels_have_these_names(name: str, found: wire.Channel | None) -> Non
     assert found is None or found.name == name
 
 
-async def test_who_is_further_behind_than_a_megabyte_is_told_nothing_more() -> None:
-    box = outbox.Outbox(lambda message, channel: message.text(channel))
-    large = "x" * (outbox.QUEUED_MAX // 2)
-    box.put(large, large, large)
-    assert not box.overflown.is_set(), "what is told at once may be more"
-    assert await box.next() == large
-    box.put("small")
-    assert not box.overflown.is_set()
-    box.put("one", "more")
-    assert box.overflown.is_set()
-    assert not box._queue, "nothing is kept for it"
-    box.put("late")
-    assert not box._queue
-
-
 @pytest.mark.parametrize("text", ["", "é", "x" * 125, "x" * 126, "é" * 100, "x" * 65_535, "x" * 65_536])
 def test_a_frame_that_many_share_is_the_one_that_the_protocol_makes(text: str) -> None:
     frame = frames.Frame(frames.Opcode.TEXT, text.encode())
-    assert wire.Text(text).frame == frame.serialize(mask=False)
+    assert wire.frame(text) == frame.serialize(mask=False)

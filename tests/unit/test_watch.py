@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import pytest
 from support import stories
+from support import watching as watchers
 from tarsy.api.live import outbox, telling, watching, wire
 from tarsy.store import live
 from tarsy.transcript import entries
@@ -26,8 +26,8 @@ class Listening:
     async def told(self) -> list[Any]:
         found = []
         while self.box._queue:
-            found.append(json.loads(await self.box.next()))
-        return [shown(one) for one in found]
+            found.append(shown(watchers.event(await self.box.next())))
+        return found
 
 
 def shown(one: dict[str, Any]) -> Any:
@@ -40,7 +40,7 @@ def shown(one: dict[str, Any]) -> Any:
 @pytest.fixture
 async def listening() -> Listening:
     watch = watching.Watch(ID)
-    box = outbox.Outbox(lambda message, channel: message.text(channel))
+    box = watchers.box()
     watch.listeners.add(outbox.Listener(box, wire.Channel("investigation", str(ID))))
     return Listening(watch, box)
 
@@ -77,9 +77,9 @@ async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
         (0, "not"),
         ("one.0.text", "final_analysis", "streaming", "note"),
     ]
-    assert [shown(json.loads(one.text(wire.Channel("investigation", "x")))) for one in listening.watch.begun()] == [
-        ("one.0.text", "final_analysis", "streaming", "note")
-    ]
+    assert [
+        shown(watchers.event(one.event(wire.Channel("investigation", "x")))) for one in listening.watch.begun()
+    ] == [("one.0.text", "final_analysis", "streaming", "note")]
 
 
 @pytest.mark.parametrize(

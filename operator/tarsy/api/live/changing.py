@@ -17,7 +17,9 @@ from tarsy.store import changes, history
 from tarsy.store import database as databases
 
 AT_ONCE = 200
-"""Investigations that are read at once, and that a catch-up brings at most."""
+"""Investigations that are read at once, and that a catch-up brings at most, or a few more."""
+_PAGE = 20
+"""Investigations that are read at once for one who catches up: each may have an analysis of many kilobytes."""
 _REMEMBERED = 10_000
 """Investigations of which it is known what was told; of others something may be told again."""
 
@@ -37,8 +39,10 @@ class Namespace:
 class Lists:
     """All lists that are watched through this process."""
 
-    def __init__(self, database: databases.Database) -> None:
+    def __init__(self, database: databases.Database, held: outbox.Held) -> None:
+        """`held` is what all connections have: where it is too much, nothing is read for a catch-up."""
         self._database = database
+        self._held = held
         self._listeners: dict[outbox.Listener, Namespace] = {}
         self._changed = 0
         """What to ask for the next time."""
@@ -62,24 +66,38 @@ class Lists:
     ) -> AsyncIterator[None]:
         """Tell a listener what changed from `after` on, 200 investigations at most, and in the block what changes then.
 
-        None is from now on. A FutureError as with `check`.
+        None is from now on. Errors as with `check`; a FullError where those who watch hold too much for a catch-up.
         """
         try:
-            async with self._turns:
-                if not self._listeners:
-                    self._changed = await changes.now(self._database)
-                if after is not None:
-                    found = await self._since(after, {namespace.name: namespace.uid}, limit=AT_ONCE)
-                    listener.put(_messages(found.summaries, found.horizon))
-                    if found.more:
-                        listener.put([_overflow(found.horizon, AT_ONCE)])
-                self._replace(namespace)
-                self._listeners[listener] = namespace
+            await self._join(namespace, listener, after)
             yield
         finally:
             self._listeners.pop(listener, None)
             if not self._listeners:
                 self._told.clear()
+
+    async def _join(self, namespace: Namespace, listener: outbox.Listener, after: int | None) -> None:
+        """Catch up, each page when there is room for it, and from then on, without a gap, listen."""
+        left = AT_ONCE
+        while True:
+            await listener.outbox.room()
+            await self._held.room()
+            async with self._turns:
+                if not self._listeners:
+                    self._changed = await changes.now(self._database)
+                found = None
+                if after is not None:
+                    found = await self._since(after, {namespace.name: namespace.uid}, limit=_PAGE)
+                    left -= len(found.summaries)
+                if found is None or not found.more or left <= 0:
+                    listener.put(_caught_up(found))
+                    self._replace(namespace)
+                    self._listeners[listener] = namespace
+                    return
+            after = found.horizon
+            rendered = listener.rendered(_messages(found.summaries, found.horizon))
+            del found  # what waits is counted as it is sent
+            await listener.outbox.put_in_turn(rendered)
 
     def _replace(self, namespace: Namespace) -> None:
         """End those who listen to a namespace that had this one's name: what is told of a name is of one namespace."""
@@ -148,5 +166,12 @@ def _bodies(
             yield "investigation.completed", named | telling.of_end(one), one.id
 
 
-def _overflow(horizon: int, limit: int) -> wire.Message:
-    return wire.Message("catchup.overflow", {"last_event_id": horizon, "limit": limit}, of=None)
+def _caught_up(found: changes.Changes | None) -> list[wire.Message]:
+    """What is told last of a catch-up, if there was one."""
+    if found is None:
+        return []
+    messages = _messages(found.summaries, found.horizon)
+    if found.more:
+        overflow = {"last_event_id": found.horizon, "limit": AT_ONCE}
+        messages.append(wire.Message("catchup.overflow", overflow, of=None))
+    return messages

@@ -56,7 +56,9 @@ class Hub:
         self._watches: dict[UUID, watching.Watch] = {}
         self._looks = asyncio.Event()
         """Set where the next poll is not to be waited for."""
-        self.lists = changing.Lists(database)
+        self.held = outbox.Held()
+        """By all connections."""
+        self.lists = changing.Lists(database, self.held)
         self.closing = asyncio.Event()
         """Set when this process stops: all subscriptions end."""
 
@@ -93,7 +95,7 @@ class Hub:
     async def listens(self, investigation: UUID, listener: outbox.Listener, *, after: int) -> AsyncIterator[None]:
         """Tell a listener what came behind entry `after`, 200 messages at most, and in the block what comes then.
 
-        Errors as with `check`.
+        Errors as with `check`; a FullError where those who watch hold too much for a catch-up.
         """
         await self.check(investigation, after=after)
         watch = self._watch(investigation)
@@ -133,12 +135,10 @@ class Hub:
                 return after
             page = await self._page(watch, after)
             told, after, is_full = _cut(page, after=after, most=left)
-            del page
             left -= len(told)
-            told.reverse()
-            while told:
-                await listener.outbox.room()
-                listener.put([told.pop()])
+            rendered = listener.rendered(told)
+            del page, told  # what waits is counted as it is sent
+            await listener.outbox.put_in_turn(rendered)
         await listener.outbox.room()
         return after
 
@@ -154,6 +154,7 @@ class Hub:
 
     async def _read(self, watch: watching.Watch, *, after: int, upto: int) -> watching.Page:
         async with self._catching_up:
+            await self.held.room()
             page = await history.log_page(
                 self._database, watch.investigation, after=after, upto=upto, limit=CATCH_UP_MAX, size=_CATCH_UP_BYTES
             )
@@ -255,6 +256,8 @@ class Hub:
             if page is None:
                 raise GoneError(_PURGED)
             is_behind, watch.is_behind = watch.is_behind or page.last > watch.last, False
+            if is_behind and page.last == watch.last:
+                await self._ensure_not_restored(watch)
             told = await self._told(watch, page, after=watch.last)
             status = await self._stand(watch) if is_behind else []
             messages: list[wire.Message] = []
@@ -265,6 +268,12 @@ class Hub:
             watch.tell(_before_the_end(status, messages))
             watch.last = page.last
         return page.more
+
+    async def _ensure_not_restored(self, watch: watching.Watch) -> None:
+        """Raise a GoneError where its log ends before what was told: nothing would be, until it is as long again."""
+        head = (await changes.heads(self._database, [watch.investigation])).get(watch.investigation)
+        if head is not None and head.log_seq < watch.last:
+            raise GoneError("the database was restored from a backup: read the timeline again")
 
     async def _stand(self, watch: watching.Watch) -> list[wire.Message]:
         """Where it stands now, if that is something else than was told."""

@@ -1,56 +1,151 @@
-"""What is still to be sent on one connection: bounded, so that a client that does not read costs no more than that."""
+"""What is still to be sent: bounded for each connection and for all, so that nobody costs more who does not read.
+
+What a client that is behind has not read waits here. Of live messages so much may; a catch-up waits until there is
+room. Where all together hold too much, nothing is read for a catch-up, and who is behind is told nothing more.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from tarsy import errors
 from tarsy.api.live import wire
 
 QUEUED_MAX = 1024 * 1024
-"""Bytes that may wait when more is told; who is further behind is dropped."""
+"""Bytes that may wait behind the next message when more is told; who is further behind is dropped."""
+HELD_MAX = 64 * 1024 * 1024
+"""Bytes that wait for all connections of a process: an eighth of a pod of 512 MiB."""
+FULL_SECONDS = 10.0
+"""For so long a catch-up waits where more than that is held."""
 PROGRESS_SECONDS = 10.0
 """Within this a client has to take something of what it is sent: of a stream a piece of it."""
 _ROOM = 64 * 1024
 
-Render = Callable[[wire.Message, wire.Channel], str | bytes]
+Render = Callable[[wire.Message, wire.Channel], bytes]
 """How a message is sent on this connection."""
+
+
+class FullError(errors.TemporaryError):
+    """All who watch here hold too much that they have not read."""
+
+
+class Held:
+    """What waits for all connections of a process; what many wait for is there once, and counts once."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes."""
+        self._users: dict[int, int] = {}
+        """How many wait for each, by its identity: it is there for as long as somebody does."""
+        self._full_since = 0.0
+        self._emptied = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is held than may be."""
+        return self.size > HELD_MAX
+
+    def take(self, told: Iterable[bytes]) -> None:
+        """One more waits for these."""
+        was_full = self.is_full
+        for one in told:
+            users = self._users.get(id(one), 0)
+            self._users[id(one)] = users + 1
+            if not users:
+                self.size += len(one)
+        if self.is_full and not was_full:
+            self._full_since = time.monotonic()
+            self._emptied.clear()
+
+    def give_back(self, told: Iterable[bytes]) -> None:
+        """One less does."""
+        for one in told:
+            users = self._users.pop(id(one)) - 1
+            if users:
+                self._users[id(one)] = users
+            else:
+                self.size -= len(one)
+        if not self.is_full:
+            self._emptied.set()
+
+    async def room(self) -> None:
+        """Wait until no more is held than may be; a FullError where that has not been so for FULL_SECONDS."""
+        while self.is_full:
+            try:
+                async with asyncio.timeout(self._full_since + FULL_SECONDS - time.monotonic()):
+                    await self._emptied.wait()
+            except TimeoutError as error:
+                raise FullError("those who watch here have too much to read already: come again later") from error
 
 
 class Outbox:
     """The queue of one connection. Who tells never waits for it."""
 
-    def __init__(self, render: Render) -> None:
+    def __init__(self, render: Render, held: Held) -> None:
+        """`held` is what all connections have; `close` gives back what this one has of it."""
         self.render = render
         self.overflown = asyncio.Event()
         """Set once it was told more than it may hold: from then on it takes nothing."""
-        self._queue: deque[str | bytes] = deque()
+        self._held = held
+        self._queue: deque[bytes] = deque()
         self._size = 0
+        self._sending: Sequence[bytes] = ()
+        """What was taken from it last, and may be on its way still."""
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
 
-    def put(self, *told: str | bytes) -> None:
+    def put(self, *told: bytes) -> None:
         """Have these sent, unless what was told before is too much already."""
-        if told and self._size > QUEUED_MAX:
+        if told and self._is_behind():
             self.drop()
         if self.overflown.is_set():
             return
+        self._held.take(told)
         self._queue.extend(told)
         self._size += sum(map(len, told))
         self._filled.set()
 
+    async def put_in_turn(self, told: deque[bytes]) -> None:
+        """Have these sent, each once there is room for it: for who can wait. All are held until then, and taken out."""
+        self._held.take(told)
+        try:
+            while told:
+                await self.room()
+                self.put(told[0])
+                self._held.give_back((told.popleft(),))
+        finally:
+            self._held.give_back(told)
+
+    def _is_behind(self) -> bool:
+        """Whether it takes no more: of what waits the next message does not count, which may be larger than all."""
+        if not self._queue:
+            return False
+        return self._size - len(self._queue[0]) > QUEUED_MAX or (self._held.is_full and self._size > _ROOM)
+
     def drop(self) -> None:
         """Forget what waits, and take nothing more."""
         self.overflown.set()
+        self._held.give_back(self._queue)
         self._queue.clear()
 
-    async def next(self) -> str | bytes:
-        """What is to be sent next."""
+    def close(self) -> None:
+        """Forget all: nothing of it is sent any more."""
+        self.drop()
+        self._held.give_back(self._sending)
+        self._sending = ()
+
+    async def next(self) -> bytes:
+        """What is to be sent next; what was taken before has gone."""
+        self._held.give_back(self._sending)
+        self._sending = ()
         while not self._queue:
             self._filled.clear()
             await self._filled.wait()
         first = self._queue.popleft()
+        self._sending = (first,)
         self._size -= len(first)
         if self._size <= _ROOM:
             self._emptied.set()
@@ -74,8 +169,12 @@ class Listener:
 
     def put(self, messages: Iterable[wire.Message]) -> None:
         """Tell these."""
+        self.outbox.put(*self.rendered(messages))
+
+    def rendered(self, messages: Iterable[wire.Message]) -> deque[bytes]:
+        """These, as they are sent here; without those that others get alone."""
         words, render = self.channel.words, self.outbox.render
-        self.outbox.put(*(render(message, self.channel) for message in messages if message.only in (None, words)))
+        return deque(render(message, self.channel) for message in messages if message.only in (None, words))
 
     def end(self, reason: str) -> None:
         """Tell that nothing more will come."""

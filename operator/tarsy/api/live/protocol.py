@@ -97,16 +97,17 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
 
     async def send(self, message: Any) -> None:
         """Send what the application says; what many are told is a frame already, which they share."""
-        text = message.get("text")
+        frame = message.get("bytes")
         if self.handshake_complete and self.close_sent:
             raise ClientDisconnected
-        if not isinstance(text, wire.Text):
+        if not isinstance(frame, wire.Frame):
             await super().send(message)
             return
         await self.writable.wait()
         if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
             raise ClientDisconnected
-        self.transport.write(text.frame)
+        self.transport.write(frame)
+        await self.writable.wait()  # until then it is held
 
     def shutdown(self) -> None:
         """Close the connection because the process stops."""

@@ -177,7 +177,7 @@ class _Connection:
     def __init__(self, websocket: WebSocket, attend: attending.Attending) -> None:
         self._socket = websocket
         self._attend = attend
-        self._outbox = outbox.Outbox(lambda message, channel: message.text(channel))
+        self._outbox = outbox.Outbox(lambda message, channel: message.frame(channel), attend.hub.held)
         self._subscriptions: dict[str, _Subscription] = {}
         self._errors = 0
         self._watched = 0
@@ -200,6 +200,8 @@ class _Connection:
             code, reason = first.code, first.reason
         except* WebSocketDisconnect:
             code = None
+        finally:
+            self._outbox.close()
         if code is not None:
             with suppress(TimeoutError, WebSocketDisconnect):  # one that does not read is not waited for
                 async with asyncio.timeout(FAREWELL_SECONDS):
@@ -220,9 +222,7 @@ class _Connection:
 
     async def _write(self) -> NoReturn:
         while True:
-            told = await self._outbox.next()
-            assert isinstance(told, str)  # noqa: S101 - as it is rendered
-            await self._socket.send_text(told)
+            await self._socket.send({"type": "websocket.send", "bytes": await self._outbox.next()})
 
     async def _mind_the_queue(self) -> NoReturn:
         await self._outbox.overflown.wait()
@@ -240,7 +240,7 @@ class _Connection:
         raise _EndError(RESTART, "the operator stops")
 
     def _say(self, kind: str, **told: Any) -> None:
-        self._outbox.put(wire.Text(wire.encoded({"type": kind, **told})))
+        self._outbox.put(wire.frame(wire.encoded({"type": kind, **told})))
 
     async def _do(self, said: _Said, group: asyncio.TaskGroup) -> None:
         match said:

@@ -89,7 +89,7 @@ class Stream(Response):
         self._attend = attend
         self._attended = attended
         self._channel = channel
-        self._outbox = outbox.Outbox(lambda message, channel: message.event(channel))
+        self._outbox = outbox.Outbox(lambda message, channel: message.event(channel), attend.hub.held)
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Serve it."""
@@ -103,6 +103,8 @@ class Stream(Response):
             self._outbox.drop()
             # Whoever does not read has that little time left that he has for any answer (`protocol.READ_SECONDS`).
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._outbox.close()
 
     async def _tell(self) -> None:
         listener = outbox.Listener(self._outbox, self._channel)
@@ -119,7 +121,6 @@ class Stream(Response):
                     told = await self._outbox.next()
             except TimeoutError:
                 told = _COMMENT
-            assert isinstance(told, bytes)  # noqa: S101 - as it is rendered
             if told == _LAST:
                 raise _EndError
             try:

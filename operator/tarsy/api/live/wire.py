@@ -49,27 +49,23 @@ def channel(name: str) -> Channel | None:
     return Channel(_ONES[room], identity) if room in _ONES and colon else None
 
 
-class Text(str):
-    """A text frame: what is in it, and as it is sent, which is the same to everybody."""
+class Frame(bytes):
+    """All of a text frame, as it is sent, which is the same to everybody."""
 
-    __slots__ = ("_frame",)
+    __slots__ = ()
 
-    @property
-    def frame(self) -> bytes:
-        """All of the frame, made once. Source: RFC 6455, section 5.2, "Base Framing Protocol"."""
-        try:
-            return self._frame
-        except AttributeError:
-            data = self.encode()
-            match len(data):
-                case length if length < 126:
-                    head = struct.pack("!BB", 0x81, length)
-                case length if length < 1 << 16:
-                    head = struct.pack("!BBH", 0x81, 126, length)
-                case length:
-                    head = struct.pack("!BBQ", 0x81, 127, length)
-            self._frame: bytes = head + data
-            return self._frame
+
+def frame(text: str) -> Frame:
+    """The text frame of `text`. Source: RFC 6455, section 5.2, "Base Framing Protocol"."""
+    data = text.encode()
+    match len(data):
+        case length if length < 126:
+            head = struct.pack("!BB", 0x81, length)
+        case length if length < 1 << 16:
+            head = struct.pack("!BBH", 0x81, 126, length)
+        case length:
+            head = struct.pack("!BBQ", 0x81, 127, length)
+    return Frame(head + data)
 
 
 class Message:
@@ -93,14 +89,13 @@ class Message:
         self.id = id
         self.only = only
         self._of = of
-        self._encoded: dict[tuple[Channel, Form], bytes | Text] = {}
+        self._encoded: dict[tuple[Channel, Form], bytes] = {}
 
-    def text(self, channel: Channel) -> Text:
+    def frame(self, channel: Channel) -> bytes:
         """As a text frame for a channel."""
         found = self._encoded.get((channel, "frame"))
         if found is None:
-            found = self._encoded[channel, "frame"] = Text(encoded(self._in_words(channel)))
-        assert isinstance(found, Text)  # noqa: S101 - of that form
+            found = self._encoded[channel, "frame"] = frame(encoded(self._in_words(channel)))
         return found
 
     def event(self, channel: Channel) -> bytes:
@@ -109,7 +104,6 @@ class Message:
         if found is None:
             told = self._in_words(channel)
             found = self._encoded[channel, "event"] = event(told["type"], told, id=self.id)
-        assert isinstance(found, bytes)  # noqa: S101 - of that form
         return found
 
     def _in_words(self, channel: Channel) -> dict[str, Any]:

@@ -1,0 +1,116 @@
+"""What waits for who does not read: so much for each, and so much for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import pytest
+from support import watching
+from tarsy.api.live import outbox
+
+HALF = b"x" * (outbox.QUEUED_MAX // 2)
+
+
+async def test_who_is_further_behind_than_a_megabyte_behind_the_next_message_is_told_nothing_more() -> None:
+    box = watching.box()
+    box.put(HALF, HALF, HALF, HALF)
+    assert not box.overflown.is_set(), "what is told at once may be more"
+    assert await box.next() == HALF
+    box.put(b"small")
+    assert not box.overflown.is_set()
+    box.put(b"one", b"more")
+    assert box.overflown.is_set()
+    assert not box._queue, "nothing is kept for it"
+    box.put(b"late")
+    assert not box._queue
+
+
+async def test_one_message_that_is_larger_than_all_may_wait_and_what_follows_it_is_told() -> None:
+    box = watching.box()
+    box.put(HALF * 3)
+    box.put(b"behind it")
+    box.put(b"and behind that")
+    assert [await box.next() for _ in range(3)] == [HALF * 3, b"behind it", b"and behind that"]
+
+
+async def test_what_waits_is_counted_in_bytes_once_for_all_who_wait_for_it_until_the_last_one_has_it() -> None:
+    held = outbox.Held()
+    boxes = [watching.box(held) for _ in range(50)]
+    shared = "\N{COLLISION SYMBOL} é".encode()
+    for box in boxes:
+        box.put(shared, shared)
+    assert held.size == len(shared) == 7
+    own = b"of one alone"
+    boxes[0].put(own)
+    assert held.size == 7 + len(own)
+    for box in boxes[:-1]:
+        for _ in range(len(box._queue)):
+            await box.next()
+    assert held.size == 7 + len(own), "what was taken last may be on its way"
+    for box in boxes[:-1]:
+        box.close()
+        box.close()
+    assert held.size == 7
+    boxes[-1].drop()
+    assert held.size == 0
+    assert not held._users
+
+
+async def test_where_all_hold_too_much_who_is_behind_is_told_nothing_more_and_who_reads_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "HELD_MAX", 300_000)
+    held = outbox.Held()
+    reads, hoards, behind = (watching.box(held) for _ in range(3))
+    behind.put(b"b" * 50_000)
+    behind.put(b"B" * 50_000)
+    hoards.put(b"h" * 250_000)
+    for _ in range(20):
+        reads.put(b"r" * 50_000)
+        await reads.next()
+    assert not reads.overflown.is_set()
+    assert held.size == 400_000
+    behind.put(b"b")
+    assert behind.overflown.is_set()
+    assert held.size == 300_000
+
+
+async def test_who_can_wait_is_held_too_and_has_each_message_put_when_there_is_room() -> None:
+    held = outbox.Held()
+    box = watching.box(held)
+    told = [bytes([number]) * 100_000 for number in range(10)]
+    waiting = asyncio.create_task(box.put_in_turn(deque(told)))
+    await asyncio.sleep(0)
+    assert (held.size, box._size) == (1_000_000, 100_000)
+    for number in range(5):
+        assert await box.next() == told[number]
+        await asyncio.sleep(0)
+    assert (held.size, box._size) == (600_000, 100_000), "the fifth is on its way, the sixth is next"
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    box.close()
+    assert (held.size, held._users) == (0, {})
+
+
+async def test_a_catch_up_waits_for_room_and_is_told_where_there_is_none_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "HELD_MAX", 10)
+    monkeypatch.setattr(outbox, "FULL_SECONDS", 0.2)
+    held = outbox.Held()
+    first, second = [b"x" * 8], [b"y" * 8]
+    await held.room()
+    for _ in range(3):
+        held.take(first)
+        held.take(second)
+        waiting = [asyncio.create_task(held.room()) for _ in range(2)]
+        await asyncio.sleep(0.1)  # less than what it waits
+        held.give_back(first)
+        await asyncio.gather(*waiting)
+        held.give_back(second)
+    held.take([*first, *second])
+    with pytest.raises(outbox.FullError, match="too much to read already"):
+        await held.room()
+    with pytest.raises(outbox.FullError):  # at once
+        await asyncio.wait_for(held.room(), 0.1)
