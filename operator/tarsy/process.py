@@ -26,11 +26,11 @@ import aiohttp
 
 from tarsy.api import app, health
 from tarsy.api.live import hub as hubs
-from tarsy.config import check, load, platform, settings, shown
+from tarsy.config import check, confidential, load, platform, settings, shown
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, watch
 from tarsy.llm import registry
-from tarsy.masking import masker
+from tarsy.masking import given, masker
 from tarsy.store import database as databases
 from tarsy.store import keeper, live, notify
 from tarsy.store import throttle as throttles
@@ -48,7 +48,7 @@ COLLECTED_AFTER = 20_000
 """Containers made and not freed since the last look for cycles. Python's own 700 are reached once an iteration."""
 FIRST_SECONDS = 1.0
 """For so long what answers to the outside comes first."""
-ALERT_MASKER = masker.Masker(groups=["security"])
+ALERT_MASKER = masker.InForce(platform.AlertMasking().masker())
 """What every alert goes through before it is stored or sent."""
 
 log = logging.getLogger(__name__)
@@ -133,6 +133,12 @@ def _start_errors() -> Iterator[None]:
         raise StartError(str(error)) from error
 
 
+def mask_by(loaded: platform.Platform) -> None:
+    """Mask from now on as that platform file says, and what this process was given wherever it turns up."""
+    ALERT_MASKER.replace(loaded.defaults.alert_masking.masker())
+    given.KNOWN.replace(confidential.values(loaded, os.environ), pepper=confidential.pepper(os.environ))
+
+
 def _stop(running: asyncio.Task[None]) -> None:
     if running.cancelling():
         os._exit(1)
@@ -141,6 +147,7 @@ def _stop(running: asyncio.Task[None]) -> None:
 
 async def _run(process: settings.Settings, read: load.Loaded) -> None:
     loaded = read.platform
+    mask_by(loaded)
     async with AsyncExitStack() as stack:
         database = databases.Database(process.database_url)
         stack.push_async_callback(database.close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import mcp
@@ -73,7 +73,7 @@ class Connected:
         self.missing = ""
         self.broken: list[mcp.Client] = []
         self.slots = asyncio.Semaphore(2)
-        self.mask: Callable[[str], str] = masker.Masker(groups=["security"]).text
+        self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
         self._client = client
 
     async def client(self) -> mcp.Client:
@@ -257,7 +257,7 @@ async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str
     limits = platform.Limits.model_validate({"tool_output": 128 * 1024})
     threads: list[threading.Thread] = []
 
-    def mask(text: str) -> str:
+    def mask(text: str, *, investigation: str = "") -> str:
         threads.append(threading.current_thread())
         return text
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from tarsy.agent import loop, strategies
 from tarsy.config import contexts, resolve
 from tarsy.engine import retries
+from tarsy.masking import given
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -151,14 +152,14 @@ class Execution:
             name=self.task.name,
             agent=agent,
             tools=tuple(tools),
-            messages=tuple(prompt),
+            messages=tuple(replace(said, text=given.KNOWN.text(said.text)) for said in prompt),
         )
 
     def _started(self, resolved: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> entries.ExecutionStarted:
         agent = replace(
             resolved,
-            custom_instructions=messages.storable(resolved.custom_instructions),
-            server_instructions=tuple((name, messages.storable(text)) for name, text in resolved.server_instructions),
+            custom_instructions=_stored(resolved.custom_instructions),
+            server_instructions=tuple((name, _stored(text)) for name, text in resolved.server_instructions),
             problems=tuple(toolbox.problems),
         )
         wanted = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
@@ -179,3 +180,8 @@ class Execution:
         ended = entries.ExecutionEnded(execution=self.id, outcome=outcome, error=error)
         after = record.Execution(started=started, log=begun.log if begun else [], ended=ended)
         return (ended,) if begun else (started, ended), after
+
+
+def _stored(text: str) -> str:
+    """What people wrote, as it is stored and sent: without what this process was given."""
+    return messages.storable(given.KNOWN.text(text))

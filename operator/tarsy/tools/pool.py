@@ -20,8 +20,9 @@ import mcp
 from mcp import types
 
 from tarsy.config import platform, shown
+from tarsy.masking import masker
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, chatter, stdio, streamable, toolbox
+from tarsy.tools import bounds, chatter, results, stdio, streamable, toolbox
 from tarsy.transcript import messages
 
 CONNECT_SECONDS = 30.0
@@ -65,7 +66,7 @@ class Server:
         """`calls` may be made at once."""
         self.name = name
         self.slots = Slots(calls)
-        self.mask: Callable[[str], str] = settings.data_masking.masker().text
+        self.mask: toolbox.Mask = settings.data_masking.masker().text
         self.tools: Sequence[types.Tool] = ()
         """What it offered when it was last connected, as far as it can be used."""
         self.missing = ""
@@ -93,7 +94,7 @@ class Server:
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                why = self.mask(self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
+                why = masker.or_withheld(self.mask, self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
                 problem = f"cannot be reached: {_on_one_line(why)}"[:PROBLEM_MAX]
                 if problem != self.problem:  # said once, not with each of many attempts
                     log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
@@ -126,6 +127,7 @@ class Server:
         try:
             async with asyncio.timeout(CONNECT_SECONDS) as deadline, client:
                 offer = await _offer(self.name, client)
+                offer.tools = await asyncio.to_thread(_masked, offer.tools, self.mask)
                 deadline.reschedule(None)
                 await self._publish(client, offer)
                 await self._breaks(client)
@@ -232,6 +234,10 @@ def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> 
     if before is not None and before.detail["tools"] == tools:
         return before
     return standing.Fact(kind="tools", name=server, state="listed", since=datetime.now(UTC), detail={"tools": tools})
+
+
+def _masked(tools: Sequence[types.Tool], mask: toolbox.Mask) -> list[types.Tool]:
+    return [results.masked(tool, mask) for tool in tools]
 
 
 async def _offer(server: str, client: mcp.Client) -> bounds.Offer:
