@@ -7,6 +7,7 @@ import html
 import json
 import string
 import urllib.parse
+from collections.abc import Callable
 
 import hypothesis
 import pytest
@@ -27,7 +28,7 @@ def knows(*values: str) -> given.Given:
 KNOWN = knows(*VALUES)
 MASKER = masker.Masker(known=KNOWN)
 
-WRITTEN = {
+WRITTEN: dict[str, Callable[[str], str]] = {
     "plain": str,
     "JSON": json.dumps,
     "JSON in UTF-8": lambda value: json.dumps(value, ensure_ascii=False),

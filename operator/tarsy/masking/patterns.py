@@ -118,6 +118,11 @@ _DIRECTIVE = (
     rb"[\w.-]*(?:pass|password|passwd|secret|token|api[_-]?key)[ \t]+" + _VALUE + rb";?[ \t]*(?:\r?$|\\+n)"
 )
 """A name and a value side by side, alone on their line."""
+_TERRAFORM = (
+    rb"(?i)\bvariable[ \t]+\\*\"[\w-]*(?:password|passwd|secret|token|api_?key)\\*\"[ \t]*\{"
+    rb"[^{}]*?\bdefault[ \t]*=[ \t]*\\*\"([^\"\n\\]+)"
+)
+"""What a variable of Terraform's is, where nobody says."""
 _PGPASS = (
     rb"(?m)^(?:[\w.-]*[A-Za-z.][\w.-]*|\*|\[[0-9a-f:]+\]):(?:\d{4,5}|\*)"
     rb":[A-Za-z_*][^\s:]*:[A-Za-z_*][^\s:]*:([^\s:]+)\r?$"
@@ -214,6 +219,7 @@ _LOOKS = (
         b"auth |auth\t",
         rules.rule(rb"\bAUTH[ \t]+(?:PLAIN|LOGIN|XOAUTH2)[ \t]+([A-Z]*[a-z0-9+/][A-Za-z0-9+/]{8,}={0,2})"),
     ),
+    _Look("password", b"variable", rules.rule(_TERRAFORM), _is_given),
     _Look("password", b"password|identified by", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
 )
 
