@@ -67,6 +67,8 @@ def _sections(
         names = _resolved(_values(found), schema)
         if _is_mapping(found):
             below.append((found, (*place, key), there))
+        elif _is_mapping(entries := _resolved(found.get("items", {}), schema)):
+            below.append((entries, (*place, f"{key}[]"), [one for entry in there for one in entry]))
         elif _is_mapping(names):
             below.append((names, (*place, key, "NAME"), [one for entry in there for one in entry.values()]))
         if place or not below or below[-1][1][:1] != (key,):

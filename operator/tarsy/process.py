@@ -27,11 +27,11 @@ from typing import Any
 from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
-from tarsy.config import inforce, load, platform, reload, settings
+from tarsy.config import confidential, inforce, load, platform, reload, settings
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
-from tarsy.masking import masker
+from tarsy.masking import given, masker
 from tarsy.store import database as databases
 from tarsy.store import keeper, live, notify
 from tarsy.store import throttle as throttles
@@ -45,7 +45,7 @@ COLLECTED_AFTER = 20_000
 """Containers made and not freed since the last look for cycles. Python's own 700 are reached once an iteration."""
 FIRST_SECONDS = 1.0
 """For so long what answers to the outside comes first."""
-ALERT_MASKER = masker.Masker(groups=["security"])
+ALERT_MASKER = masker.InForce(platform.AlertMasking().masker())
 """What every alert goes through before it is stored or sent."""
 
 log = logging.getLogger(__name__)
@@ -131,6 +131,18 @@ def _start_errors() -> Iterator[None]:
         raise StartError(str(error)) from error
 
 
+def mask_by(loaded: platform.Platform) -> None:
+    """Mask from now on as that platform file says, and what this process was given wherever it turns up."""
+    ALERT_MASKER.replace(loaded.defaults.alert_masking.masker())
+    given.KNOWN.replace(confidential.values(loaded, os.environ), pepper=confidential.pepper(os.environ))
+
+
+async def _prepare_masking(next_in_force: platform.Platform, _: inforce.Unusable) -> Callable[[], None]:
+    """Mask by the next platform already now: what its new servers and providers say may have its secrets in it."""
+    await asyncio.to_thread(mask_by, next_in_force)
+    return lambda: None
+
+
 def _stop(running: asyncio.Task[None]) -> None:
     if running.cancelling():
         os._exit(1)
@@ -138,6 +150,7 @@ def _stop(running: asyncio.Task[None]) -> None:
 
 
 async def _run(process: settings.Settings, watched: reload.Watch) -> None:
+    mask_by(watched.loaded.platform)
     async with AsyncExitStack() as stack:
         in_force = inforce.InForce(watched, unusable=functools.partial(registry.unusable, environment=os.environ))
         early = await _answer(process, in_force, stack)
@@ -145,6 +158,8 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
             served = group.create_task(_endless(lambda: _held(asyncio.shield(early.serving))))
             database, token = await _wait(process, early, stack)
             served.cancel()
+        await asyncio.to_thread(mask_by, in_force.platform)  # with the secrets that were waited for
+        in_force.prepare(_prepare_masking)
         _tell_unusable(in_force)
         in_force.follow(functools.partial(_tell_unusable, in_force))
         owner = uuid.uuid4()

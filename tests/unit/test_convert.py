@@ -118,6 +118,7 @@ def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
         "max_iterations": 20,
         "fallback_providers": ["openai-default"],
         "iteration_strategy": "native-thinking",
+        "alert_masking": {"enabled": True, "pattern_group": "security"},
     }
     assert platform["llm_providers"]["google-default"]["native_tools"] == ["google_search", "url_context"]
     assert platform["llm_providers"]["openai-default"]["model"] == "{{.OPENAI_MODEL}}"
@@ -130,6 +131,11 @@ def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
     }
     cluster = platform["mcp_servers"]["cluster"]
     assert cluster["transport"] == {"type": "http", "url": "https://{{.CLUSTER_HOST}}:8443/mcp"}
+    assert cluster["data_masking"] == {
+        "enabled": True,
+        "pattern_groups": ["kubernetes", "cloud"],
+        "custom_patterns": [{"name": "custom_1", "pattern": r"acct-\d+", "replacement": "[ACCT]"}],
+    }
     assert cluster["instructions"].endswith("A shell writes a variable as ${NAMESPACE}.\n")
     local = platform["mcp_servers"]["kubernetes-server"]["transport"]
     assert local["args"][-1] == local["env"]["KUBECONFIG"] == "{{.KUBECONFIG}}"
@@ -167,7 +173,6 @@ def test_what_has_no_place_is_named_with_file_and_line() -> None:
     for place in (
         "tarsy.yaml:3: system.dashboard_url", "tarsy.yaml:17: defaults.runbook",
         "tarsy.yaml:23: mcp_servers.cluster.transport.bearer_token",
-        "tarsy.yaml:31: mcp_servers.cluster.data_masking.custom_patterns",
         "tarsy.yaml:32: mcp_servers.cluster.summarization", "tarsy.yaml:42: agents.Remediator.skills",
         "tarsy.yaml:57: agent_chains.Crash_Loop.stages.2.agents.0.skills",
         "tarsy.yaml:59: agent_chains.Crash_Loop.scoring",
@@ -179,6 +184,43 @@ def test_what_has_no_place_is_named_with_file_and_line() -> None:
     assert (
         "tarsy.yaml:45: agent_chains.Crash_Loop: is called 'crash-loop': lower-case letters, digits and dashes" in told
     )
+
+
+def test_patterns_keep_their_names_and_those_that_are_not_there_are_named() -> None:
+    masking = (
+        "mcp_servers:\n  s:\n    transport: {type: stdio, command: c}\n    data_masking:\n"
+        "      pattern_groups: [basic, mine]\n      patterns: [certificate, kubernetes_secret, base64_short]\n"
+        "      custom_patterns:\n      - {pattern: 'id-(\\d)', replacement: 'id-${1}', description: d}\n"
+        "      - {name: own, pattern: x}\n"
+        "defaults: {alert_masking: {enabled: false, pattern_group: cloud, x: y}}\n"
+    )
+    converted = made(masking)
+    platform = yaml.safe_load(converted.texts[convert.PLATFORM])
+    assert platform["defaults"]["alert_masking"] == {"enabled": False, "pattern_group": "cloud"}
+    assert platform["mcp_servers"]["s"]["data_masking"] == {
+        "pattern_groups": ["basic"],
+        "patterns": ["certificate"],
+        "custom_patterns": [
+            {"name": "custom_1", "pattern": r"id-(\d)", "replacement": "id-${1}"},
+            {"name": "own", "pattern": "x"},
+        ],
+    }
+    told = "\n".join(map(str, converted.notes))
+    for note in (
+        "f0:5: mcp_servers.s.data_masking.pattern_groups.1: TARSy does not have 'mine'. Available: all, basic",
+        "f0:6: mcp_servers.s.data_masking.patterns.1: Kubernetes' Secrets are always masked: left out",
+        "f0:6: mcp_servers.s.data_masking.patterns.2: TARSy does not have 'base64_short'. Available: api_key",
+        "f0:8: mcp_servers.s.data_masking.custom_patterns.0.description: this has no place in TARSy: left out",
+        "defaults.alert_masking.x: this has no place in TARSy: left out",
+    ):
+        assert note in told
+
+
+def test_a_pattern_that_cannot_be_used_is_refused_where_it_stands() -> None:
+    masking = "{transport: {type: stdio, command: c}, data_masking: {custom_patterns: [{pattern: '(?=x)'}]}}"
+    assert refused(f"mcp_servers:\n  s: {masking}\n") == [
+        "f0:2: mcp_servers.s.data_masking.custom_patterns.0: pattern: RE2 refuses it: invalid perl operator: (?="
+    ]
 
 
 CHAIN = "agent_chains: {a: {alert_types: [x], stages: [{name: b, agent: %s}]}}"

@@ -124,6 +124,15 @@ def test_as_json_a_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(line)["exception"] == "RuntimeError: a\nb"
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_may_not_be_shown_is_in_no_part_of_an_event(capsys: pytest.CaptureFixture[str], form: logs.Format) -> None:
+    logs.configure(form=form, mask=lambda text: text.replace("s3cret=1", "[MASKED]"))
+    logging.getLogger("tarsy").error("at %s", "s3cret=1", extra={"to": "s3cret=1"}, exc_info=RuntimeError("s3cret=1"))
+    told = capsys.readouterr().err
+    assert "s3cret" not in told
+    assert told.count("[MASKED]") == 3
+
+
 async def test_fields_are_on_every_line_of_their_block_and_of_the_tasks_and_threads_started_in_it(
     log_lines: loglines.LogLines,
 ) -> None:

@@ -151,9 +151,3 @@ def test_a_megabyte_of_what_clusters_print_takes_about_a_second_at_most() -> Non
     texts = itertools.cycle([*TEXTS, *cluster_text.TEXTS.values()])
     text = "\n".join(itertools.islice(texts, MEGABYTE // (sum(map(len, TEXTS)) // len(TEXTS))))
     assert pace.within(1, lambda: MASKER.text(text))
-
-
-def test_an_unknown_group_is_refused_with_those_there_are() -> None:
-    with pytest.raises(masker.UnknownGroupError) as error:
-        masker.Masker(groups=["secure"])
-    assert str(error.value) == "unknown pattern group 'secure'; available groups: kubernetes, security"

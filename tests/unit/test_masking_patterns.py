@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from support import cluster_text
-from tarsy.masking import masker
+from tarsy.masking import masker, patterns
 
 SECURITY = masker.Masker(groups=["security"])
 
@@ -123,8 +123,14 @@ BLOB = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9wcXJzdHV2d3h5ejAx
         ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB web@host", "ssh-ed25519 [MASKED:ssh_key] web@host"),
         ("mail jane.doe+x@mail.example.co.uk, now", "mail [MASKED:email], now"),
         (f"saw {JWT} once", "saw [MASKED:token] once"),
-        ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "[MASKED:token]"),
-        ("key AKIAIOSFODNN7EXAMPLE", "key [MASKED:api_key]"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "[MASKED:github_token]"),
+        (
+            "at https://hooks.slack.com/services/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",
+            "at https://[MASKED:slack_token]",
+        ),
+        ("key AKIAIOSFODNN7EXAMPLE", "key [MASKED:aws_access_key]"),
+        ("aws_secret_access_key = wJalrXUtnFEMIK7MDENGbPxRfiCYa", "aws_secret_access_key = [MASKED:aws_secret_key]"),
+        ("DJANGO_SECRET_KEY=wJalrXUtnFEMI", "DJANGO_SECRET_KEY=[MASKED:secret_key]"),
         (f'{{"auth": "{BLOB}"}}', '{"auth": "[MASKED:token]"}'),
         (f".dockerconfigjson: {BLOB}", ".dockerconfigjson: [MASKED:token]"),
         ("passphrase: correct horse battery staple\nnext: x", "passphrase: [MASKED:password]\nnext: x"),
@@ -136,9 +142,51 @@ def test_what_is_masked_says_what_it_was(text: str, masked: str) -> None:
     assert SECURITY.text(text) == masked
 
 
-def test_only_the_chosen_patterns_are_masked() -> None:
-    text = "password=hunter2 token=abc123 jane@example.com"
-    assert masker.Masker(groups=["kubernetes"]).text(text) == "password=[MASKED:password] token=abc123 jane@example.com"
+SAMPLES = {
+    "api_key": "X-Api-Key: a1b2c3d4e5f6",
+    "aws_access_key": "AKIAIOSFODNN7EXAMPLE",
+    "aws_secret_key": "AWS_SECRET_ACCESS_KEY=a1b2c3d4e5f6",
+    "certificate": PEM.format("CERTIFICATE"),
+    "certificate_authority_data": f"certificate-authority-data: {BLOB}",
+    "email": "jane@example.com",
+    "github_token": "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "password": "DB_PASSWORD=a1b2c3d4e5f6",
+    "private_key": PEM.format("PRIVATE KEY"),
+    "secret_key": "SECRET_KEY=a1b2c3d4e5f6",
+    "slack_token": "xoxb-1234567890-abcdefABCDEF1234567890",
+    "ssh_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB",
+    "token": "ACCESS_TOKEN=a1b2c3d4e5f6",
+}
+"""Of each pattern a text that it finds something in, and no other."""
+API_KEYS, SECRET_KEYS = {"api_key", "aws_access_key"}, {"secret_key", "aws_secret_key"}
+TOKENS = {"token", "github_token", "slack_token"}
+GROUPS: dict[patterns.Group, set[str]] = {
+    "basic": {"password"} | API_KEYS,
+    "secrets": {"password", "private_key"} | API_KEYS | SECRET_KEYS | TOKENS,
+    "security": set(patterns.NAMES),
+    "kubernetes": {"password", "certificate_authority_data"} | API_KEYS | SECRET_KEYS,
+    "cloud": {"aws_secret_key"} | API_KEYS | TOKENS,
+    "all": set(patterns.NAMES),
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_masks_what_is_in_it_and_nothing_else(group: patterns.Group) -> None:
+    chosen = masker.Masker(groups=[group])
+    changed = {name for name, text in SAMPLES.items() if f"[MASKED:{name}]" in chosen.text(text)}
+    left = {name for name, text in SAMPLES.items() if chosen.text(text) == text}
+    assert (changed, left) == (GROUPS[group], set(patterns.NAMES) - GROUPS[group])
+
+
+@pytest.mark.parametrize("name", patterns.NAMES)
+def test_each_pattern_can_be_chosen_by_its_name(name: patterns.Name) -> None:
+    assert f"[MASKED:{name}]" in masker.Masker(names=[name]).text("\n".join(SAMPLES.values()))
+    assert masker.Masker(names=[name]).text(SAMPLES[name]) != SAMPLES[name]
+
+
+def test_there_is_no_pattern_and_no_group_that_is_not_tested() -> None:
+    assert set(SAMPLES) == set(patterns.NAMES)
+    assert set(GROUPS) == set(patterns.GROUPS)
 
 
 BASE64, SIGNS, WORD = "2utKT0RbWEDl0RSHbqnpbBts6ygMW+98yWu+7qA7", "7j4B9!6ZY28J.awqq6MG", "sunshine"

@@ -291,6 +291,9 @@ def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, p
     assert "S3cret" not in str(error.value)
 
 
+MASKING = "mcp_servers: {k: {transport: {type: stdio, command: c}, data_masking: {%s}}}"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -308,7 +311,12 @@ def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, p
         "agents: {A: {mcp_servers: [KEY]}}",
         "mcp_servers: {k: {transport: {type: KEY}}}",
         "mcp_servers: {k: {transport: {type: http, url: KEY}}}",
-        "mcp_servers: {k: {transport: {type: stdio, command: c}, data_masking: {pattern_groups: [KEY]}}}",
+        MASKING % "pattern_groups: [KEY]",
+        MASKING % "patterns: [KEY]",
+        MASKING % "custom_patterns: [{name: KEY, pattern: x}]",
+        MASKING % "custom_patterns: [{name: a, pattern: '(KEY'}]",
+        MASKING % "custom_patterns: [{name: a, pattern: x, replacement: '${KEY}'}]",
+        "defaults: {alert_masking: {pattern_group: KEY}}",
         "queue: {lease: KEY}",
         "limits: {tool_output: KEY}",
         "ingest: {cooldown: KEY}",

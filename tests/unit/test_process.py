@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 from tarsy import process
+from tarsy.config import platform
+from tarsy.masking import given
 
 
 class Part:
@@ -47,3 +50,29 @@ async def test_the_ground_stops_after_the_roles() -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
     assert story == ["role", "ground"]
+
+
+@pytest.fixture
+def masking_put_back() -> Iterator[None]:
+    yield
+    process.ALERT_MASKER.replace(platform.AlertMasking().masker())
+    given.KNOWN.replace([])
+    given.KNOWN.replace([])
+
+
+@pytest.mark.usefixtures("masking_put_back")
+def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com at-the-gateway-7"
+    mask = process.ALERT_MASKER.text
+    assert mask(text) == "ACCESS_TOKEN=[MASKED:token]\n[MASKED:email] at-the-gateway-7"
+    monkeypatch.setenv("GATEWAY", "at-the-gateway-7")
+    loaded = platform.Platform.model_validate(
+        {
+            "defaults": {"alert_masking": {"pattern_group": "basic"}},
+            "llm_providers": {"a": {"type": "openai", "model": "m", "api_key_env": "GATEWAY"}},
+        }
+    )
+    process.mask_by(loaded)
+    assert mask(text) == "ACCESS_TOKEN=cnry4Kd9xQ\njane@example.com [MASKED:secret]"
+    process.mask_by(platform.Platform.model_validate({"defaults": {"alert_masking": {"enabled": False}}}))
+    assert mask("password: hunter2x\nat-the-gateway-7") == "password: hunter2x\n[MASKED:secret]"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import re
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import mcp
@@ -14,7 +16,7 @@ from mcp.server import Server
 from support import leases
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import toolbox
+from tarsy.tools import results, toolbox
 from tarsy.transcript import messages, ports
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -74,7 +76,7 @@ class Connected:
         self.broken: list[mcp.Client] = []
         self.users = 0
         self.slots = asyncio.Semaphore(2)
-        self.mask: Callable[[str], str] = masker.Masker(groups=["security"]).text
+        self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
         self._client = client
 
     async def client(self) -> mcp.Client:
@@ -264,10 +266,53 @@ async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str
     limits = platform.Limits.model_validate({"tool_output": 128 * 1024})
     threads: list[threading.Thread] = []
 
-    def mask(text: str) -> str:
+    def mask(text: str, *, investigation: str = "") -> str:
         threads.append(threading.current_thread())
         return text
 
     k8s.mask = mask
     await toolbox.PoolToolbox([k8s], limits=limits).call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
     assert [thread is not threading.main_thread() for thread in threads] == [is_aside]
+
+
+@pytest.mark.parametrize("name", ["short", "huge"])
+async def test_a_result_that_cannot_be_masked_is_withheld(
+    k8s: Connected, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(text: str, *, investigation: str = "") -> str:
+        raise KeyError(text)
+
+    k8s.mask = broken
+    output = await toolbox.PoolToolbox([k8s], limits=platform.Limits()).call(
+        call("k8s.get", f'{{"name": "{name}"}}'), SCOPE
+    )
+    assert output == ports.ToolOutput(text="[withheld: it could not be masked]", failed=True)
+    assert [record.getMessage() for record in caplog.records] == ["a text could not be masked: KeyError"]
+    assert caplog.records[0].exc_info is None
+
+
+async def test_a_server_may_have_fingerprints_which_are_the_investigations_own(k8s: Connected) -> None:
+    async def looks(investigation: str) -> str:
+        box = toolbox.PoolToolbox([k8s], limits=platform.Limits())
+        scope = dataclasses.replace(SCOPE, investigation=investigation)
+        return (await box.call(call("k8s.get", '{"password": "cnry4Kd9xQ"}'), scope)).text
+
+    plain = await looks("one")
+    assert "'password': '[MASKED:password]'" in plain
+    k8s.mask = platform.DataMasking(fingerprints=True).masker().text
+    one, two, again = [await looks(name) for name in ("one", "two", "one")]
+    assert re.search(r"'password': '\[MASKED:password:[0-9a-f]{4}\]'", one)
+    assert one == again != two
+    assert await looks("") == plain
+
+
+def test_a_tool_is_offered_without_the_secrets_in_its_description_and_schema() -> None:
+    schema = {"type": "object", "properties": {"password": {"type": "string", "description": "DB_PASSWORD=cnry4Kd9xQ"}}}
+    tool = types.Tool(name="t", description="Looks with ghp_abcdefghijklmnopqrstuvwxyz0123456789", input_schema=schema)
+    mask = masker.Masker(groups=["security"]).text
+    shown = results.masked(tool, mask)
+    assert shown.description == "Looks with [MASKED:github_token]"
+    assert shown.input_schema["properties"]["password"]["description"] == "DB_PASSWORD=[MASKED:password]"
+    assert results.masked(shown, mask) is shown
+    broken = results.masked(tool, lambda _: "[")
+    assert (broken.description, broken.input_schema) == ("[", {"type": "object"})

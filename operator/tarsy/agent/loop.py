@@ -219,6 +219,7 @@ class Loop:
     def _scope(self) -> ports.Scope:
         return ports.Scope(
             execution=self._id,
+            investigation=self.journal.record.snapshot.id,
             ensure_lease=self.journal.ensure_lease,
             waiting=self.waiting,
             has_fallback=self.execution.next_source is not None,

@@ -11,6 +11,7 @@ import uvloop
 
 from tarsy import hardening, process
 from tarsy.config import load, settings
+from tarsy.masking import given
 from tarsy.telemetry import logs
 
 
@@ -60,7 +61,7 @@ def command(
     log_format: str,
 ) -> None:
     """Run an operator process."""
-    logs.configure(level=log_level, form=cast("logs.Format", log_format))
+    logs.configure(level=log_level, form=cast("logs.Format", log_format), mask=given.KNOWN.text)
     hardening.close_to_others()
     try:
         found = settings.operator(

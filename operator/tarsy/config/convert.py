@@ -21,6 +21,8 @@ PLATFORM = "tarsy.yaml"
 CHARACTERS_A_TOKEN = 4
 _LEAST_OUTPUT = 1024
 """What `limits.tool_output` may be at least."""
+_ALWAYS = "kubernetes_secret"
+"""What masked Kubernetes' Secrets, if it was asked for."""
 _FORMER_STRATEGY = "react"
 """What ran where nothing was said."""
 _OLD_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -132,8 +134,7 @@ class _Converter(_Notes):
                 case "iteration_strategy" | "llm_backend" | "backend" | "success_policy" | "alert_type":
                     pass  # below, with the stages, with `ingest`
                 case "alert_masking":
-                    if source.data not in ({"enabled": True}, {"enabled": True, "pattern_group": "security"}):
-                        self.say(source, "every alert is masked by the group security")
+                    made[key] = self._block(source, ("enabled", "pattern_group"), case=str)
                 case _:
                     self.left_out(source)
         return made | {"iteration_strategy": self._default_strategy()}
@@ -203,17 +204,38 @@ class _Converter(_Notes):
         made: JSON = {}
         for key in masking.data:
             source = masking.at(key)
-            if key == "enabled" or (key == "pattern_groups" and not isinstance(source.data, list)):
+            there: Iterable[str] = {"pattern_groups": patterns.GROUPS, "patterns": patterns.NAMES}.get(str(key), ())
+            if key == "enabled" or (key in ("pattern_groups", "patterns", "custom_patterns") and not _is_list(source)):
                 made[key] = source.data
-            elif key == "pattern_groups":
-                made[key] = []
-                for entry in source.entries():
-                    if str(entry.data) in patterns.GROUPS:
-                        made[key].append(entry.data)
-                    else:
-                        self.say(entry, f"TARSy does not have '{entry.data}'. Available: {', '.join(patterns.GROUPS)}")
+            elif there:
+                made[key] = self._known(source, there)
+            elif key == "custom_patterns":
+                made[key] = [self._custom_pattern(entry, index) for index, entry in enumerate(source.entries(), 1)]
             else:
                 self.left_out(source)
+        return made
+
+    def _known(self, source: Source, there: Iterable[str]) -> list[str]:
+        made = []
+        for entry in source.entries():
+            if str(entry.data) in there:
+                made.append(entry.data)
+            elif entry.data == _ALWAYS:
+                self.say(entry, "Kubernetes' Secrets are always masked: left out")
+            else:
+                self.say(entry, f"TARSy does not have '{entry.data}'. Available: {', '.join(there)}")
+        return made
+
+    def _custom_pattern(self, source: Source, number: int) -> Any:
+        """One of one's own, which has a name now."""
+        if not isinstance(source.data, dict):
+            return source.data
+        made = {"name": source.data.get("name", f"custom_{number}")}
+        for key in source.data:
+            if key in ("pattern", "replacement"):
+                made[key] = source.data[key]
+            elif key != "name":
+                self.left_out(source.at(key))
         return made
 
     def _agent(self, agent: Source) -> JSON:
@@ -383,8 +405,8 @@ class _Converter(_Notes):
             made["iterationStrategy"] = "synthesis-native-thinking" if backend == "google-native" else "synthesis"
         return made
 
-    def _block(self, block: Source, keys: Iterable[str]) -> Any:
-        """A block of some keys; what is none stays as it is, to be refused."""
+    def _block(self, block: Source, keys: Iterable[str], *, case: Callable[[str], str] = base.camel) -> Any:
+        """A block of some keys, written in a `case`; what is none stays as it is, to be refused."""
         if not isinstance(block.data, dict):
             return block.data
         made: JSON = {}
@@ -393,7 +415,7 @@ class _Converter(_Notes):
             if key == "agent":
                 made[key] = self._agent_name(source)
             elif key in keys:
-                made[base.camel(key)] = source.data
+                made[case(key)] = source.data
             elif not (key == "llm_backend" and "iteration_strategy" in keys):
                 self.left_out(source)
         return made
@@ -449,6 +471,10 @@ class _Converter(_Notes):
         elif made != name:
             self.say(source, f"is called '{made}': lower-case letters, digits and dashes")
         return made
+
+
+def _is_list(source: Source) -> bool:
+    return isinstance(source.data, list)
 
 
 def _renamed(data: Any) -> Any:

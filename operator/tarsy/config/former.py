@@ -45,8 +45,6 @@ LATER = frozenset(
         "type",
         "verify_ssl",
         "bearer_token",
-        "custom_patterns",
-        "patterns",
         "temperature",
     )
 )

@@ -52,9 +52,15 @@ def problems(
         elif found["type"] == "union_tag_invalid":
             line = (*line, "type")
         else:
-            line = (*line, message.partition(":")[0])  # a rule over several keys begins with the one that is meant
+            line = (*line, *_steps(message.partition(":")[0]))  # a rule over several keys begins with the one meant
         problem = document.problem(line, f"{files.told((*at, *shown))}: {message}")
         yield Found(place=place, problem=problem, is_unknown=is_unknown)
+
+
+def _steps(told: str) -> Iterator[int | str]:
+    """The steps of a place that is told as `custom_patterns.1.name`."""
+    for step in told.split("."):
+        yield int(step) if step.isascii() and step.isdecimal() else step
 
 
 def untagged(location: Place) -> Place:

@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 
 from tarsy.config import providers
 from tarsy.config.parts import URL, Duration, Network, Origin, Part, Time, Word, within
-from tarsy.masking import masker
+from tarsy.masking import customs, masker
+from tarsy.masking import patterns as naming
 from tarsy.resources import base, chain
 
 
@@ -39,26 +40,76 @@ class HTTPTransport(Part):
 Transport = Annotated[StdioTransport | HTTPTransport, Field(discriminator="type")]
 
 
+class CustomPattern(Part):
+    """A pattern of one's own."""
+
+    name: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,31}$")]
+    """What it is called, in its marker too."""
+    pattern: Word
+    """What it finds, as RE2 writes it: <https://github.com/google/re2/wiki/Syntax>. It may not find the empty text."""
+    replacement: str | None = None
+    """What stands for that, with groups of the pattern as `$1` or `${name}`; None is `[MASKED:name]`."""
+
+    def compiled(self) -> customs.Custom:
+        """As a masker takes it."""
+        return customs.custom(name=self.name, pattern=self.pattern, replacement=self.replacement)
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> CustomPattern:
+        if self.name in naming.RESERVED:
+            raise ValueError("name: one of the built-in patterns has it: choose another")
+        try:
+            self.compiled()
+        except customs.CustomError as error:
+            raise ValueError(f"{error.field}: {error}") from None
+        return self
+
+
 class DataMasking(Part):
     """What is taken out of a server's results, before anybody stores or sends them."""
 
     enabled: bool = True
-    """False leaves only Kubernetes Secrets masked, which always are."""
-    pattern_groups: list[str] = ["security"]
-    """Groups of patterns, such as security."""
+    """False leaves only Kubernetes Secrets and what the process was given masked, which always are."""
+    pattern_groups: list[naming.Group] = ["security"]
+    """Groups of patterns."""
+    patterns: list[naming.Name] = []
+    """Patterns beside those of the groups."""
+    custom_patterns: Annotated[list[CustomPattern], Field(max_length=50)] = []
+    """Patterns of one's own, looked for before the others and in this order."""
+    fingerprints: bool = False
+    """Whether markers have four digits, the same for the same value in one investigation: `[MASKED:password:7f3a]`."""
 
     def masker(self) -> masker.Masker:
         """The masker that does it."""
-        return masker.Masker(groups=self.pattern_groups if self.enabled else ())
+        if not self.enabled:
+            return masker.Masker(fingerprints=self.fingerprints)
+        return masker.Masker(
+            groups=self.pattern_groups,
+            names=self.patterns,
+            own=[one.compiled() for one in self.custom_patterns],
+            fingerprints=self.fingerprints,
+        )
 
     @model_validator(mode="after")
-    def _known(self) -> DataMasking:
-        try:
-            self.masker()
-        except masker.UnknownGroupError as error:
-            _, _, available = str(error).partition("; ")
-            raise ValueError(f"pattern_groups: one of them is unknown; {available}") from error
+    def _named_apart(self) -> DataMasking:
+        names = [one.name for one in self.custom_patterns]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ValueError(f"custom_patterns.{index}.name: the name of another one, too")
         return self
+
+
+class AlertMasking(Part):
+    """What is taken out of alerts, before anybody stores or sends them."""
+
+    enabled: bool = True
+    """False leaves only Kubernetes Secrets and what the process was given masked, which always are."""
+    pattern_group: naming.Group = "security"
+    """The group of patterns."""
+
+    def masker(self) -> masker.Masker:
+        """The masker that does it; it makes no fingerprints, by which an alert's sender could guess."""
+        return masker.Masker(groups=[self.pattern_group] if self.enabled else ())
 
 
 class MCPServer(Part):
@@ -100,6 +151,8 @@ class Defaults(Part):
     """How agents iterate."""
     max_iterations: chain.Iterations = 20
     """Model calls before an agent must conclude."""
+    alert_masking: AlertMasking = AlertMasking()
+    """What of alerts, and of questions, nobody is to see."""
 
 
 class Limits(Part):

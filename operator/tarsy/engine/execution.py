@@ -12,6 +12,7 @@ from typing import TypeAlias
 from tarsy.agent import loop, strategies
 from tarsy.config import contexts, platform, resolve
 from tarsy.engine import retries
+from tarsy.masking import given
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
 
@@ -155,14 +156,14 @@ class Execution:
             name=self.task.name,
             agent=agent,
             tools=tuple(tools),
-            messages=tuple(prompt),
+            messages=tuple(replace(said, text=given.KNOWN.text(said.text)) for said in prompt),
         )
 
     def _started(self, resolved: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> entries.ExecutionStarted:
         agent = replace(
             resolved,
-            custom_instructions=messages.storable(resolved.custom_instructions),
-            server_instructions=tuple((name, messages.storable(text)) for name, text in resolved.server_instructions),
+            custom_instructions=_stored(resolved.custom_instructions),
+            server_instructions=tuple((name, _stored(text)) for name, text in resolved.server_instructions),
             problems=tuple(toolbox.problems),
         )
         wanted = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
@@ -188,3 +189,8 @@ class Execution:
 def _context_tokens(found: platform.Platform, provider: str) -> int | None:
     settings = found.llm_providers.get(provider)  # the file may have lost it since
     return contexts.of(settings) if settings else None
+
+
+def _stored(text: str) -> str:
+    """What people wrote, as it is stored and sent: without what this process was given."""
+    return messages.storable(given.KNOWN.text(text))

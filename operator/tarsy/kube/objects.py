@@ -14,6 +14,7 @@ import pydantic
 from kubernetes.aio import client as kubernetes
 
 from tarsy.kube import calls, client
+from tarsy.masking import given
 from tarsy.resources import base, chain, investigation, schema
 from tarsy.transcript import messages
 
@@ -140,9 +141,10 @@ async def apply_status(
     A JSON Patch with a test of the uid, because neither merge patch nor server-side apply refuses an object that was
     deleted and made again under its name.
     """
+    shown = given.KNOWN.json(status.model_dump(mode="json", by_alias=True, exclude_none=True))
     patch: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "add", "path": "/status", "value": status.model_dump(mode="json", by_alias=True, exclude_none=True)},
+        {"op": "add", "path": "/status", "value": shown},
     ]
     plural = chain.PLURAL if isinstance(status, chain.Status) else investigation.PLURAL
     async with calls.errors():
@@ -189,7 +191,7 @@ async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, n
             "uid": uid,
         },
         "reason": event.reason,
-        "message": event.message[: base.MESSAGE_MAX],
+        "message": given.KNOWN.text(event.message)[: base.MESSAGE_MAX],
         "type": "Warning" if event.warning else "Normal",
         "source": {"component": "tarsy"},
         "firstTimestamp": at,

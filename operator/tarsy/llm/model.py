@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from tarsy import slots
 from tarsy.config import platform, providers
-from tarsy.llm import native, provider, repetition
+from tarsy.llm import masked, native, provider, repetition
+from tarsy.masking import given
 from tarsy.telemetry import standing
 from tarsy.transcript import entries, messages, ports, size
 
@@ -300,7 +301,7 @@ class LimitedModel:
 
     def _answered(self, answer: _Answer) -> messages.Message:
         state = answer.finish and answer.finish.state
-        return messages.Message(
+        said = messages.Message(
             role="assistant",
             text=messages.storable("".join(answer.text)),
             thinking=messages.storable("".join(answer.thinking)),
@@ -308,6 +309,7 @@ class LimitedModel:
             native=tuple(answer.native),
             provider_state=messages.ProviderState(provider=self._name, data=state) if state else None,
         )
+        return masked.message(said)
 
 
 async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -> provider.StreamEvent | None:
@@ -340,7 +342,7 @@ def _plausible(usage: messages.Usage) -> messages.Usage:
 
 
 def _message(error: provider.ProviderError) -> str:
-    return messages.storable(str(error)[:2000])
+    return messages.storable(given.KNOWN.text(str(error))[:2000])
 
 
 def _storable(code: str) -> str:

@@ -14,7 +14,11 @@ from tarsy.masking import rules
 
 SPACE = b" \t\r\n"
 
-_MARKED = rules.rule(rb"\[MASKED:[a-z_]+\]")
+MARKED = rules.rule(rb"\[MASKED:[a-z0-9_]+(?::([0-9a-f]{4}))?\]")
+"""A marker, and its fingerprint where it has one."""
+_MARK = b"[MASKED:"
+_NEAR = 64
+"""Bytes that a marker may have."""
 
 
 class Edit(NamedTuple):
@@ -39,10 +43,21 @@ def quoted(name: str, *, level: int) -> bytes:
 
 def marked(doc: bytes, at: int) -> int:
     """The end of the marker that begins at `at`; -1 where none does."""
-    if not doc.startswith(b"[MASKED:", at):
+    if not doc.startswith(_MARK, at):
         return -1
-    found = _MARKED.match(doc, at, at + 64)
+    found = MARKED.match(doc, at, at + _NEAR)
     return -1 if found is None else found.end()
+
+
+def around(doc: bytes, start: int, end: int) -> tuple[int, int] | None:
+    """The place from `start` to `end`, made wider so that it cuts no marker in two; None where it lies within one."""
+    at = doc.rfind(_MARK, max(0, start - _NEAR), start + len(_MARK))
+    if at >= 0 and (stop := marked(doc, at)) > start:
+        if stop >= end:
+            return None
+        start = at
+    at = doc.rfind(_MARK, start, end + len(_MARK) - 1)
+    return start, max(end, marked(doc, at)) if at >= 0 else end
 
 
 def merged(changes: Iterable[Edit]) -> list[Edit]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from tarsy.masking import efforts, patterns, repeats, secrets
+from tarsy.masking import customs, efforts, given, patterns, repeats, secrets
 
+WITHHELD = "[withheld: it could not be masked]"
+"""What stands for a text that a masker failed at."""
 _PASSES = 8
 _FREE_STEPS = 150_000
 _STEPS_A_PASS, _STEPS = 0.5, 0.65
@@ -14,41 +17,63 @@ _STEPS_A_PASS, _STEPS = 0.5, 0.65
 _MEGABYTE = 1_000_000
 _SECONDS, _SECONDS_A_MEGABYTE = 2.0, 0.5
 
-
-class UnknownGroupError(ValueError):
-    """A group of patterns that there is not; the message lists what there is."""
+log = logging.getLogger(__name__)
 
 
 class Masker:
-    """Masks text: Kubernetes' Secrets by structure, always, and what the chosen patterns find."""
+    """Masks text: what the process was given, and Kubernetes' Secrets, always; and what the chosen patterns find."""
 
-    def __init__(self, *, groups: Iterable[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        """Choose groups of patterns; an UnknownGroupError names the first that there is not."""
-        self._names = frozenset(name for group in groups for name in _named(group))
+    def __init__(
+        self,
+        *,
+        groups: Iterable[patterns.Group] = (),
+        names: Iterable[patterns.Name] = (),
+        own: Sequence[customs.Custom] = (),
+        fingerprints: bool = False,
+        known: given.Given = given.KNOWN,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Choose patterns, by groups and by names, and add one's `own`; `known` is what the process was given.
+
+        With `fingerprints` the markers in texts of an investigation have some (see `text`).
+        """
+        self._names = patterns.chosen(groups, names)
+        self._own = tuple(own)
+        self._fingerprints = fingerprints
+        self._known = known
         self._clock = clock
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, *, investigation: str = "") -> str:
         """`text` with markers, such as `[MASKED:password]`, where secrets were.
 
         Masking twice changes nothing. Takes any text, in time linear in its length: what cannot be parsed is read as
         plain text. A text that asks for more work than any honest one, or for more than 2 s and 0.5 s for each
         megabyte beyond the first, is withheld, and `withheld` stands for all of it. More than 64 KB belong into a
         thread.
+
+        With the id of an `investigation` markers have fingerprints, `[MASKED:password:7f3a]`, if this masker makes
+        any: the same secret has the same one wherever this investigation meets it.
         """
         doc = text.encode("utf-8", "surrogatepass")
+        key = self._known.key(investigation) if self._fingerprints and investigation else b""
         try:
-            return self._masked(doc).decode("utf-8", "surrogatepass")
+            return self._masked(doc, key=key).decode("utf-8", "surrogatepass")
         except efforts.TooMuchWorkError:
             return withheld(len(doc))
 
-    def _masked(self, doc: bytes) -> bytes:
+    def _masked(self, doc: bytes, *, key: bytes) -> bytes:
         size = len(doc)
         seconds = _SECONDS + _SECONDS_A_MEGABYTE * max(0, size - _MEGABYTE) / _MEGABYTE
         effort = efforts.Effort(_FREE_STEPS + int(_STEPS * size), clock=self._clock, seconds=seconds)
-        found = repeats.Repeats(effort)
+        found = repeats.Repeats(effort, key=key)
         for _ in range(_PASSES):
             effort.begin(_FREE_STEPS + int(_STEPS_A_PASS * size))
-            masked = found.mask(patterns.mask(secrets.mask(doc, effort, found), self._names, effort, found))
+            masked = self._known.mask(doc)
+            masked = secrets.mask(masked, effort, found)
+            for one in self._own:
+                effort.in_time()
+                masked = found.apply(masked, one.find(masked, effort))
+            masked = found.mask(patterns.mask(masked, self._names, effort, found))
             effort.in_time()
             if masked == doc:
                 return doc
@@ -56,14 +81,31 @@ class Masker:
         raise efforts.TooMuchWorkError
 
 
+class InForce:
+    """A masker that another may take the place of, for those who hold on to it."""
+
+    def __init__(self, masker: Masker) -> None:
+        self._masker = masker
+
+    def text(self, text: str) -> str:
+        """See `Masker.text`."""
+        return self._masker.text(text)
+
+    def replace(self, masker: Masker) -> None:
+        """Have `masker` do it from now on."""
+        self._masker = masker
+
+
+def or_withheld(mask: Callable[[str], str], text: str) -> str:
+    """`text` as `mask` masks it, or WITHHELD where that fails: what is not masked goes nowhere."""
+    try:
+        return mask(text)
+    except Exception as error:  # noqa: BLE001 - a defect of ours, of whatever kind, must not let a secret through
+        # Not the error itself, nor its traceback: they may quote the text.
+        log.error("a text could not be masked: %s", type(error).__name__, extra={"action": "masking_failed"})  # noqa: TRY400
+        return WITHHELD
+
+
 def withheld(size: int) -> str:
     """What stands for a text of so many bytes that was not masked in time."""
     return f"[MASKED:withheld] (all {size} bytes: there was no time to look through a text like this one)"
-
-
-def _named(group: str) -> Iterable[str]:
-    if group not in patterns.GROUPS:
-        raise UnknownGroupError(
-            f"unknown pattern group {group!r}; available groups: {', '.join(sorted(patterns.GROUPS))}"
-        )
-    return patterns.GROUPS[group]

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from tarsy.masking import edits, rules
 
-Kind: TypeAlias = Literal["api_key", "certificate_authority_data", "password", "private_key", "token"]
+Kind: TypeAlias = Literal["api_key", "aws_secret_key", "password", "private_key", "secret_key", "token"]
 
 NEAR = 512
 """What is longer is a secret, whatever it looks like: only so much of a value is looked at with care."""
@@ -39,7 +39,7 @@ _HEADS: dict[bytes, Kind] = {
     b"jwt": "token",
     b"secret": "token",
     b"apikey": "api_key",
-    b"secretkey": "api_key",
+    b"secretkey": "secret_key",
     b"accesskey": "api_key",
     b"privatekey": "private_key",
 }
@@ -55,9 +55,10 @@ _BARE = {b"pass", b"secret"}
 _KEYS: dict[bytes, Kind] = {
     **dict.fromkeys((b"ssh", b"private", b"host"), "private_key"),
     **dict.fromkeys(
-        (b"access", b"account", b"api", b"auth", b"encryption", b"hmac", b"license", b"master", b"secret", b"service"),
+        (b"access", b"account", b"api", b"auth", b"encryption", b"hmac", b"license", b"master", b"service"),
         "api_key",
     ),
+    b"secret": "secret_key",
     **dict.fromkeys((b"session", b"shared", b"signing", b"storage", b"webhook", b"consumer", b"app"), "api_key"),
 }
 """What stands before `key` when that is a secret."""
@@ -263,6 +264,8 @@ def _promise(words: tuple[bytes, ...]) -> Kind | None:
     if not words or (len(words) == 1 and words[0] in _BARE):
         return None
     head, before = words[-1], words[-2] if len(words) > 1 else b""
+    if words[-3:] == (b"secret", b"access", b"key") or (b"aws" in words and words[-2:] == (b"secret", b"key")):
+        return "aws_secret_key"
     if head == b"key":
         return _KEYS.get(before)
     if head == b"token" and before in _OTHER_TOKENS:

@@ -10,32 +10,50 @@ from __future__ import annotations
 import base64
 import functools
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from tarsy.masking import assignments, edits, efforts, hints, repeats, rules, vendors
 from tarsy.masking import names as naming
 
-NAMES = (
+Name: TypeAlias = Literal[
     "api_key",
+    "aws_access_key",
+    "aws_secret_key",
     "certificate",
     "certificate_authority_data",
     "email",
+    "github_token",
     "password",
     "private_key",
+    "secret_key",
+    "slack_token",
     "ssh_key",
     "token",
-)
+]
 """What can be masked by pattern; each stands in its marker."""
-
-GROUPS = MappingProxyType(
+Group: TypeAlias = Literal["all", "basic", "cloud", "kubernetes", "secrets", "security"]
+NAMES: tuple[Name, ...] = get_args(Name)
+GROUPS: Mapping[Group, tuple[Name, ...]] = MappingProxyType(
     {
-        "kubernetes": ("api_key", "certificate_authority_data", "password"),
+        "all": NAMES,
+        "basic": ("api_key", "password"),
+        "cloud": ("aws_access_key", "aws_secret_key", "api_key", "token"),
+        "kubernetes": ("api_key", "certificate_authority_data", "password", "secret_key"),
+        "secrets": ("api_key", "password", "token", "private_key", "secret_key"),
         "security": NAMES,
     }
 )
 """The groups that the platform file names. Kubernetes' Secrets are masked by structure, whatever the groups."""
+_NARROWER: Mapping[str, tuple[Name, ...]] = {
+    "api_key": ("aws_access_key",),
+    "secret_key": ("aws_secret_key",),
+    "token": ("github_token", "slack_token"),
+}
+"""What else is meant by a name: a token of Slack's is a token."""
+RESERVED = frozenset({*NAMES, "kubernetes_secret", "secret", "withheld"})
+"""Names that no pattern of one's own may have: what stands in a marker says what found it."""
 
 _PEM = rules.rule(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 _PEM_BODY = rules.rule(
@@ -100,6 +118,11 @@ _DIRECTIVE = (
     rb"[\w.-]*(?:pass|password|passwd|secret|token|api[_-]?key)[ \t]+" + _VALUE + rb";?[ \t]*(?:\r?$|\\+n)"
 )
 """A name and a value side by side, alone on their line."""
+_TERRAFORM = (
+    rb"(?i)\bvariable[ \t]+\\*\"[\w-]*(?:password|passwd|secret|token|api_?key)\\*\"[ \t]*\{"
+    rb"[^{}]*?\bdefault[ \t]*=[ \t]*\\*\"([^\"\n\\]+)"
+)
+"""What a variable of Terraform's is, where nobody says."""
 _PGPASS = (
     rb"(?m)^(?:[\w.-]*[A-Za-z.][\w.-]*|\*|\[[0-9a-f:]+\]):(?:\d{4,5}|\*)"
     rb":[A-Za-z_*][^\s:]*:[A-Za-z_*][^\s:]*:([^\s:]+)\r?$"
@@ -196,8 +219,15 @@ _LOOKS = (
         b"auth |auth\t",
         rules.rule(rb"\bAUTH[ \t]+(?:PLAIN|LOGIN|XOAUTH2)[ \t]+([A-Z]*[a-z0-9+/][A-Za-z0-9+/]{8,}={0,2})"),
     ),
+    _Look("password", b"variable", rules.rule(_TERRAFORM), _is_given),
     _Look("password", b"password|identified by", rules.rule(rb"(?i)\b(?:password|identified by)[ \t]+'([^'\n]+)'")),
 )
+
+
+def chosen(groups: Iterable[Group], names: Iterable[Name]) -> frozenset[str]:
+    """All names that are meant by these groups and names."""
+    named = {*names, *(name for group in groups for name in GROUPS[group])}
+    return frozenset(named.union(*(_NARROWER.get(name, ()) for name in named)))
 
 
 def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
@@ -210,7 +240,7 @@ def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeat
         effort.in_time()
         if changes := edits.merged(_changes(doc, finder.find(doc, effort), markers)):
             seen.note(doc, changes)
-            doc = edits.apply(doc, changes)
+            doc = seen.apply(doc, changes)
             may_find = _ALL  # it is another text now
     return doc
 
@@ -315,7 +345,7 @@ class Finder(NamedTuple):
 
 FINDERS = (
     Finder(None, b"-----begin |-----end ", _pem),
-    *(Finder(kind, b"", functools.partial(vendors.find, kind)) for kind in ("api_key", "token")),
+    Finder(None, b"", vendors.find),
     *(Finder(look.name, look.needs, functools.partial(_looks, look)) for look in _LOOKS),
     Finder(None, b"ls0tls1crudjti", _encoded_pem),
     Finder(None, b"key |key\t", _tables),

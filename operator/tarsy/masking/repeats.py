@@ -10,18 +10,24 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import ahocorasick_rs
 
-from tarsy.masking import edits, efforts, names, rules
+from tarsy.masking import edits, efforts, fingerprints, names, rules
 
 _SHORTEST = 8
 _LONGEST = 1024
 """Bytes of a value that are looked for."""
 _ALL = 500_000
 """Bytes of all that is looked for in one text, which bounds the automaton; what is found beyond is not looked for."""
-_KINDS = {edits.marker(name) for name in ("api_key", "password", "private_key", "secret", "ssh_key", "token")}
+_KINDS = {
+    edits.marker(name)
+    for name in (
+        *("api_key", "aws_access_key", "aws_secret_key", "github_token", "password", "private_key", "secret"),
+        *("secret_key", "slack_token", "ssh_key", "token"),
+    )
+}
 _QUOTES = {b'"', b"'"}
 _WORD = re.compile(rb"(?:[^\s\\\"']|\\(?![nrt\\\"']))++")
 _ENCODED = re.compile(rb"[A-Za-z0-9+/_-]{8,}+={0,2}+")
@@ -54,22 +60,39 @@ _OTHER = rules.rule(
 )
 """Names of objects, words, numbers, times, addresses, paths, calls, images: what stands elsewhere for other reasons."""
 _ASSIGNED = re.compile(rb"(?:[A-Z][A-Z0-9_]*+|[a-z][a-z_.-]*+)=(?=[^=])")
-_NEAR = 64
 _READ = 16 * 1024
 """Bytes of a masked place that are read for values."""
-_COST, _VALUE_COST, _FORM_COST, _FOUND_COST, _BYTES_A_STEP = 12, 6, 12, 14, 4
+_COST, _VALUE_COST, _FORM_COST, _FOUND_COST, _BYTES_A_STEP, _FINGERPRINT_COST = 12, 6, 12, 14, 4, 8
 
 
 class Repeats:
     """The secrets of one text."""
 
-    def __init__(self, effort: efforts.Effort) -> None:
-        """None are known yet."""
+    def __init__(self, effort: efforts.Effort, *, key: bytes = b"") -> None:
+        """None are known yet. With a `key`, markers get fingerprints that are made with it (see `fingerprints`)."""
         self._effort = effort
+        self._key = key
         self._forms: dict[bytes, tuple[bytes, bool]] = {}
         """What is looked for: the marker that is to stand there, and whether it begins something in base64."""
         self._room = _ALL
         self._automaton: ahocorasick_rs.BytesAhoCorasick | None = None
+
+    def fingerprinted(self, doc: bytes, changes: Sequence[edits.Edit]) -> Sequence[edits.Edit]:
+        """`changes` to `doc`, with fingerprints in their markers if this text is to have some."""
+        if not self._key:
+            return changes
+        return [
+            change._replace(text=self._fingerprinted(change.text, doc[change.start : change.end]))
+            for change in self._effort.each(changes, cost=_FINGERPRINT_COST)
+        ]
+
+    def apply(self, doc: bytes, changes: Iterable[edits.Edit]) -> bytes:
+        """`doc` with all `changes`, which may overlap, and with fingerprints if it is to have some."""
+        return edits.apply(doc, self.fingerprinted(doc, edits.merged(changes)))
+
+    def _fingerprinted(self, marker: bytes, value: bytes) -> bytes:
+        self._effort.pay(len(value) // _BYTES_A_STEP)
+        return fingerprints.marker(marker, value, key=self._key) if self._key else marker
 
     def note(self, doc: bytes, changes: Iterable[edits.Edit]) -> None:
         """Keep what `changes` mask in `doc`, if it has 8 characters or more and looks like no word and no name."""
@@ -84,6 +107,7 @@ class Repeats:
     def _note(self, value: bytes, marker: bytes) -> None:
         if not _is_telling(value) or value in self._forms:
             return
+        marker = self._fingerprinted(marker, value)
         self._look_for(value, marker, is_head=False)
         for head in _encoded(value):
             self._look_for(head, marker, is_head=True)
@@ -111,8 +135,8 @@ class Repeats:
             marker, is_head = forms[index]
             if is_head and (tail := _TAIL.match(doc, end)):
                 end = tail.end()
-            if not _in_marker(doc, start, end):
-                yield edits.Edit(start, end, marker)
+            if (place := edits.around(doc, start, end)) is not None:
+                yield edits.Edit(*place, marker)
 
 
 def _values(text: bytes) -> Iterator[bytes]:
@@ -157,8 +181,3 @@ def _encoded(value: bytes) -> Iterator[bytes]:
     for before, lost in ((0, 0), (1, 2), (2, 3)):
         whole = (before + len(value)) // 3 * 4
         yield base64.b64encode(bytes(before) + value)[lost:whole]
-
-
-def _in_marker(doc: bytes, start: int, end: int) -> bool:
-    at = doc.rfind(b"[MASKED:", max(0, start - _NEAR), end)
-    return at >= 0 and edits.marked(doc, at) > start

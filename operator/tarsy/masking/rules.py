@@ -7,7 +7,7 @@ of RE2's binding costs five times as much: with possessive quantifiers only, whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import re2  # type: ignore[import-untyped]  # the binding has no annotations; the protocols below are what we use of it
@@ -35,6 +35,18 @@ class Rule(Protocol):
     def pattern(self) -> bytes:
         """What was compiled."""
 
+    @property
+    def groups(self) -> int:
+        """How many groups it has."""
+
+    @property
+    def groupindex(self) -> Mapping[bytes | str, int]:
+        """The numbers of those that have names."""
+
+    @property
+    def programsize(self) -> int:
+        """How many instructions it is to RE2."""
+
     def finditer(self, text: bytes, pos: int | None = None, endpos: int | None = None) -> Iterator[Match]:
         """All places, from left to right, that do not overlap."""
 
@@ -48,10 +60,27 @@ class Rule(Protocol):
         """All of `text`, or nothing."""
 
 
+class PatternError(ValueError):
+    """RE2 cannot read a pattern; the message is RE2's."""
+
+
 def rule(pattern: bytes) -> Rule:
     """Compile a pattern; bytes are Latin-1 to it, so that `[^x]` is any other byte, also of broken UTF-8."""
+    return _compiled(pattern, re2.Options.Encoding.LATIN1)
+
+
+def unicode_rule(pattern: bytes) -> Rule:
+    """Compile a pattern in UTF-8, whose letters are whole letters; a PatternError says what is wrong with it."""
+    try:
+        return _compiled(pattern, re2.Options.Encoding.UTF8)
+    except re2.error as error:
+        said = error.args[0]
+        raise PatternError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from error
+
+
+def _compiled(pattern: bytes, encoding: object) -> Rule:
     options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1
+    options.encoding = encoding
     options.log_errors = False
     compiled: Rule = re2.compile(pattern, options)
     return compiled

@@ -44,10 +44,10 @@ def mask(doc: bytes, effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
     for view in logs.views(doc, effort) if _STRUCTURE in may_find else ():
         found = edits.merged(_structure(view.text, effort))
         seen.note(view.text, found)
-        changes += view.back(found)
+        changes += view.back(seen.fingerprinted(view.text, found))
     changes = edits.merged(changes)
     seen.note(doc, changes)
-    return edits.apply(doc, changes)
+    return seen.apply(doc, changes)
 
 
 def _structure(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:

@@ -41,7 +41,7 @@ class Fact(NamedTuple):
     alphabet: str
     length: int
     source: Source
-    kind: Literal["api_key", "token"] = "token"
+    kind: Literal["api_key", "aws_access_key", "github_token", "slack_token", "token"] = "token"
 
 
 FACTS = (
@@ -55,8 +55,8 @@ FACTS = (
     Fact("Artifactory", "cmVmd", _ALNUM, 59, "gitleaks"),
     Fact("Atlassian", "ATATT3", _BASE64, 60, "gitleaks"),
     Fact("Atlassian", "ATCTT3", _BASE64, 60, "vendor"),
-    Fact("AWS", "AKIA ASIA ABIA ACCA", _UPPER, 16, "gitleaks", "api_key"),
-    Fact("AWS", "A3T", _UPPER, 17, "gitleaks", "api_key"),
+    Fact("AWS", "AKIA ASIA ABIA ACCA", _UPPER, 16, "gitleaks", "aws_access_key"),
+    Fact("AWS", "A3T", _UPPER, 17, "gitleaks", "aws_access_key"),
     Fact("AWS Bedrock", "ABSK", _BASE64, 60, "gitleaks", "api_key"),
     Fact("AWS Bedrock", "bedrock-api-key-", _BASE64, 28, "gitleaks", "api_key"),
     Fact("Axiom", "xaat- xapt-", _WORD, 36, "vendor"),
@@ -109,8 +109,8 @@ FACTS = (
     Fact("Flutterwave", "FLWSECK- FLWPUBK-", _WORD, 12, "vendor"),
     Fact("Fly.io", "fo1_ fm1r_ fm1a_ fm2_", _BASE64, 40, "gitleaks"),
     Fact("Frame.io", "fio-u-", _BASE64, 60, "gitleaks"),
-    Fact("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", _ALNUM, 16, "gitleaks"),
-    Fact("GitHub", "github_pat_", _WORD, 16, "gitleaks"),
+    Fact("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", _ALNUM, 16, "gitleaks", "github_token"),
+    Fact("GitHub", "github_pat_", _WORD, 16, "gitleaks", "github_token"),
     Fact("GitLab", "glpat- gldt- glrt- glcbt- glimt- glft- glsoat- glffct- glagent- gloas-", _DOTTED, 16, "gitleaks"),
     Fact("GitLab", "glptt-", _HEX, 40, "gitleaks"),
     Fact("GitLab", "glrtr-", _DOTTED, 16, "vendor"),
@@ -189,12 +189,12 @@ FACTS = (
     Fact("SettleMint", "sm_aat_ sm_pat_ sm_sat_", _ALNUM, 16, "gitleaks"),
     Fact("Shippo", "shippo_live_ shippo_test_", _HEX, 40, "gitleaks"),
     Fact("Shopify", "shpat_ shpca_ shppa_ shpss_", _ALNUM, 16, "gitleaks"),
-    Fact("Slack", "xoxb- xoxp- xoxs- xoxo- xoxe- xoxe.xoxb- xoxe.xoxp- xapp-", _WORD, 20, "gitleaks"),
-    Fact("Slack", "xoxa- xoxr-", _WORD, 8, "gitleaks"),
-    Fact("Slack", "xoxc-", _WORD, 14, "betterleaks"),
-    Fact("Slack", "xoxd-", _ENCODED, 14, "betterleaks"),
+    Fact("Slack", "xoxb- xoxp- xoxs- xoxo- xoxe- xoxe.xoxb- xoxe.xoxp- xapp-", _WORD, 20, "gitleaks", "slack_token"),
+    Fact("Slack", "xoxa- xoxr-", _WORD, 8, "gitleaks", "slack_token"),
+    Fact("Slack", "xoxc-", _WORD, 14, "betterleaks", "slack_token"),
+    Fact("Slack", "xoxd-", _ENCODED, 14, "betterleaks", "slack_token"),
     Fact("Slack", "hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/",
-         _PATH, 30, "gitleaks"),
+         _PATH, 30, "gitleaks", "slack_token"),
     Fact("Snyk", "snyk_uat.", _DOTTED, 30, "vendor"),
     Fact("SonarQube", "squ_ sqp_ sqa_", _HEX, 40, "gitleaks"),
     Fact("SonarQube", "squ_ sqp_ sqa_", _ALNUM, 40, "gitleaks"),
@@ -275,8 +275,8 @@ _SPARSE = 8
 """There is at most one separator among so many characters, and two more."""
 
 
-def find(kind: str, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
-    """The tokens of this kind."""
+def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+    """The tokens and keys of all vendors."""
     done = 0
     for found in effort.each(_PREFIX.finditer(doc), cost=_COST):
         start, end = found.span(1)
@@ -290,15 +290,13 @@ def find(kind: str, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
                 continue
             whole = following.match(doc, end) or token
             done = end + len(whole[0].rstrip(b"."))
-            if fact.kind == kind:
-                yield edits.Edit(start, done, edits.marker(kind))
+            yield edits.Edit(start, done, edits.marker(fact.kind))
             break
-    if kind == "token":
-        for found in effort.each(_SHAPES.finditer(doc), cost=_COST):
-            group = next(group for group in (1, 2, 3) if found.start(group) >= 0)
-            text = found[group]
-            if not _is_dummy(text) and (group != _NUMBERED or _looks_random(_NUMBER.sub(b"", text, 1))):
-                yield edits.Edit(found.start(group), found.end(group), edits.marker(kind))
+    for found in effort.each(_SHAPES.finditer(doc), cost=_COST):
+        group = next(group for group in (1, 2, 3) if found.start(group) >= 0)
+        text = found[group]
+        if not _is_dummy(text) and (group != _NUMBERED or _looks_random(_NUMBER.sub(b"", text, 1))):
+            yield edits.Edit(found.start(group), found.end(group), edits.marker("token"))
 
 
 def _is_token(text: bytes, fact: Fact, *, prefix: bytes) -> bool:

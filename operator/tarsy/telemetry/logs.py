@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -57,7 +57,28 @@ class Around(logging.Filter):
         return True
 
 
-class TextFormatter(logging.Formatter):
+Mask = Callable[[str], str]
+"""Takes out of a text what may not be shown."""
+
+
+class _Formatter(logging.Formatter):
+    """What both formats have: all text from elsewhere is masked before it is written."""
+
+    def __init__(self, *, mask: Mask = str) -> None:
+        super().__init__()
+        self._mask = mask
+
+    def _message(self, record: logging.LogRecord) -> str:
+        return self._mask(record.getMessage())
+
+    def _below(self, record: logging.LogRecord) -> list[str]:
+        """The lines of traceback and stack; not the record's own copy, which any other formatter may have made."""
+        told = [self.formatException(record.exc_info)] if record.exc_info else []
+        told += [self.formatStack(record.stack_info)] if record.stack_info else []
+        return self._mask("\n".join(told)).split("\n") if told else []
+
+
+class TextFormatter(_Formatter):
     """`time level logger  message key=value ...`, the fields sorted by name; a traceback follows, indented.
 
     An equals sign stands in a line only between a field's name and its value: in message and values it is an escape.
@@ -66,13 +87,13 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and the lines of the traceback."""
-        told = "".join(f" {key}={_value(value)}" for key, value in _fields(record).items())
-        message = _printable(record.getMessage())
+        told = "".join(f" {key}={_value(self._mask(str(value)))}" for key, value in _fields(record).items())
+        message = _printable(self._message(record))
         line = f"{self.formatTime(record)} {record.levelname:7} {record.name}  {message}{told}"
-        return "\n".join([line, *(_INDENT + _printable(below, but="=") for below in _below(self, record))])
+        return "\n".join([line, *(_INDENT + _printable(below, but="=") for below in self._below(record))])
 
 
-class JSONFormatter(logging.Formatter):
+class JSONFormatter(_Formatter):
     """An object a line: time (UTC), level, logger, message, the fields, and the traceback as `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -82,21 +103,27 @@ class JSONFormatter(logging.Formatter):
             "time": at.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": self._message(record),
         }
-        told |= {key: _plain(value) for key, value in _fields(record).items() if key not in told}
-        if below := _below(self, record):
+        told |= {key: self._plain(value) for key, value in _fields(record).items() if key not in told}
+        if below := self._below(record):
             told["exception"] = "\n".join(below)
         return json.dumps(told)
 
+    def _plain(self, value: object) -> object:
+        """`value` as JSON has it."""
+        if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        return self._mask(str(value))
 
-_FORMATTERS: Mapping[Format, type[logging.Formatter]] = {"text": TextFormatter, "json": JSONFormatter}
+
+_FORMATTERS: Mapping[Format, type[_Formatter]] = {"text": TextFormatter, "json": JSONFormatter}
 
 
-def configure(*, level: str = "INFO", form: Format = "text") -> None:
-    """Send everything at `level` and above to standard error; quiet the libraries that log bodies or each request."""
+def configure(*, level: str = "INFO", form: Format = "text", mask: Mask = str) -> None:
+    """Send all at `level` and above to standard error, masked; quiet the libraries that log bodies or each request."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_FORMATTERS[form]())
+    handler.setFormatter(_FORMATTERS[form](mask=mask))
     handler.addFilter(Around())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("alembic", "anthropic", "asyncio", "google_genai", "httpx2", "mcp", "openai", "uvicorn"):
@@ -107,13 +134,6 @@ def configure(*, level: str = "INFO", form: Format = "text") -> None:
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {key: value for key, value in sorted(vars(record).items()) if key not in _STANDARD}
-
-
-def _below(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
-    """The lines of traceback and stack; not the record's own copy, which any other formatter may have made."""
-    told = [formatter.formatException(record.exc_info)] if record.exc_info else []
-    told += [formatter.formatStack(record.stack_info)] if record.stack_info else []
-    return "\n".join(told).split("\n") if told else []
 
 
 def _value(value: object) -> str:
@@ -133,10 +153,3 @@ def _printable(text: str, *, but: str = "") -> str:
         return "\\u003d" if character == "=" else json.dumps(character)[1:-1]
 
     return _SUSPECT.sub(escaped, text)
-
-
-def _plain(value: object) -> object:
-    """`value` as JSON has it."""
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    return str(value)

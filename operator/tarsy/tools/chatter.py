@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from tarsy.masking import masker
+
 LINE_MAX = 1024
 """Characters of a line that are logged."""
 KEPT_MAX = 4 * LINE_MAX
@@ -70,7 +72,8 @@ class Chatter:
         cut = self._cut or len(text) > LINE_MAX
         self._line, self._cut = b"", False
         # Masked before it is cut: of a secret that stands across the cut, its pattern would know only a part.
-        text = "".join(one if one.isprintable() else " " for one in self._mask(text)[:LINE_MAX]).strip()
+        shown = masker.or_withheld(self._mask, text)[:LINE_MAX]
+        text = "".join(one if one.isprintable() else " " for one in shown).strip()
         self._allowed -= 1  # an empty line takes as long to find as any other
         if text:
             self._tell_dropped()

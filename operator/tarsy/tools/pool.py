@@ -24,8 +24,9 @@ from mcp import types
 
 from tarsy import slots
 from tarsy.config import platform, shown
+from tarsy.masking import masker
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, chatter, stdio, streamable, toolbox
+from tarsy.tools import bounds, chatter, results, stdio, streamable, toolbox
 from tarsy.transcript import messages
 
 CONNECT_SECONDS = 30.0
@@ -51,7 +52,7 @@ class Server:
         """`calls` are as many as may be made at once; another server of that name may share them."""
         self.name = name
         self.slots = calls
-        self.mask: Callable[[str], str] = settings.data_masking.masker().text
+        self.mask: toolbox.Mask = settings.data_masking.masker().text
         self.tools: Sequence[types.Tool] = ()
         """What it offered when it was last connected, as far as it can be used."""
         self.missing = ""
@@ -104,7 +105,7 @@ class Server:
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                why = self.mask(self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
+                why = masker.or_withheld(self.mask, self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
                 problem = f"cannot be reached: {_on_one_line(why)}"[:PROBLEM_MAX]
                 if problem != self.problem:  # said once, not with each of many attempts
                     log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
@@ -139,6 +140,7 @@ class Server:
         try:
             async with asyncio.timeout(CONNECT_SECONDS) as deadline, client:
                 offer = await _offer(self.name, client)
+                offer.tools = await asyncio.to_thread(_masked, offer.tools, self.mask)
                 deadline.reschedule(None)
                 await self._publish(client, offer)
                 await self._breaks(client)
@@ -286,6 +288,10 @@ def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> 
     if before is not None and before.detail["tools"] == tools:
         return before
     return standing.Fact(kind="tools", name=server, state="listed", since=datetime.now(UTC), detail={"tools": tools})
+
+
+def _masked(tools: Sequence[types.Tool], mask: toolbox.Mask) -> list[types.Tool]:
+    return [results.masked(tool, mask) for tool in tools]
 
 
 async def _offer(server: str, client: mcp.Client) -> bounds.Offer:

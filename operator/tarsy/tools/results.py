@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from mcp import types
 
+from tarsy.masking import masker
 from tarsy.transcript import messages, ports
 
 
@@ -15,6 +17,24 @@ def output(result: types.CallToolResult) -> ports.ToolOutput:
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
     return ports.ToolOutput(text="\n".join(texts), failed=bool(result.is_error))
+
+
+def masked(tool: types.Tool, mask: Callable[[str], str]) -> types.Tool:
+    """A tool as it is shown and offered: a server may put a secret into its description or its schema, too.
+
+    A schema that is none any more once it is masked says only that an object is wanted.
+    """
+    told = json.dumps([tool.description, tool.input_schema], ensure_ascii=False)
+    shown = masker.or_withheld(mask, told)
+    if shown == told:
+        return tool
+    try:
+        description, schema = json.loads(shown)
+    except (ValueError, RecursionError):
+        description, schema = masker.or_withheld(mask, tool.description or ""), None
+    if not isinstance(description, str) or not isinstance(schema, dict):
+        description, schema = str(description), {"type": "object"}
+    return tool.model_copy(update={"description": description, "input_schema": schema})
 
 
 def bounded(text: str, *, limit: int, of: int | None = None) -> str:

@@ -7,6 +7,7 @@ that the model has to know about.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ import mcp
 from mcp import types
 
 from tarsy.config import platform
+from tarsy.masking import masker
 from tarsy.tools import bounds, results, stdio
 from tarsy.transcript import messages, ports
 
@@ -29,6 +31,14 @@ MASKED_BEYOND = 64 * 1024
 """Characters that are masked beyond those that are kept, so that no secret stands half before the cut."""
 
 
+class Mask(Protocol):
+    """See `masker.Masker.text`."""
+
+    def __call__(self, text: str, *, investigation: str = "") -> str:
+        """`text` masked, with fingerprints of that investigation if there are to be some."""
+        ...
+
+
 class Server(Protocol):
     """A connected MCP server, or one that is not (see `pool.Server`)."""
 
@@ -37,7 +47,7 @@ class Server(Protocol):
     problem: str
     missing: str
     """What is missing of its tools, or ""."""
-    mask: Callable[[str], str]
+    mask: Mask
 
     @property
     def slots(self) -> asyncio.Semaphore:
@@ -119,13 +129,18 @@ class PoolToolbox:
             except TimeoutError:
                 problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
                 return _failed(f"'{call.name}' did not answer within {seconds:g} s{problem}")
-        return await self._cleaned(output, mask=server.mask)
+        return await self._cleaned(output, mask=functools.partial(server.mask, investigation=scope.investigation))
 
     async def _cleaned(self, output: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
         """Masked, then cut: a cut could take the head off a secret and leave its body unknown."""
         limit = self._limits.tool_output
         text = output.text[: limit + MASKED_BEYOND]
-        masked = await asyncio.to_thread(mask, text) if len(text) > MASKED_AT_ONCE else mask(text)
+        if len(text) > MASKED_AT_ONCE:
+            masked = await asyncio.to_thread(masker.or_withheld, mask, text)
+        else:
+            masked = masker.or_withheld(mask, text)
+        if masked == masker.WITHHELD:
+            return ports.ToolOutput(text=masked, failed=True)
         shown = results.bounded(masked, limit=limit, of=max(len(masked), len(output.text)))
         return replace(output, text=shown)
 

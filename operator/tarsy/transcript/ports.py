@@ -86,6 +86,8 @@ class Scope:
 
     execution: str
     """Its id."""
+    investigation: str = ""
+    """That of its investigation; "" is none, by which no fingerprints are made."""
     ensure_lease: Callable[[], Awaitable[None]]
     """See `Journal.ensure_lease`. Whoever sends awaits it last before each sending, behind whatever he waited for."""
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext

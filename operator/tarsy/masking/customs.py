@@ -1,0 +1,133 @@
+"""Patterns of one's own: what a platform file adds to those that are built in.
+
+They are RE2's, so that they take linear time on any text; what RE2 has no words for (looking ahead or behind,
+references back) it refuses. A pattern whose replacement it would find and change again and again is refused as well:
+masking twice has to change nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tarsy.masking import edits, efforts, rules
+
+PATTERN_MAX = 1024
+"""Characters."""
+REPLACEMENT_MAX = 256
+"""Characters."""
+SIZE_MAX = 2000
+"""Instructions of RE2's, of which each byte of a text may cost as many."""
+
+Field: TypeAlias = Literal["pattern", "replacement"]
+
+_COST = 20
+_GROUP = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+)|)")
+"""As Go writes it: `$1`, `${1}`, `${name}`, and `$$` for a dollar."""
+_SAMPLES = (b"", b"a", b"7", b" ", b"\n", b"_", b"-", b"a 7\n", b"\xc3\xa9")
+_TOLD_MAX = 8
+"""Characters of a pattern that are told in an error: more of it might be a secret."""
+
+
+class CustomError(ValueError):
+    """A pattern or its replacement cannot be used; `field` says which of them, the message why."""
+
+    def __init__(self, field: Field, why: str) -> None:
+        super().__init__(why)
+        self.field = field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Custom:
+    """One pattern, ready to be looked for."""
+
+    rule: rules.Rule
+    pieces: tuple[bytes | int, ...]
+    """What is to stand for what it finds: text, and the numbers of groups that stay."""
+
+    def find(self, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
+        """The places where it changes something; a marker that is there already stays whole, or goes whole."""
+        for found in effort.each(self.rule.finditer(doc), cost=_COST):
+            start, end = found.span()
+            if start < end and (place := edits.around(doc, start, end)) is not None:
+                text = self._replacement(found)
+                if doc[slice(*place)] != text:
+                    yield edits.Edit(*place, text)
+
+    def _replacement(self, found: rules.Match) -> bytes:
+        return b"".join(
+            piece if isinstance(piece, bytes) else found[piece] if found.start(piece) >= 0 else b""
+            for piece in self.pieces
+        )
+
+    def once(self, doc: bytes) -> bytes:
+        """`doc`, a short one, with all that it finds replaced."""
+        return edits.apply(doc, self.find(doc, efforts.unlimited()))
+
+
+def custom(*, name: str, pattern: str, replacement: str | None) -> Custom:
+    """A pattern of this name; without a replacement `[MASKED:name]` stands for all that it finds.
+
+    A CustomError says why it cannot be used, without showing it.
+    """
+    if len(pattern) > PATTERN_MAX:
+        raise CustomError("pattern", f"longer than {PATTERN_MAX} characters")
+    try:
+        rule = rules.unicode_rule(pattern.encode())
+    except rules.PatternError as error:
+        raise CustomError("pattern", _told(str(error), pattern)) from None
+    except UnicodeEncodeError:
+        raise CustomError("pattern", "not a text that UTF-8 has") from None
+    if rule.programsize > SIZE_MAX:
+        raise CustomError("pattern", f"too large: RE2 makes {rule.programsize} instructions of it, {SIZE_MAX} may be")
+    if any(found.start() == found.end() for sample in _SAMPLES for found in rule.finditer(sample)):
+        raise CustomError("pattern", "it finds the empty text, which is everywhere")
+    pieces = (edits.marker(name),) if replacement is None else tuple(_pieces(replacement, rule))
+    made = Custom(rule=rule, pieces=pieces)
+    if not _settles(made):
+        raise CustomError("replacement", "the pattern finds it and changes it again: masking would never end")
+    return made
+
+
+def _pieces(replacement: str, rule: rules.Rule) -> Iterator[bytes | int]:
+    if len(replacement) > REPLACEMENT_MAX:
+        raise CustomError("replacement", f"longer than {REPLACEMENT_MAX} characters")
+    done = 0
+    for group in _GROUP.finditer(replacement):
+        yield replacement[done : group.start()].encode("utf-8", "replace")
+        done = group.end()
+        yield b"$" if group[1] else _number(group[2] or group[3] or "", rule)
+    yield replacement[done:].encode("utf-8", "replace")
+
+
+def _number(named: str, rule: rules.Rule) -> int:
+    """The number of the group that is named there, by number or name."""
+    if not named:
+        raise CustomError("replacement", "a dollar without a group behind it: a dollar itself is written $$")
+    groups = {name.decode() if isinstance(name, bytes) else name: at for name, at in rule.groupindex.items()}
+    number = groups.get(named, int(named) if named.isascii() and named.isdecimal() and len(named) < 4 else -1)
+    if number == 0:
+        raise CustomError("replacement", "$0 is all that was found: nothing would be masked")
+    if not 0 < number <= rule.groups:
+        there = ", ".join(f"${{{one}}}" for one in (*range(1, rule.groups + 1), *sorted(groups)))
+        raise CustomError("replacement", f"an unknown group of the pattern. Available: {there or 'none'}")
+    return number
+
+
+def _settles(made: Custom) -> bool:
+    """Whether what it puts in is left alone by it, as far as samples tell."""
+    for kept in (b"", b"0", b"a", b"A1b2"):
+        written = b"".join(piece if isinstance(piece, bytes) else kept for piece in made.pieces)
+        for sample in (written, b" " + written + b" "):
+            once = made.once(sample)
+            if made.once(once) != once:
+                return False
+    return True
+
+
+def _told(error: str, pattern: str) -> str:
+    """What RE2 says, and of the pattern only a sign or two."""
+    what, _, where = error.partition(": ")
+    return f"RE2 refuses it: {what}" + (f": {where}" if len(where) <= _TOLD_MAX and where != pattern else "")

@@ -1,0 +1,159 @@
+"""The secrets that this process was given, looked for by their very values in all that it stores, sends and shows.
+
+Whatever name they stand behind and however they look: keys of providers, tokens, the password of the database, what
+MCP servers are started with. One automaton (Aho-Corasick) looks for all of them at once, plain and as JSON, URLs, HTML,
+hex and base64 write them, also within a longer text in base64. What is in force is one object of the process (`KNOWN`),
+which every masker asks; a platform file that is read anew puts other values into it, and those of before are looked for
+until the next one: a run may have them yet.
+
+A value is looked for if it can be told from what stands elsewhere for other reasons: from 8 characters on, and from 16
+on where it is only words or only digits. `postgres` as a password would take that word out of every text.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import ahocorasick_rs
+
+from tarsy.masking import edits, fingerprints
+
+SHORTEST = 8
+"""Characters of a value that is looked for."""
+SHORTEST_COMMON = 16
+"""The same, of one that is like words or a number."""
+LONGEST = 8 * 1024
+"""Characters of a value that is looked for as a whole; of a longer one its beginning is, and each of its lines."""
+VALUES_MAX = 2000
+"""Values that are looked for."""
+_COMMON = re.compile(r"[A-Za-z]*(?:[-_./: ][A-Za-z]+)*|[\d.:-]+")
+_LINE = 16
+"""Characters of a line of a value (a key in PEM has some) that is looked for by itself."""
+_TAIL = re.compile(rb"[A-Za-z0-9+/_-]{0,4}+={0,2}+")
+_MARKER = edits.marker("secret")
+
+
+class Given:
+    """What was given, as far as it can be told from other words."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._values: tuple[str, ...] = ()
+        self._sought: tuple[ahocorasick_rs.BytesAhoCorasick, list[bool]] | None = None
+        self._pepper = b""
+
+    def replace(self, values: Iterable[str], *, pepper: str = "") -> None:
+        """Have these values looked for, and those of the last time still; `pepper` goes into all fingerprints."""
+        told = tuple(dict.fromkeys(one for value in values for one in _told(value)))[:VALUES_MAX]
+        forms: dict[bytes, bool] = {}
+        for value in dict.fromkeys((*told, *self._values)):
+            for form, is_base64 in _forms(value):
+                forms.setdefault(form, is_base64)
+        automaton = ahocorasick_rs.BytesAhoCorasick(forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
+        self._values, self._pepper = told, pepper.encode("utf-8", "surrogatepass")
+        self._sought = (automaton, list(forms.values())) if forms else None
+
+    def text(self, text: str) -> str:
+        """`text` without what was given; nothing else of it is changed."""
+        if self._sought is None:
+            return text
+        doc = text.encode("utf-8", "surrogatepass")
+        masked = self.mask(doc)
+        return text if masked is doc else masked.decode("utf-8", "surrogatepass")
+
+    def json(self, value: Any) -> Any:
+        """JSON, the same for all texts in it; `value` itself where there is nothing to mask."""
+        if self._sought is None or (text := json.dumps(value, ensure_ascii=False)) == self.text(text):
+            return value
+        return self._texts(value)
+
+    def _texts(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(key): self._texts(below) for key, below in value.items()}
+        return [self._texts(below) for below in value] if isinstance(value, list | tuple) else value
+
+    def mask(self, doc: bytes) -> bytes:
+        """The same of bytes; `doc` itself where it has none."""
+        if (sought := self._sought) is None:
+            return doc
+        automaton, are_base64 = sought
+        changes = []
+        for index, start, end in automaton.find_matches_as_indexes(doc):
+            if are_base64[index] and (tail := _TAIL.match(doc, end)):
+                end = tail.end()
+            if (place := edits.around(doc, start, end)) is not None:
+                changes.append(edits.Edit(*place, _MARKER))
+        return edits.apply(doc, changes) if changes else doc
+
+    def key(self, investigation: str) -> bytes:
+        """What fingerprints of an investigation are made with."""
+        return fingerprints.key(investigation, pepper=self._pepper)
+
+
+KNOWN = Given()
+"""What is in force in this process."""
+
+
+def _told(value: str) -> Iterator[str]:
+    """Of a value what can be told from other words: the whole, and each line of one that has several."""
+    value = value.strip()
+    if _can_be_told(value):
+        yield value[:LONGEST]
+    lines = value.splitlines()
+    if len(lines) > 1:
+        long = (line for line in map(str.strip, lines) if len(line) >= _LINE and not line.startswith("-----"))
+        yield from filter(_can_be_told, long)
+
+
+def _can_be_told(value: str) -> bool:
+    if "MASKED" in value:
+        return False
+    return len(value) >= (SHORTEST_COMMON if _COMMON.fullmatch(value) else SHORTEST)
+
+
+def _forms(value: str) -> Iterator[tuple[bytes, bool]]:
+    """How a value may be written, and whether that is base64, which goes on behind it."""
+    doc = value.encode("utf-8", "surrogatepass")
+    for written in dict.fromkeys((value, *_written(value))):
+        yield written.encode("utf-8", "surrogatepass"), False
+    for before, lost in ((0, 0), (1, 2), (2, 3)):
+        core = base64.b64encode(bytes(before) + doc)[lost : (before + len(doc)) // 3 * 4]
+        yield core, True
+        yield core.translate(_URL_SAFE), True
+    yield doc.hex().encode(), False
+    yield doc.hex().upper().encode(), False
+
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
+def _written(value: str) -> Iterator[str]:
+    in_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    in_json |= {"".join(_GO.get(one, one) for one in form) for form in in_json}
+    in_json |= {form.replace("/", "\\/") for form in in_json}
+    for form in sorted(in_json):
+        yield form
+        yield json.dumps(form)[1:-1]
+    for quoted in (
+        urllib.parse.quote(value, safe="", errors="surrogatepass"),
+        urllib.parse.quote(value, errors="surrogatepass"),
+        urllib.parse.quote_plus(value, errors="surrogatepass"),
+    ):
+        yield quoted
+        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), quoted)
+    yield html.escape(value)
+    yield html.escape(value, quote=False)
+    yield value.replace("'", "''")
+    yield value.replace("'", "\\'")
+
+
+_GO = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
+"""What Go's JSON has other signs for."""

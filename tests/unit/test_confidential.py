@@ -1,0 +1,70 @@
+"""Which secrets a process was given: judged by names, found in its environment, its platform file and named files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tarsy.config import confidential, load, platform
+from tarsy.resources import files
+
+FILE = """
+defaults: {{alert_masking: {{pattern_group: basic}}}}
+llm_providers:
+  a: {{type: openai, model: m, api_key_env: FOO, api_key_file: {folder}/key}}
+  v: {{type: vertexai, model: m, credentials_file: {folder}/account.json}}
+mcp_servers:
+  s:
+    transport:
+      type: stdio
+      command: c
+      args: [--token, given-arg-1, "--api-key=given-arg-2", "--url=http://u:given-arg-3@h/x", --verbose]
+      env: {{LOGS_TOKEN: given-env-1, KUBECONFIG: /a/b, PG: "postgres://u:given%2Fenv@h/db", MODE: fast-mode-1}}
+  h:
+    transport: {{type: http, url: "http://h:80/mcp?api_key=given-url-1&page=12345678"}}
+"""
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> platform.Platform:
+    (tmp_path / "key").write_text("given-file-1\n", encoding="utf-8")
+    account = {"type": "service_account", "private_key": "given-account-1", "client_email": "web@example.com"}
+    (tmp_path / "account.json").write_text(json.dumps(account), encoding="utf-8")
+    [document] = files.parse(FILE.format(folder=tmp_path), file="f")
+    return load.loaded(document, environment={}).platform
+
+
+def test_what_the_platform_file_gives_is_found(loaded: platform.Platform) -> None:
+    found = confidential.values(loaded, {"FOO": "given-key-1", "BAR": "no-secret-1"})
+    assert set(found) == {
+        *("given-key-1", "given-file-1", "given-account-1", "given-arg-1", "given-arg-2", "given-arg-3"),
+        *("given-env-1", "given%2Fenv", "given/env", "given-url-1"),
+    }
+
+
+def test_what_the_environment_gives_is_found(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgres://tarsy:given-db-2@db/tarsy\n", encoding="utf-8")
+    (tmp_path / "hook").write_text("given-hook-2\n", encoding="utf-8")
+    environment = {
+        "DATABASE_URL": "postgres://tarsy:given-db-1@db/tarsy",
+        "DATABASE_URL_FILE": str(tmp_path / "url"),
+        "TARSY_WEBHOOK_TOKEN": "given-hook-1",
+        "TARSY_WEBHOOK_TOKEN_FILE": str(tmp_path / "hook"),
+        "AWS_SECRET_ACCESS_KEY": "given-aws-1",
+        "TOKEN_URL": "https://idp/token",
+        "SECRET_FILE": str(tmp_path / "missing"),
+        "PATH": "/usr/bin",
+    }
+    found = set(confidential.values(platform.Platform(), environment))
+    given = {f"given-{what}-{number}" for what in ("db", "hook") for number in (1, 2)} | {"given-aws-1"}
+    assert given <= found
+    assert found - given == {"postgres://tarsy:given-db-2@db/tarsy"}
+
+
+def test_the_pepper_is_the_databases_password_from_the_file_first(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgres://tarsy:p%2Fw@db/tarsy\n", encoding="utf-8")
+    environment = {"DATABASE_URL": "postgres://tarsy:other@db/tarsy"}
+    assert confidential.pepper(environment) == "other"
+    assert confidential.pepper(environment | {"DATABASE_URL_FILE": str(tmp_path / "url")}) == "p/w"
+    assert confidential.pepper({"DATABASE_URL": "postgres://db/tarsy"}) == ""

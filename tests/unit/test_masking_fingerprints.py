@@ -1,0 +1,157 @@
+"""Four digits tell whether two places hold the same secret, within one investigation, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import random
+import re
+import string
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from support import cluster_text
+from tarsy.config import platform
+from tarsy.masking import customs, given, masker
+
+KNOWN = given.Given()
+KNOWN.replace(["the-process-key-1"], pepper="database-password")
+MASKER = masker.Masker(groups=["security"], fingerprints=True, known=KNOWN)
+MARKED = re.compile(r"\[MASKED:[a-z0-9_]+:([0-9a-f]{4})\]")
+FIRST, SECOND = "cnry4Kd9xQ", "cnry7Zb2wL"
+
+
+def digits(text: str, *, investigation: str = "one") -> list[str]:
+    return MARKED.findall(MASKER.text(text, investigation=investigation))
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+PLACES = {
+    "a variable": "DB_PASSWORD={}\n",
+    "JSON": '{{"password": "{}"}}\n',
+    "YAML": "password: '{}'\n",
+    "a URL": "postgres://web:{}@db/shop\n",
+    "a flag": "run --password {}\n",
+}
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(PLACES, 2)))
+def test_the_same_secret_looks_alike_and_another_does_not(first: str, second: str) -> None:
+    same = digits(PLACES[first].format(FIRST) + PLACES[second].format(FIRST))
+    assert len(same) == 2
+    assert len(set(same)) == 1
+    assert len(set(digits(PLACES[first].format(FIRST) + PLACES[second].format(SECOND)))) == 2
+    assert digits(PLACES[first].format(FIRST)) == digits(PLACES[second].format(FIRST))
+
+
+def test_a_secret_looks_alike_in_base64_and_plain_and_wherever_it_is_said_again() -> None:
+    manifest = json.dumps({"apiVersion": "v1", "kind": "Secret", "data": {"a": encoded(FIRST), "b": encoded(SECOND)}})
+    assert digits(manifest) == [*digits(f"DB_PASSWORD={FIRST}"), *digits(f"DB_PASSWORD={SECOND}")]
+    [one, again, base64d] = digits(f"DB_PASSWORD={FIRST}\nsaid {FIRST} and {encoded(f'web:{FIRST}')}\n")
+    assert one == again == base64d
+
+
+def test_another_investigation_has_other_digits() -> None:
+    seen = {digits(f"DB_PASSWORD={FIRST}", investigation=f"inv-{number}")[0] for number in range(50)}
+    assert len(seen) > 40
+
+
+def test_who_knows_the_investigation_alone_cannot_make_the_digits() -> None:
+    elsewhere = given.Given()
+    elsewhere.replace([], pepper="another password")
+    other = masker.Masker(groups=["security"], fingerprints=True, known=elsewhere)
+    text = "\n".join(f"P{number}_PASSWORD=cnry{number}xQ9" for number in range(20))
+    assert MARKED.findall(other.text(text, investigation="one")) != digits(text)
+
+
+def test_all_digits_occur_alike() -> None:
+    text = "\n".join(f"DB_PASSWORD=cnry{number}xQ9z" for number in range(500))
+    seen = digits(text)
+    assert len(set(seen)) > 490
+
+
+def test_there_are_none_unless_they_are_asked_for_and_never_in_alerts() -> None:
+    text = f"DB_PASSWORD={FIRST}"
+    server, alerts = platform.DataMasking(), platform.AlertMasking()
+    for plain in (server.masker().text(text, investigation="one"), MASKER.text(text), alerts.masker().text(text)):
+        assert plain == "DB_PASSWORD=[MASKED:password]"
+    assert alerts.masker().text(text, investigation="one") == "DB_PASSWORD=[MASKED:password]"
+    opted = platform.DataMasking(fingerprints=True).masker()
+    assert MARKED.search(opted.text(text, investigation="one"))
+
+
+def test_what_the_process_was_given_has_none() -> None:
+    assert MASKER.text("x the-process-key-1 y", investigation="one") == "x [MASKED:secret] y"
+
+
+def test_markers_that_came_with_the_text_get_none() -> None:
+    text = f"a: [MASKED:token]\nDB_PASSWORD=[MASKED:password]\n{masker.withheld(3)}\n"
+    assert MASKER.text(text, investigation="one") == text
+
+
+def test_patterns_of_ones_own_have_them_where_their_marker_stands_alone() -> None:
+    mine = masker.Masker(
+        own=[
+            customs.custom(name="account", pattern=r"acct-\d+", replacement=None),
+            customs.custom(name="order", pattern=r"order-\d+", replacement="[ORDER]"),
+        ],
+        fingerprints=True,
+    )
+    one, other, again = MARKED.findall(masked := mine.text("acct-1 acct-2 acct-1 order-3", investigation="one"))
+    assert (one == again, one == other) == (True, False)
+    assert masked.endswith(" [ORDER]")
+
+
+PIECES = [
+    *cluster_text.TEXTS.values(),
+    *(place.format(FIRST) for place in PLACES.values()),
+    *(
+        "password: ",
+        "[MASKED:token:7f3a]",
+        "[MASKED:token]",
+        "[MASKED:token:",
+        ":7f3a]",
+        FIRST,
+        encoded(FIRST),
+        '"',
+        "\n",
+    ),
+    *("token=[MASKED:token:7f3a]abcd1234 ", "'[MASKED:password:0000]'", "Authorization: Bearer [MASKED:token:1234]"),
+    "kind: Secret\ndata:\n  a: [MASKED:secret:7f3a]\n  b: '[MASKED:secret]'\n  c: cnry\n",
+    json.dumps({"kind": "Secret", "data": {"a": "[MASKED:secret:7f3a]", "b": encoded(FIRST)}}),
+]
+
+
+@hypothesis.settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@hypothesis.given(
+    pieces=strategies.lists(strategies.sampled_from(PIECES), min_size=1, max_size=4),
+    start=strategies.integers(0, 30),
+    end=strategies.integers(0, 30),
+)
+def test_masking_twice_changes_nothing(pieces: list[str], start: int, end: int) -> None:
+    text = "".join(pieces)
+    text = text[start : max(start, len(text) - end)]
+    masked = MASKER.text(text, investigation="one")
+    for again in (masked, masked[1:], masked[:-1]):
+        once = MASKER.text(again, investigation="one")
+        assert MASKER.text(once, investigation="one") == once
+    assert MASKER.text(masked, investigation="one") == masked
+    assert MASKER.text(masked, investigation="two") == masked
+    assert MASKER.text(masked) == masked
+
+
+def test_they_hide_as_much_as_markers_without_them() -> None:
+    plain = masker.Masker(groups=["security"], known=KNOWN)
+    chance = random.Random(7)  # noqa: S311 - a fixed seed, no secret
+    for _ in range(300):
+        text = "".join(chance.choice(PIECES) for _ in range(3)) + "".join(chance.choices(string.printable, k=20))
+        assert MARKED.sub(_without, MASKER.text(text, investigation="one")) == MARKED.sub(_without, plain.text(text))
+
+
+def _without(found: re.Match[str]) -> str:
+    return found[0][:-6] + "]"

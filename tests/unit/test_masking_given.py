@@ -1,0 +1,164 @@
+"""What a process was given as a secret is found by its value, whatever stands around it and however it is written."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import html
+import json
+import string
+import urllib.parse
+from collections.abc import Callable
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from support import pace
+from tarsy.masking import given, masker
+
+KEY = "K3y/with+odd&chars=é\"'\\ x"
+VALUES = [KEY, "gsk-9f8e7d6c5b4a", "pa55w0rd", "correct-horse-battery-staple"]
+
+
+def knows(*values: str) -> given.Given:
+    known = given.Given()
+    known.replace(values)
+    return known
+
+
+KNOWN = knows(*VALUES)
+MASKER = masker.Masker(known=KNOWN)
+
+
+def within_base64(value: str, *, length: int) -> str:
+    return base64.b64encode(b"x" * length + value.encode() + b":tail").decode()
+
+
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "JSON": json.dumps,
+    "JSON in UTF-8": lambda value: json.dumps(value, ensure_ascii=False),
+    "JSON in JSON": lambda value: json.dumps(json.dumps({"a": value})),
+    "Go's JSON": lambda value: (
+        json.dumps(value, ensure_ascii=False).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    ),
+    "JSON of PHP": lambda value: json.dumps(value).replace("/", "\\/"),
+    "a URL": lambda value: f"https://x/?key={urllib.parse.quote(value, safe='')}&y=1",
+    "a path": urllib.parse.quote,
+    "a form": lambda value: urllib.parse.urlencode({"a": value}),
+    "a URL in small letters": lambda value: (
+        urllib.parse.quote(value, safe="").lower() if value == value.lower() else urllib.parse.quote(value, safe="")
+    ),
+    "HTML": lambda value: f"<td>{html.escape(value)}</td>",
+    "YAML": lambda value: "'" + value.replace("'", "''") + "'",
+    "hex": lambda value: value.encode().hex(),
+    "capital hex": lambda value: value.encode().hex().upper(),
+    **{f"base64 behind {length} bytes": functools.partial(within_base64, length=length) for length in range(4)},
+    "base64 of URLs": lambda value: base64.urlsafe_b64encode(f"u:{value}".encode()).decode(),
+    "base64 alone": lambda value: base64.b64encode(value.encode()).decode(),
+    "base64 without padding": lambda value: base64.b64encode(value.encode()).decode().rstrip("="),
+    "base64 with a newline": lambda value: base64.b64encode(f"{value}\n".encode()).decode(),
+}
+
+
+def tells(text: str, value: str) -> bool:
+    """Whether a value of letters and digits, or what base64 makes of it, stands in a text."""
+    plain = text.lower()
+    return any(
+        form.decode().lower() in plain
+        for start in range(3)
+        for form in (
+            value.encode(),
+            base64.b64encode(b"x" * start + value.encode())[(0, 2, 3)[start] : (start + len(value)) // 3 * 4],
+            value.encode().hex().encode(),
+        )
+    )
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_value_is_found_however_it_is_written(written: str, value: str) -> None:
+    text = WRITTEN[written](value)
+    masked = MASKER.text(f"before {text} behind")
+    assert "[MASKED:secret]" in masked, text
+    assert masked.startswith("before ")
+    assert masked.endswith(" behind")
+    assert not tells(masked, value)
+    assert MASKER.text(masked) == masked
+
+
+LETTERS = string.ascii_letters + string.digits
+
+
+@hypothesis.settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@hypothesis.given(
+    value=strategies.text(alphabet=LETTERS, min_size=16, max_size=48),
+    before=strategies.binary(max_size=9),
+    behind=strategies.binary(max_size=9),
+    written=strategies.sampled_from(["plain", "base64", "urlsafe", "hex"]),
+)
+def test_no_value_is_left_wherever_it_stands(value: str, before: bytes, behind: bytes, written: str) -> None:
+    whole = before + value.encode() + behind
+    text = {
+        "plain": whole.decode("latin-1"),
+        "base64": base64.b64encode(whole).decode(),
+        "urlsafe": base64.urlsafe_b64encode(whole).decode(),
+        "hex": whole.hex(),
+    }[written]
+    known = knows(value)
+    masked = known.text(text)
+    assert not tells(masked, value)
+    assert known.text(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", "hunter2", "postgres", "password", "tarsy-system", "12345678", "10.0.0.1:5432", "a MASKED one 1"]
+)
+def test_what_cannot_be_told_from_other_words_shreds_no_text(value: str) -> None:
+    text = "the user postgres with password hunter2 of tarsy-system at 10.0.0.1:5432 since 12345678: a MASKED one 1"
+    assert knows(value).text(text) == text
+
+
+def test_of_a_key_in_several_lines_each_line_is_found_alone() -> None:
+    lines = [
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn",
+        "ygWyF8PbnGy0AHB7aaBBcc11",
+        "-----END",
+    ]
+    known = knows("\n".join(lines))
+    assert known.text(json.dumps("\n".join(lines))) == '"[MASKED:secret]"'
+    assert known.text(f"line 2 is {lines[2]}, of {lines[0]}") == f"line 2 is [MASKED:secret], of {lines[0]}"
+
+
+def test_another_file_brings_other_values_and_those_of_before_are_found_for_a_while() -> None:
+    known = knows("first-secret-1")
+    before = masker.Masker(known=known)
+    known.replace(["second-secret-2"])
+    assert before.text("first-secret-1 second-secret-2") == "[MASKED:secret] [MASKED:secret]"
+    known.replace(["third-secret-3"])
+    assert before.text("first-secret-1 third-secret-3") == "first-secret-1 [MASKED:secret]"
+    known.replace([])
+    known.replace([])
+    assert before.text("third-secret-3") == "third-secret-3"
+
+
+def test_json_is_masked_text_by_text_and_stays_json() -> None:
+    found = {"a": [KEY, 1, None, True], KEY: {"b": f"x {KEY} y"}}
+    assert KNOWN.json(found) == {
+        "a": ["[MASKED:secret]", 1, None, True],
+        "[MASKED:secret]": {"b": "x [MASKED:secret] y"},
+    }
+    clean = {"a": ["b"]}
+    assert KNOWN.json(clean) is clean
+
+
+@pytest.mark.parametrize(
+    "piece", ["0000-secret-value", "0000-secret-valu", "MDAwMC1zZWNyZXQtdmFsdWU", "0000-secret-value "]
+)
+def test_time_grows_with_the_length_of_a_text_that_is_nothing_but_values(piece: str) -> None:
+    known = knows(*(f"{number:04}-secret-value" for number in range(1000)))
+    hostile = masker.Masker(groups=["security"], known=known)
+    short, long = piece * 1000, piece * 8000
+    limit = 0.15 + 0.6 * len(long) / 1_000_000
+    assert pace.grows_linearly(lambda: hostile.text(short), lambda: hostile.text(long), limit=limit, times=16)
