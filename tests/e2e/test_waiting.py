@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Iterator
@@ -81,7 +82,8 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
     token = await accounts.create(cluster, "operator")
     kubeconfig = plane.kubeconfig(namespace=cluster.namespace, user="operator", token=token)
     database_file, token_file = tmp_path / "url", tmp_path / "token"
-    async with proxy.serve("127.0.0.1", postgres.port) as between:
+    async with contextlib.AsyncExitStack() as stack:
+        between = await stack.enter_async_context(proxy.serve("127.0.0.1", postgres.port))
         between.refuse()
         url = f"postgresql://{name}:x@127.0.0.1:{between.port}/{name}"
         env = {
@@ -119,6 +121,7 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
         between.accept()
         await asyncio.to_thread(postgres.create_database, name)
         owned = databases.Database(postgres.url(name))
+        stack.push_async_callback(owned.close)
         async with owned.begin() as connection:
             await connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
         unmigrated = "the database's schema, which is not there yet: `tarsy migrate` makes it"
@@ -155,7 +158,6 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
         assert [one["status"]["phase"] for one in found.values()] == ["Completed"]
         for process in world.processes.values():
             await process.stop()
-        await owned.close()
 
 
 def _closed(rights: Iterable[str]) -> str:

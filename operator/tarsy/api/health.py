@@ -125,7 +125,7 @@ class Readiness:
         missing = tuple(f"{one.what} ({self._needing(one)})" for one in found)
         if missing and missing != self._missing:
             log.warning("not ready: %s", "; ".join(one.why for one in found), extra={"action": "not_ready"})
-        elif missing != self._missing:
+        elif missing != self._missing and self._state == "working":
             log.info("ready", extra={"action": "ready"})
         self._missing = missing
 

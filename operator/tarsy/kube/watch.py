@@ -22,6 +22,7 @@ from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -35,9 +36,6 @@ RETRY_SECONDS = 1.0
 CUT_SECONDS = 10.0
 """A watch that ends by plan is open again after a tenth of a second, and one whose server restarts after a few."""
 _IDENTITY: Any = "tarsy"  # kopf would make one of the user's name, and end where the user has none, as in a container
-
-NOT_FOUND = 404
-"""What ends kopf where a kind is not there any more, as the kind's CRD is not."""
 
 log = logging.getLogger(__name__)
 
@@ -120,19 +118,8 @@ class Watcher:
         self._standing = standing.Standing("opening")
 
     async def run(self) -> None:
-        """Watch until cancelled, whenever our kinds are there; a WatchError when kopf ends by itself."""
-        while True:
-            await self._kinds_are_served()
-            await self._watch()
-            if getattr(self._error, "status", None) != NOT_FOUND:
-                raise WatchError("kopf ended by itself") from self._error
-            log.warning("not watching any more: %s", self._error, extra={"action": "watch_waits"})
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _watch(self) -> None:
-        """Watch until kopf ends by itself."""
-        self._ended.clear()
-        self._error = self._loop = self._stop = None
+        """Watch until cancelled; a WatchError when kopf ends by itself."""
+        await self._kinds_are_served()
         thread = threading.Thread(target=self._thread, name="kopf", daemon=True)
         thread.start()
         try:
@@ -143,7 +130,7 @@ class Watcher:
                 with suppress(RuntimeError):  # its loop has closed: it ended by itself
                     self._loop.call_soon_threadsafe(self._stop.set)
             await asyncio.to_thread(thread.join)
-            self._stopping = False
+        raise WatchError("kopf ended by itself") from self._error
 
     async def _kinds_are_served(self) -> None:
         """Wait for our kinds: kopf looks for them once, when it starts, and would never watch what was not there."""
@@ -206,12 +193,15 @@ class Watcher:
     async def _narrow(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         """Send a request of kopf's for what we need of what it asks for."""
         kind, asked = request.url.name, request.url.query
-        if kind in self._callbacks and "watch" in asked:
-            request.headers["Accept"] = objects.METADATA
-        if kind != investigation.PLURAL or "watch" in asked:
+        if kind not in self._callbacks:
             return await send(request)
+        if "watch" in asked:
+            request.headers["Accept"] = objects.METADATA
+            return await _once_served(request, send)
+        if kind != investigation.PLURAL:
+            return await _once_served(request, send)
         request.url = request.url.update_query(fieldSelector=investigation.UNFINISHED)
-        response = await send(request)
+        response = await _once_served(request, send)
         if response.ok and "continue" not in asked:
             self.lists += 1
         return response
@@ -250,6 +240,21 @@ class Watcher:
             self._on_main(functools.partial(self._callbacks[resource.plural], seen))
 
         return registry
+
+
+async def _once_served(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send a request for a kind of ours as soon as that is served: a 404, as when its CRD is deleted, ends kopf badly.
+
+    (It then waits for ever for another watch of its own.)
+    """
+    told = False
+    while (response := await send(request)).status == HTTPStatus.NOT_FOUND:
+        response.release()
+        if not told:
+            log.warning("%s are not served any more", request.url.name, extra={"action": "watch_waits"})
+        told = True
+        await asyncio.sleep(RETRY_SECONDS)
+    return response
 
 
 def _settings() -> kopf.OperatorSettings:
