@@ -257,7 +257,7 @@ async def test_the_charts_pods_migrate_and_investigate_in_the_image_and_write_no
     ):
         marker.touch()
         process = operators.Process(child, editor=editor)
-        await process.serve()
+        await process.serve(waits=False)
         plane.kubectl("apply", "-f", "-", namespace=namespace, input=json.dumps(manifests.investigation()))
         wait = ("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=30s")
         await asyncio.to_thread(plane.kubectl, *wait, namespace=namespace)  # the model answers on this loop

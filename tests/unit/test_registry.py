@@ -396,14 +396,14 @@ async def test_providers_tell_how_they_are_used_and_never_a_text_of_somebody_els
 
 
 class Closing(Source):
-    """Knows whether it has been closed."""
+    """Counts how often it has been closed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.closed = 0
+        self.closings = 0
 
     async def close(self) -> None:
-        self.closed += 1
+        self.closings += 1
 
 
 async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_closes_the_rest_with_their_last_use(
@@ -439,7 +439,7 @@ async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_clos
         assert (first["other"].slots.most, second["other"].slots is first["other"].slots) == (1, True)
         assert (second["same"].standing.state, second["other"].standing.state) == ("answering", "usable")
         await first.close()
-        assert (same.closed, other.closed) == (0, 1)
+        assert (same.closings, other.closings) == (0, 1)
         await second["same"].ask(REQUEST, SCOPE)
 
         (tmp_path / "key").write_text("two")
@@ -453,7 +453,7 @@ async def test_another_file_keeps_the_clients_of_what_it_says_as_before_and_clos
             )
             await before.close()
         await third.close()
-    assert [one.closed for one in made] == [1] * len(made)
+    assert [one.closings for one in made] == [1] * len(made)
 
 
 def test_the_files_that_hold_keys_are_known(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ VARIABLES = ("DATABASE_URL", "TARSY_WEBHOOK_TOKEN")
 
 def secret(found: settings.Settings, variable: str) -> str | None:
     one = found.database_url if variable == "DATABASE_URL" else found.webhook_token
-    return one and one.read()
+    return one.read() if one else None
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
