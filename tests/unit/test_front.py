@@ -1,0 +1,91 @@
+"""What a process answers, and how it waits, before what it needs is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tarsy.api import app, front, health, needs, problems
+
+
+class Need:
+    """Something that is missing until it is given, or has been asked for so often."""
+
+    def __init__(self, *, after: float = math.inf) -> None:
+        self.given = False
+        self.asked = 0
+        self._after = after
+
+    async def __call__(self) -> Sequence[needs.Missing]:
+        self.asked += 1
+        return (
+            []
+            if self.given or self.asked > self._after
+            else [needs.Missing(what="a need", needed_by=("worker",), why="because")]
+        )
+
+
+async def answer(asked: front.Front, path: str, kind: str = "http") -> tuple[int, dict[str, str], Any]:
+    """Status, headers and body of an answer."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": f"{kind}.request" if kind == "http" else "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": kind, "method": "GET", "path": path, "query_string": b"", "headers": [], "extensions": {}}
+    await asked(scope, receive, send)
+    head, *rest = sent
+    headers = {name.decode(): value.decode() for name, value in head["headers"]}
+    return head["status"], headers, json.loads(b"".join(message["body"] for message in rest))
+
+
+async def test_until_an_api_is_there_its_paths_are_to_be_asked_again_and_the_probes_answer() -> None:
+    readiness = health.Readiness(["api"])
+    asked = front.Front(app.probes(readiness), more_comes=True)
+    for path, kind in (("/api/v1/alerts", "http"), ("/health", "http"), ("/api/v1/ws", "websocket")):
+        status, headers, body = await answer(asked, path, kind)
+        assert (status, headers["retry-after"], body["detail"]) == (503, "5", front.STARTING)
+    assert (await answer(asked, "/healthz"))[0] == 200
+    assert (await answer(asked, "/readyz"))[2]["detail"] == "not ready: the process is starting"
+    asked.hand_over(app.probes(readiness))
+    assert (await answer(asked, "/api/v1/alerts"))[0] == 404
+
+
+async def test_a_process_without_an_api_has_nothing_but_the_probes() -> None:
+    asked = front.Front(app.probes(health.Readiness(["worker"])), more_comes=False)
+    assert (await answer(asked, "/healthz"))[0] == 200
+    status, headers, body = await answer(asked, "/health")
+    assert (status, headers["content-type"], body["title"]) == (404, problems.MEDIA_TYPE, "Not Found")
+
+
+async def test_who_waits_goes_on_when_somebody_asks_and_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "AGAIN_SECONDS", 1000.0)
+    monkeypatch.setattr(health, "MISSING_FRESH_SECONDS", 0.0)
+    need, other = Need(), Need()
+    readiness = health.Readiness(["worker"], need, other)
+    waiting = asyncio.create_task(readiness.provided(need))
+    with pytest.raises(problems.Problem, match=r"^not ready: a need \(worker\); a need \(worker\)$"):
+        await readiness.check()
+    assert not waiting.done()
+    need.given = True
+    with pytest.raises(problems.Problem, match=r"^not ready: a need \(worker\)$"):
+        await readiness.check()
+    async with asyncio.timeout(5):
+        await waiting
+
+
+async def test_who_waits_looks_again_by_itself_and_says_once_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "AGAIN_SECONDS", 0.0)
+    need = Need(after=10)
+    async with asyncio.timeout(5):
+        await health.Readiness(["worker"], need).provided(need)
+    assert caplog.messages == ["not ready: because"]
