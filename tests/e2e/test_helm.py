@@ -147,7 +147,7 @@ async def test_objects_and_running_investigations_survive_an_upgrade_and_its_rol
 
     def looks_and_hangs(turn: model.Turn) -> model.Reply:
         if turn.iteration == 0:
-            return model.Answer(calls=[model.Call(name="tools__lookup", args={"name": "web-0"})])
+            return model.Answer(calls=(model.Call(name="tools__lookup", args={"name": "web-0"}),))
         return model.Hang()
 
     llm.script = looks_and_hangs
