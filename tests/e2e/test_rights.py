@@ -10,6 +10,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from support import manifests
 from tarsy_dev import model
 
@@ -58,6 +59,7 @@ async def work(process: Process, operator: Operator) -> None:
             pass  # the watch opens
 
 
+@pytest.mark.slow
 async def test_one_process_needs_each_right_of_its_account_and_no_other(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _turn: model.Answer(text="root cause")
     await work(await operator.start(), operator)

@@ -71,7 +71,7 @@ class World:
 async def test_processes_that_start_with_nothing_there_name_what_is_left_until_an_investigation_runs(
     operator: Operator,
     plane: ControlPlane,
-    cluster: client.Cluster,
+    admin: client.Cluster,
     postgres: launcher.Server,
     llm: model.Server,
     without_kinds: None,
@@ -79,8 +79,8 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
 ) -> None:
     llm.script = model.answers("root cause")
     name = f"late_{secrets.token_hex(4)}"
-    token = await accounts.create(cluster, "operator")
-    kubeconfig = plane.kubeconfig(namespace=cluster.namespace, user="operator", token=token)
+    token = await accounts.create(admin, "operator")
+    kubeconfig = plane.kubeconfig(namespace=admin.namespace, user="operator", token=token)
     database_file, token_file = tmp_path / "url", tmp_path / "token"
     async with contextlib.AsyncExitStack() as stack:
         between = await stack.enter_async_context(proxy.serve("127.0.0.1", postgres.port))
@@ -106,6 +106,7 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
             ("controller", "the right to patch agentchains/status"),
             ("controller", "the right to create events"),
             ("api controller", "the right to get namespaces"),
+            ("controller", "the right to get namespaces kube-system"),
             ("api", "the right to create tokenreviews"),
             ("api", "the right to create subjectaccessreviews"),
         ]
@@ -136,16 +137,16 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
         await world.lacks(no_kinds, *no_rights, no_watch)
         await asyncio.to_thread(plane.kubectl, "apply", "-f", CRDS)
         await world.lacks(*no_rights, no_watch)
-        await accounts.empower(cluster, "operator", rights.ALL)
+        await accounts.empower(admin, "operator", rights.ALL)
         await world.lacks()
 
         await asyncio.to_thread(plane.kubectl, "delete", "-f", CRDS)
         await world.lacks(no_kinds, no_watch)
         await asyncio.to_thread(plane.kubectl, "apply", "-f", CRDS)
         await world.lacks()
-        await accounts.empower(cluster, "operator", [])
+        await accounts.empower(admin, "operator", [])
         await world.lacks(*no_rights)
-        await accounts.empower(cluster, "operator", rights.ALL)
+        await accounts.empower(admin, "operator", rights.ALL)
         await _grant(owned, name, "UPDATE", taken=True)
         await world.lacks(("api controller worker", f"rights in the database: {_closed(['UPDATE'])}"))
         await _grant(owned, name, "UPDATE")

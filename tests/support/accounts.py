@@ -67,6 +67,7 @@ async def empower(cluster: client.Cluster, name: str, may: Iterable[rights.Right
         role, binding = _role(full_name, kind, subject, may={})
         role["rules"] = [
             {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
+            | ({"resourceNames": [right.name]} if right.name else {})
             for right in given
             if right.everywhere is here
         ]
