@@ -28,8 +28,8 @@ RUN /build/bin/pip --python /opt/tarsy/bin/python3 install --no-compile --no-dep
 RUN PYTHONPYCACHEPREFIX=/opt/pycache python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash \
     -x '/(site-packages|tests?)/' /usr/local/lib/python3.11
 RUN PYTHONPYCACHEPREFIX=/opt/pycache python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/tarsy/lib
-COPY pyproject.toml README.md ./
 COPY operator operator
+COPY pyproject.toml README.md ./
 RUN /build/bin/python3 -m hatchling build --target wheel --directory /wheels
 RUN /build/bin/pip --python /opt/tarsy/bin/python3 install --no-compile --no-deps --no-index --find-links /wheels tarsy
 RUN PYTHONPYCACHEPREFIX=/opt/pycache python3 -m compileall -q --invalidation-mode unchecked-hash \
