@@ -26,7 +26,7 @@ from tarsy.store import database as databases
 from tarsy.store import journal, live, notify
 from tarsy.transcript import entries, ports
 from websockets import client as client_protocol
-from websockets import exceptions, uri
+from websockets import exceptions, frames, uri
 
 
 @dataclass
@@ -379,6 +379,35 @@ async def test_who_says_little_has_each_ping_answered_and_no_message_of_many_fra
         with contextlib.suppress(exceptions.ConnectionClosed):
             await watcher.socket.send([" "] * (protocol.FRAGMENTS_MAX + 1))
         assert await watcher.closed() == (1008, "a message of more than 16 frames")
+
+
+async def test_pings_of_who_does_not_read_are_answered_once_and_when_there_is_room(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or they would have the transport hold an answer for each."""
+    pinged: list[bool] = []
+    real = protocol.Protocol.handle_ping
+
+    def handle_ping(self: protocol.Protocol) -> None:
+        pinged.append(self.writable.is_set())
+        real(self)
+
+    monkeypatch.setattr(protocol.Protocol, "handle_ping", handle_ping)
+    await world.commit(*STORY[:1], large(0))
+    loop = asyncio.get_running_loop()
+    said = [b"which of them? %d" % number for number in range(5)]
+    with contextlib.closing(await slow_reader(world)) as slow:
+        await eventually(lambda: listening(world) == 1)
+        for one in said:
+            await loop.sock_sendall(slow, frames.Frame(frames.Opcode.PING, one).serialize(mask=True))
+        await eventually(lambda: len(pinged) == 5)
+        assert pinged == [False] * 5
+        await world.commit((stories.answers("behind it", turn=1),))
+        found = b""
+        async with asyncio.timeout(watching.PATIENCE):
+            while b"behind it" not in found or b"which of them?" not in found:
+                found += await loop.sock_recv(slow, 1 << 16)
+    assert [one for one in said if one in found] == said[-1:]
 
 
 async def test_a_socket_that_watches_nothing_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
