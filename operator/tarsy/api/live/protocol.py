@@ -134,8 +134,8 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
         """Answer it; where no room is, the last one alone and later. Source: RFC 6455, section 5.5.3."""
         if self.writable.is_set():
             super().handle_ping()
-        else:
-            self._pong = b"".join(self.conn.data_to_send())
+        elif answers := self.conn.data_to_send():  # to all that came at once; none for the others of these
+            self._pong = answers[-1]
 
     def keepalive_timeout(self) -> None:
         """Close the connection of a client that does not answer; what it has to read first is another's question."""
