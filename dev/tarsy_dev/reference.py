@@ -35,6 +35,9 @@ Generated from the models by `make generate`; the examples are those of `config/
 An editor that knows the YAML language server completes and checks keys by a first line such as
 `# yaml-language-server: $schema=tarsy.schema.json`; `tarsy config schema` prints that schema.
 
+A running operator reads its file again when it changes; `queue` and `api` hold until the next start, and one that is
+invalid changes nothing (`/readyz` and `system/warnings` say so).
+
 In any string, but not in keys, `{{.VAR}}` is what the operator's environment says; a variable that is not set is an
 error. `${VAR}` is text. `{{"{{.VAR}}"}}` is `{{.VAR}}` as text. Keys of providers are better named by `api_key_env` or
 `api_key_file`. Durations are a number and `ms`, `s`, `m`, `h` or `d`. Agents, providers and servers are laid over those

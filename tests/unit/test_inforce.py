@@ -66,12 +66,12 @@ async def test_chains_are_checked_by_what_is_in_force(now: inforce.InForce, file
 async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
     now: inforce.InForce, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(file, "queue: {slots: 3, max_running: 1}\nagents: {mine: {}}\n")
+    write(file, "queue: {slots: 3, max_running: 1}\napi: {burst: 5}\nagents: {mine: {}}\n")
     await settle(now)
-    told = "what the platform file says now of queue.slots, queue.max_running holds from the next start on"
+    told = "what the platform file says now of queue.slots, queue.max_running, api.burst holds from the next start on"
     assert now.notes() == [told]
     assert caplog.messages.count(told) == 1
-    assert (now.platform.queue.slots, "mine" in now.platform.agents) == (50, True)
+    assert (now.platform.queue.slots, now.platform.api.burst, "mine" in now.platform.agents) == (50, 2000, True)
     (fact,) = now.facts()
     assert [one["message"] for one in fact.detail["problems"]] == [told]
     write(file, "agents: {mine: {}}\n")
