@@ -96,7 +96,7 @@ def running(folder: Path, *, durable: bool = False, slots: int = 50) -> Iterator
         def operator(name: str, role: settings.Role) -> Another:
             (port,) = children.free_ports(1)
             command = (tarsy, "operator", f"--listen=127.0.0.1:{port}", f"--role={role}")
-            return Another(operator=start(name, *command, port=port, path="/healthz"), api=f"http://127.0.0.1:{port}")
+            return Another(operator=start(name, *command, port=port, path="/readyz"), api=f"http://127.0.0.1:{port}")
 
         first = operator("bench-operator", "all")
         yield Rig(

@@ -191,7 +191,7 @@ def operating(world: World, *, logs: Path) -> Iterator[dict[str, str]]:
     )
     try:
         operator.wait_until(
-            lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/healthz") == 200,
+            lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/readyz") == 200,
             timeout=30,
             what="readiness",
         )
