@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -285,11 +286,10 @@ def opened(pid: int) -> set[str]:
     found = set()
     for one in (pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())):
         for descriptor in Path(f"/proc/{one}/fd").iterdir():
-            flags = re.search(
-                r"^flags:\s+(\d+)", Path(f"/proc/{one}/fdinfo/{descriptor.name}").read_text(), re.MULTILINE
-            )
-            assert flags is not None
-            target = str(descriptor.readlink())
-            if int(descriptor.name) > 2 and int(flags[1], 8) & 3 and target.startswith("/") and target[:5] != "/dev/":
-                found.add(target)
+            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                target = str(descriptor.readlink())
+                told = Path(f"/proc/{one}/fdinfo/{descriptor.name}").read_text().split()
+                writes = int(told[told.index("flags:") + 1], 8) & os.O_ACCMODE != os.O_RDONLY
+                if int(descriptor.name) > 2 and writes and target.startswith("/") and not target.startswith("/dev/"):
+                    found.add(target)
     return found
