@@ -136,10 +136,12 @@ async def test_a_database_of_another_cluster_is_left_alone(
 
 
 async def test_without_our_kinds_duties_wait_and_say_what_is_missing(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, admin: client.Cluster
 ) -> None:
+    """As who may ask for any kind: to the others one that is not there is one that they may not ask for."""
     monkeypatch.setattr(duties, "EVERY_SECONDS", 0.01)
     uid = world.investigate("web-crash")
+    monkeypatch.setattr(world.duties, "_cluster", admin)
     with monkeypatch.context() as patch:
         patch.setattr(investigation, "PLURAL", "notinstalled")
         running = asyncio.create_task(world.duties.run())

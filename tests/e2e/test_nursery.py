@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 from tarsy_dev import children, nursery
 
+NOWHERE = "postgresql://127.0.0.1:1/none"
+
 
 def run(nursed: nursery.Nursery, folder: Path, *arguments: str, **env: str) -> children.Child:
     return nursed.start(arguments, name="tarsy", log=folder / "log", cwd=folder, env=env)
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """The name of a file that is never read to its end: whoever reads it waits."""
-    os.mkfifo(tmp_path / "url")
-    return str(tmp_path / "url")
+def waiting(tmp_path: Path) -> list[str]:
+    """The arguments of an operator that waits, for the end of its platform file, and does nothing yet."""
+    os.mkfifo(tmp_path / "tarsy.yaml")
+    return ["operator", "--insecure-dev", "--config", str(tmp_path / "tarsy.yaml")]
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["operator", "--config", "here.yaml"]])
@@ -30,7 +32,7 @@ def test_it_says_and_returns_what_the_program_does(
     """None of our own environment is in its own; in `env` is what the file asks for."""
     monkeypatch.setenv("TARSY_WEBHOOK_TOKEN", "ours")
     (tmp_path / "here.yaml").write_text("{queue: {slots: many}}")
-    env = {"DATABASE_URL": "postgresql://127.0.0.1:1/none"}
+    env = {"DATABASE_URL": NOWHERE}
     child = run(nursed, tmp_path, *arguments, **env)
     program = Path(sys.executable).with_name("tarsy")
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -39,8 +41,10 @@ def test_it_says_and_returns_what_the_program_does(
     assert child.log.read_text() == done.stdout + done.stderr != ""
 
 
-def test_one_that_is_killed_says_so_and_others_go_on(nursed: nursery.Nursery, tmp_path: Path, url: str) -> None:
-    killed, other = (run(nursed, tmp_path, "operator", DATABASE_URL_FILE=url, TARSY_WEBHOOK_TOKEN="a") for _ in "ab")
+def test_one_that_is_killed_says_so_and_others_go_on(
+    nursed: nursery.Nursery, tmp_path: Path, waiting: list[str]
+) -> None:
+    killed, other = (run(nursed, tmp_path, *waiting, DATABASE_URL=NOWHERE) for _ in "ab")
     killed.end(signal.SIGKILL)
     assert killed.process.returncode == -signal.SIGKILL
     killed.end()
@@ -51,9 +55,9 @@ def test_one_that_is_killed_says_so_and_others_go_on(nursed: nursery.Nursery, tm
 
 
 @pytest.mark.slow
-def test_all_end_with_the_nursery(tmp_path: Path, url: str) -> None:
+def test_all_end_with_the_nursery(tmp_path: Path, waiting: list[str]) -> None:
     with nursery.Nursery(log=tmp_path / "nursery.log") as own:
-        child = run(own, tmp_path, "operator", DATABASE_URL_FILE=url, TARSY_WEBHOOK_TOKEN="a")
+        child = run(own, tmp_path, *waiting, DATABASE_URL=NOWHERE)
         assert child.process.poll() is None
     assert child.process.wait(20) == -signal.SIGKILL
     with pytest.raises(children.ChildError, match="nursery ended"):

@@ -60,7 +60,7 @@ def _with_claims(spec: Object) -> Object:
     """A template with the volumes that its controller would add."""
     template: Object = spec["template"]
     claimed = [{"name": one["metadata"]["name"], "emptyDir": {}} for one in spec.get("volumeClaimTemplates", ())]
-    return {**template, "spec": {**template["spec"], "volumes": template["spec"]["volumes"] + claimed}}
+    return {**template, "spec": {**template["spec"], "volumes": template["spec"].get("volumes", []) + claimed}}
 
 
 def text(objects: list[Object]) -> str:

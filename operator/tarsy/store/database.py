@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -67,6 +68,8 @@ _NOT_NOW = ("08", "25006", "40", "53", "57P")
 # Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
 # resources, operator intervention.
 # Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
+
+log = logging.getLogger(__name__)
 
 
 class StoreDownError(errors.TemporaryError):
@@ -317,7 +320,9 @@ def _raise_for(error: Exception, *, state: str) -> None:
     if state.startswith(_NOT_NOW):
         raise StoreDownError(f"the database cannot serve just now: {why}") from error
     if state == _NOT_ALLOWED:
-        raise StoreDownError(f"the database's schema is not open to this user: {why}") from error
+        log.warning("the database's schema is not open to this user: %s", why, extra={"action": "database_closed"})
+        told = "the database is not open to TARSy as it has to be; its log has more, for who runs it"
+        raise StoreDownError(told) from error
 
 
 def _state(error: Exception) -> str:
