@@ -29,11 +29,11 @@ async def test_an_operator_waits_for_its_kinds_and_works_once_they_are_there(
 ) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
-    await process.logged("the API server does not serve tarsy.dev/v1alpha1: apply crds/")
+    await process.logged("the API server does not serve the kinds of tarsy.dev/v1alpha1: apply crds/")
     status, problem = await process.request("GET", "/readyz", token="")
     assert (status, problem["detail"]) == (
         503,
-        "not ready: the API server (api, controller); the watch (controller)",
+        "not ready: the CRDs agentchains, alertinvestigations (api, controller); the watch (controller)",
     )
     body = json.dumps({"alert_type": "kubernetes", "data": "web-0 restarts"}).encode()
     status, problem = await process.request("POST", "/api/v1/alerts", body=body)

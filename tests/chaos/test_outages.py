@@ -161,6 +161,7 @@ async def test_an_operator_that_starts_without_an_api_server_works_once_there_is
 ) -> None:
     llm.script = model.answers("root cause")
     await operator.apply(CHAIN)
+    await operator.accounts.kubeconfig("all")  # while there is somebody to ask for it
     async with without(plane, "kube-apiserver"):
         process = await operator.start()
         await reads(process, "the API server (api, controller)", "the watch (controller)")

@@ -343,3 +343,18 @@ class Files(RuleBasedStateMachine):
 
 Files.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 test_any_sequence_leaves_the_last_valid_content_in_force = Files.TestCase
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [[[[[[[[[[*a{n - 1}]]]]]]]]]]\n" for n in range(1, 30)),
+        "limits: {provider_calls: 0x" + "f" * 5000 + "}\n",
+    ],
+    ids=["an alias chain", "a number without end"],
+)
+def test_what_would_end_the_process_is_a_problem_of_the_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tarsy.yaml"
+    path.write_text(text)
+    with pytest.raises(load.ConfigError, match=r"tarsy.yaml:\d+: "):
+        load.as_written(path)

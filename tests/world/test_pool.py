@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -156,6 +157,24 @@ async def renew(servers: pool.Pool, settings: platform.Platform) -> None:
     async with asyncio.timeout(20):
         await tools.settled()
     servers.exchange(tools)
+
+
+async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_no_longer() -> None:
+    async with mcp_server.serve() as mended:
+        silent = socket.create_server(("127.0.0.1", 0))  # the kernel takes connections that nobody answers
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        servers = pool.Pool(of(one=url))
+        tasks = asyncio.create_task(servers.run())
+        waiting = asyncio.create_task(servers.tools.settled())
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await renew(servers, of(one=mended.url))
+        async with asyncio.timeout(20):
+            await waiting
+        tasks.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks
+        silent.close()
 
 
 async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with_its_last_use() -> None:

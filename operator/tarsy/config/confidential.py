@@ -78,7 +78,9 @@ class _Reader:
                 yield from _of_file(value)
             case str() if key.endswith("_env"):
                 yield self._environment.get(value, "")
-            case str() if names.promises(key.encode()) and not names.is_harmless(value.encode()):
+            case str() if names.promises(key.encode("utf-8", "replace")) and not names.is_harmless(
+                value.encode("utf-8", "replace")
+            ):
                 yield value
             case str():
                 yield from _of_url(value)
@@ -140,7 +142,9 @@ def _of_file(path: Path) -> Iterator[str]:
         parsed = None
     if isinstance(parsed, dict):
         yield from (
-            value for name, value in parsed.items() if isinstance(value, str) and names.promises(str(name).encode())
+            value
+            for name, value in parsed.items()
+            if isinstance(value, str) and names.promises(str(name).encode("utf-8", "replace"))
         )
     else:
         yield text.strip()

@@ -40,11 +40,12 @@ def read(path: Path) -> dict[str, Any]:
         raise KeyFileError(f"credentials_file: it has no {missing[0]}")
     if not is_url(found["token_uri"]):
         raise KeyFileError("credentials_file: its token_uri is no http or https URL")
+    from cryptography import exceptions
     from google.auth import crypt  # a tenth of a second, for those who have such a file
 
     try:
         crypt.RSASigner.from_string(found["private_key"])  # type: ignore[no-untyped-call]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
         raise KeyFileError("credentials_file: its private_key is no RSA key in PEM") from error
     return found
 

@@ -3,8 +3,8 @@
 Whatever name they stand behind and however they look: keys of providers, tokens, the password of the database, what
 MCP servers are started with. One automaton (Aho-Corasick) looks for all of them at once, plain and as JSON, URLs, HTML,
 hex and base64 write them, also within a longer text in base64. What is in force is one object of the process (`KNOWN`),
-which every masker asks; a platform file that is read anew puts other values into it, and those of before are looked for
-until the next one: a run may have them yet.
+which every masker asks; a platform file that is read anew adds other values to it, and those of before are looked for
+as well, for as long as there is room: a run may have them yet.
 
 A value is looked for if it can be told from what stands elsewhere for other reasons: from 8 characters on, and from 16
 on where it is only words or only digits. `postgres` as a password would take that word out of every text.
@@ -49,14 +49,15 @@ class Given:
         self._pepper = b""
 
     def replace(self, values: Iterable[str], *, pepper: str = "") -> None:
-        """Have these values looked for, and those of the last time still; `pepper` goes into all fingerprints."""
-        told = tuple(dict.fromkeys(one for value in values for one in _told(value)))[:VALUES_MAX]
+        """Have these values looked for, and those of before still; `pepper` goes into all fingerprints."""
+        told = (one for value in values for one in _told(value))
+        known = tuple(dict.fromkeys((*told, *self._values)))[:VALUES_MAX]
         forms: dict[bytes, bool] = {}
-        for value in dict.fromkeys((*told, *self._values)):
+        for value in known:
             for form, is_base64 in _forms(value):
                 forms.setdefault(form, is_base64)
         automaton = ahocorasick_rs.BytesAhoCorasick(forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
-        self._values, self._pepper = told, pepper.encode("utf-8", "surrogatepass")
+        self._values, self._pepper = known, pepper.encode("utf-8", "surrogatepass")
         self._sought = (automaton, list(forms.values())) if forms else None
 
     def text(self, text: str) -> str:

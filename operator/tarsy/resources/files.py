@@ -20,6 +20,8 @@ MOST_VALUES = 100_000
 """Values of a document, each alias counted as all that it stands for."""
 DEEP = 100
 """Levels beyond which nobody nests what they have written by hand."""
+_INTEGER_BITS = 63
+"""Of a whole number, beside its sign."""
 _MERGE = "tag:yaml.org,2002:merge"
 _OTHER_KEYS = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int", "null", "timestamp")}
 _QUOTED = re.compile(r"""(['"](?:.|<[a-z -]+>)['"])|['"].*""", re.DOTALL)
@@ -175,13 +177,20 @@ class _Loader(yaml.SafeLoader):
         if isinstance(node, yaml.MappingNode) and (variable := _bare_variable(node)):
             return variable
         try:
-            return super().construct_object(node, deep=deep)
+            return _not_endless(super().construct_object(node, deep=deep))
         except yaml.YAMLError:
             raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             # A date that is none, a tag on what it does not fit.
             kind = _KINDS.get(node.tag, "a value that does not fit its tag")
             raise yaml.constructor.ConstructorError(None, None, kind, node.start_mark) from error
+
+
+def _not_endless(value: Any) -> Any:
+    """`value`; a ValueError for a whole number that nobody means: those without end cannot even be written again."""
+    if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
+        raise ValueError
+    return value
 
 
 def _bare_variable(node: yaml.MappingNode) -> str | None:
@@ -229,6 +238,7 @@ def _unfit(root: yaml.Node | None) -> Iterator[tuple[yaml.Node, str]]:
 def _sizes(root: yaml.Node) -> tuple[yaml.Node, str] | None:
     """What stands for more than is read, or for itself."""
     sizes: dict[int, int] = {}
+    depths: dict[int, int] = {}
     open_now: set[int] = set()
     waiting = [(root, False)]
     while waiting:
@@ -239,6 +249,9 @@ def _sizes(root: yaml.Node) -> tuple[yaml.Node, str] | None:
             sizes[id(node)] = size = 1 + sum(sizes[id(child)] for child in below)
             if size > MOST_VALUES:
                 return node, f"more than {MOST_VALUES} values, with all that aliases stand for"
+            depths[id(node)] = depth = 1 + max((depths[id(child)] for child in below), default=0)
+            if depth > DEEP:
+                return node, f"nested deeper than {DEEP}, with all that aliases stand for"
         elif id(node) not in sizes:
             open_now.add(id(node))
             waiting.append((node, True))

@@ -64,9 +64,9 @@ _REFUSALS = {
 }
 _NOT_ALLOWED = "42501"  # insufficient privilege
 _VALUES = ("22", "23")  # data exceptions, violations of constraints
-_NOT_NOW = ("08", "25006", "40", "53", "57P")
+_NOT_NOW = ("08", "25006", "40", "53", "57014", "57P")
 # Connection exceptions, a server that has become a standby, rollbacks (deadlock, serialization), insufficient
-# resources, operator intervention.
+# resources, a statement that was cancelled or took longer than its role may, operator intervention.
 # Source: PostgreSQL documentation, appendix A, "PostgreSQL Error Codes".
 
 log = logging.getLogger(__name__)

@@ -93,10 +93,13 @@ class Server:
 
     async def serve(self) -> None:
         """Keep the server connected until nobody uses it any more, or cancelled."""
-        async with asyncio.TaskGroup() as group:
-            owner = group.create_task(self.own())
-            await self._unused.wait()
-            owner.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                owner = group.create_task(self.own())
+                await self._unused.wait()
+                owner.cancel()
+        finally:
+            self.tried.set()  # whoever waits for the first attempt waits for none that was broken off
         log.info("closed", extra={"action": "mcp_closed", "server": self.name})
 
     async def own(self) -> None:
