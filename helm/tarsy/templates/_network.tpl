@@ -1,8 +1,10 @@
-{{/* Egress to names, which every pod that calls anybody needs. */}}
+{{/* Egress to names, which every pod that calls anybody needs; OpenShift's DNS pods listen on 5353. */}}
 {{- define "tarsy.egressDNS" -}}
 - ports:
   - {port: 53, protocol: UDP}
   - {port: 53, protocol: TCP}
+  - {port: 5353, protocol: UDP}
+  - {port: 5353, protocol: TCP}
 {{- end }}
 
 {{/* Egress to the ports and addresses of a part of the values; anywhere, if it has no addresses. */}}
