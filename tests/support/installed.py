@@ -54,8 +54,13 @@ class Installed:
         return rights.used(self._plane.audit_log, account=account(part), namespace=self._admin.namespace)
 
     def refused(self) -> set[rights.Right]:
-        """What any part has asked for that the chart does not grant it."""
-        return set().union(*(rights.refused(self.uses(part)) for part in self._kubeconfigs))
+        """What any part was refused and the chart does not grant it: an API server that starts refuses all at first."""
+        return {
+            right
+            for part in self._kubeconfigs
+            for right in rights.refused(self.uses(part))
+            if not any(granted.covers(right) for granted in self.granted(part))
+        }
 
     def never_used(self, part: str = ALL) -> set[rights.Right]:
         """What the chart grants that part, and it has not asked for."""
