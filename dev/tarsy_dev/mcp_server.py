@@ -209,9 +209,9 @@ async def serve(
         log_config=None,
         ws="none",
         timeout_graceful_shutdown=_GRACE,
-        ssl_certfile=tls and tls.certificate,
-        ssl_keyfile=tls and tls.key,
-        ssl_ca_certs=tls and tls.clients and str(tls.clients),
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+        ssl_ca_certs=str(tls.clients) if tls and tls.clients else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.clients else ssl.CERT_NONE,
     )
     http = _Http(config)

@@ -44,13 +44,15 @@ class Transport(httpx2.AsyncBaseTransport):
         self._proxy = proxies.proxy_for(url)
         self._session = session
         self._tls = tls
+        self._is_https = httpx2.URL(url).scheme == "https"
         self._is_ours = session is None
 
     async def __aenter__(self) -> Self:
         """Open nothing yet but the pool."""
         if self._is_ours:
+            trusted = self._tls or (httpx2.create_ssl_context() if self._is_https else True)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or httpx2.create_ssl_context()),
+                connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
-from support import certificates, leases
+from support import certificates, leases, waiting
 from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import pool, toolbox
@@ -109,9 +109,7 @@ async def test_who_we_are_is_said_with_each_request(kind: str, tmp_path: Path, m
             async with owned(transport(kind, there.url, headers={"X-Scope": "shop"}, **given)) as (server, box):
                 assert (await call(box, "lookup")).text == "web-0 exists"
                 assert server.problem == ""
-                async with asyncio.timeout(10):
-                    while not any(method == "OPTIONS" for method, _ in heads.seen):  # noqa: ASYNC110 - a plain list
-                        await asyncio.sleep(0.01)
+                await waiting.until(lambda: any(method == "OPTIONS" for method, _ in heads.seen))
             assert {method for method, _ in heads.seen} >= {"OPTIONS", "POST"}
             assert {(head["x-scope"], head["authorization"]) for _, head in heads.seen} == {("shop", f"Bearer {TOKEN}")}
 
@@ -216,19 +214,13 @@ async def test_what_is_wrong_with_a_file_of_tls_is_told_by_its_key(tmp_path: Pat
             assert server.problem == f"cannot be reached: {problem}"
 
 
-async def until(ready: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
-            await asyncio.sleep(0.01)
-
-
 async def test_a_stream_of_events_that_ends_is_noticed_at_once_and_opened_anew() -> None:
     async with served("sse") as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/sse"
         async with owned(transport("sse", url)) as (server, box):
             first = await server.client()
             between.cut()
-            await until(lambda: server.standing.state != "connected")
+            await waiting.until(lambda: server.standing.state != "connected")
             assert await asyncio.wait_for(server.client(), 20) is not first
             assert (await call(box, "lookup")).text == "web-0 exists"
 

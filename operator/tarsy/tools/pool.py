@@ -119,15 +119,19 @@ class Server:
         try:
             async with asyncio.TaskGroup() as group:
                 owner = group.create_task(self.own())
-                await self._unused.wait()
-                owner.cancel()
+                try:
+                    await self._unused.wait()
+                finally:
+                    self._unused.set()  # a cancellation alone may be lost on a client that is broken
+                    self._broken.set()
+                    owner.cancel()
         finally:
             self.tried.set()  # whoever waits for the first attempt waits for none that was broken off
         log.info("closed", extra={"action": "mcp_closed", "server": self.name})
 
     async def own(self) -> None:
         """Keep the server connected until cancelled."""
-        while not self._unused.is_set():  # to leave a client that is broken may take a cancellation along
+        while not self._unused.is_set():
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
