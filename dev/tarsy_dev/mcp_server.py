@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import dataclasses
 import signal
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import INTERNAL_ERROR, ToolAnnotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp
 
 from tarsy_dev import loopback, oracle
 
@@ -172,19 +174,45 @@ class _Http(uvicorn.Server):
         yield
 
 
-@contextlib.asynccontextmanager
-async def serve(*, port: int = 0, log: Path | None = None, keep: int | None = None) -> AsyncIterator[Server]:
-    """Serve streamable HTTP on a port of 127.0.0.1 (0: a free one), at `/mcp`.
+@dataclass(frozen=True, kw_only=True)
+class TLS:
+    """Files in PEM, with which HTTPS is served."""
 
-    `log` is a file that every call is appended to (`oracle.read`); `keep` limits how many stay in memory.
+    certificate: Path
+    key: Path
+    clients: Path | None = None
+    """The authorities of clients' certificates; with them nobody is served who has none."""
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    *,
+    port: int = 0,
+    log: Path | None = None,
+    keep: int | None = None,
+    wire: Literal["mcp", "sse"] = "mcp",
+    around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    tls: TLS | None = None,
+) -> AsyncIterator[Server]:
+    """Serve streamable HTTP on a port of 127.0.0.1 (0: a free one), at `/mcp`; with `wire` sse server-sent events.
+
+    `log` is a file that every call is appended to (`oracle.read`); `keep` limits how many stay in memory. What `around`
+    makes of the server's application is served.
     """
     calls: oracle.Log[Call] = oracle.Log(path=log, keep=keep)
     server = Server(log=calls)
     listening = loopback.listen(port)
     host, bound = listening.getsockname()
-    server.url = f"http://{host}:{bound}/mcp"
+    server.url = f"http{'s' if tls else ''}://{host}:{bound}/{wire}"
     config = uvicorn.Config(
-        server.mcp.streamable_http_app(), log_config=None, ws="none", timeout_graceful_shutdown=_GRACE
+        around(server.mcp.sse_app() if wire == "sse" else server.mcp.streamable_http_app()),
+        log_config=None,
+        ws="none",
+        timeout_graceful_shutdown=_GRACE,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+        ssl_ca_certs=str(tls.clients) if tls and tls.clients else None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.clients else ssl.CERT_NONE,
     )
     http = _Http(config)
     task = asyncio.create_task(http.serve(sockets=[listening]))

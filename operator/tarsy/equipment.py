@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tarsy.tools import pool as pools
 
 SETTLE_SECONDS = 10.0
-"""How long servers that are new in the platform file are waited for before it is in force."""
+"""How long servers are waited for that are new in the platform file, before it is in force."""
 
 
 @dataclass(kw_only=True)
@@ -59,8 +59,8 @@ class Equipment:
             group.create_task(self.runtimes.run())
 
     async def settled(self) -> ports.Runtime:
-        """What engines work with, once every server has been tried."""
-        await self.pool.tools.settled()
+        """What engines work with, once servers have been tried."""
+        await self._settled(self.pool.tools)
         with self.runtimes.held() as first:
             return replace(first, newest=self.runtimes.held)
 
@@ -68,8 +68,7 @@ class Equipment:
         """Build what is new in a platform, connect to it, and return what exchanges it for what there is."""
         models = await asyncio.to_thread(self._models, platform, before=self.models)
         tools = self.pool.prepared(platform)
-        with suppress(TimeoutError):  # one that is away is in force as well
-            await asyncio.wait_for(tools.settled(), SETTLE_SECONDS)
+        await self._settled(tools)
 
         def exchange() -> None:
             self.models = models
@@ -78,6 +77,10 @@ class Equipment:
             self.runtimes.exchange(self._runtime(models, tools, platform, unusable), end=models.close)
 
         return exchange
+
+    async def _settled(self, tools: pools.Tools) -> None:
+        with suppress(TimeoutError):  # one that is away is in force as well
+            await asyncio.wait_for(tools.settled(), SETTLE_SECONDS)
 
     def facts(self) -> Iterator[standing.Fact]:
         """How those in force stand."""

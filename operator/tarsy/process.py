@@ -22,12 +22,13 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
-from tarsy.config import confidential, inforce, load, platform, reload, settings
+from tarsy.config import confidential, inforce, load, platform, reload, settings, transports
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
@@ -68,8 +69,7 @@ async def operator(process: settings.Settings) -> None:
     A StartError says why it cannot start.
     """
     with _start_errors():
-        beside = functools.partial(registry.key_files, environment=os.environ)
-        watched = reload.Watch(process.platform_file, environment=os.environ, beside=beside)
+        watched = reload.Watch(process.platform_file, environment=os.environ, beside=_beside)
     running = asyncio.create_task(_run(process, watched))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -121,6 +121,11 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
         for fact in facts
         if fact.kind == "server"
     ]
+
+
+def _beside(loaded: platform.Platform) -> set[Path]:
+    """The files that a platform file names, and that are looked at with it."""
+    return registry.key_files(loaded, os.environ) | transports.all_files(loaded)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -25,20 +26,33 @@ _ERRORS: dict[type[Exception], type[httpx2.TransportError]] = {
 """What httpx2 would have raised; the first that fits."""
 
 
+def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    """Whom a URL names: two of one origin are equal."""
+    return url.scheme, url.host, url.port
+
+
 class Transport(httpx2.AsyncBaseTransport):
     """Requests to one address; opened and closed by its client."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession | None = None) -> None:
-        """`url` is where the requests go, which says by what proxy; `session`, if given, stays the caller's."""
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession | None = None, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`url` is where the requests go, which says by what proxy; `session`, if given, stays the caller's.
+
+        `tls` is how others are believed, and who we are to them, if there is no session; None is the system's.
+        """
         self._proxy = proxies.proxy_for(url)
         self._session = session
+        self._tls = tls
+        self._is_https = httpx2.URL(url).scheme == "https"
         self._is_ours = session is None
 
     async def __aenter__(self) -> Self:
         """Open nothing yet but the pool."""
         if self._is_ours:
+            trusted = self._tls or (httpx2.create_ssl_context() if self._is_https else True)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=httpx2.create_ssl_context()),
+                connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self

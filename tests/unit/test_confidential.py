@@ -22,13 +22,22 @@ mcp_servers:
       args: [--token, given-arg-1, "--api-key=given-arg-2", "--url=http://u:given-arg-3@h/x", --verbose]
       env: {{LOGS_TOKEN: given-env-1, KUBECONFIG: /a/b, PG: "postgres://u:given%2Fenv@h/db", MODE: fast-mode-1}}
   h:
-    transport: {{type: http, url: "http://h:80/mcp?api_key=given-url-1&page=12345678"}}
+    transport:
+      type: http
+      url: "https://h/mcp?api_key=given-url-1&page=12345678"
+      headers: {{X-Api-Key: given-header-1, Authorization: Basic given-header-2, X-Scope: shop-is-no-secret}}
+      ca_file: {folder}/ca
+      certificate_file: {folder}/certificate
+      key_file: {folder}/tls-key
+  t: {{transport: {{type: sse, url: "http://t/sse", bearer_token_env: SSE_TOKEN, bearer_token_file: {folder}/token}}}}
 """
 
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> platform.Platform:
     (tmp_path / "key").write_text("given-file-1\n", encoding="utf-8")
+    for name in ("ca", "certificate", "tls-key", "token"):
+        (tmp_path / name).write_text(f"given-{name}-1\n", encoding="utf-8")
     account = {"type": "service_account", "private_key": "given-account-1", "client_email": "web@example.com"}
     (tmp_path / "account.json").write_text(json.dumps(account), encoding="utf-8")
     [document] = files.parse(FILE.format(folder=tmp_path), file="f")
@@ -36,10 +45,17 @@ def loaded(tmp_path: Path) -> platform.Platform:
 
 
 def test_what_the_platform_file_gives_is_found(loaded: platform.Platform) -> None:
-    found = confidential.values(loaded, {"FOO": "given-key-1", "BAR": "no-secret-1"})
+    found = confidential.values(loaded, {"FOO": "given-key-1", "SSE_TOKEN": "given-sse-1", "BAR": "no-secret-1"})
     assert set(found) == {
         *("given-key-1", "given-file-1", "given-account-1", "given-arg-1", "given-arg-2", "given-arg-3"),
         *("given-env-1", "given%2Fenv", "given/env", "given-url-1"),
+        *(
+            "given-header-1",
+            "given-header-2",
+            "given-tls-key-1",
+            "given-token-1",
+            "given-sse-1",
+        ),
     }
 
 

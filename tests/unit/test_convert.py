@@ -130,7 +130,12 @@ def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
         "location": "{{.GOOGLE_CLOUD_LOCATION}}",
     }
     cluster = platform["mcp_servers"]["cluster"]
-    assert cluster["transport"] == {"type": "http", "url": "https://{{.CLUSTER_HOST}}:8443/mcp"}
+    assert cluster["transport"] == {
+        "type": "http",
+        "url": "https://{{.CLUSTER_HOST}}:8443/mcp",
+        "bearer_token_env": "MCP_TOKEN",
+        "timeout": "90s",
+    }
     assert cluster["data_masking"] == {
         "enabled": True,
         "pattern_groups": ["kubernetes", "cloud"],
@@ -172,18 +177,34 @@ def test_what_has_no_place_is_named_with_file_and_line() -> None:
     told = {str(note).removeprefix(f"{FOUNDING}/") for note in converted.notes}
     for place in (
         "tarsy.yaml:3: system.dashboard_url", "tarsy.yaml:17: defaults.runbook",
-        "tarsy.yaml:23: mcp_servers.cluster.transport.bearer_token",
         "tarsy.yaml:32: mcp_servers.cluster.summarization", "tarsy.yaml:42: agents.Remediator.skills",
         "tarsy.yaml:57: agent_chains.Crash_Loop.stages.2.agents.0.skills",
         "tarsy.yaml:59: agent_chains.Crash_Loop.scoring",
         "llm-providers.yaml:15: llm_providers.openai-default.temperature",
     ):  # fmt: skip
         assert f"{place}: TARSy does not have this yet: left out" in told
-    for place in ("tarsy.yaml:8: queue.poll_interval", "tarsy.yaml:24: mcp_servers.cluster.transport.timeout"):
-        assert f"{place}: this has no place in TARSy: left out" in told
+    assert "tarsy.yaml:8: queue.poll_interval: this has no place in TARSy: left out" in told
     assert (
         "tarsy.yaml:45: agent_chains.Crash_Loop: is called 'crash-loop': lower-case letters, digits and dashes" in told
     )
+
+
+def test_the_transport_of_a_server_keeps_all_but_a_token_that_is_written_there() -> None:
+    transport = (
+        "{type: sse, url: 'http://s/sse', bearer_token: 's3cret-token', verify_ssl: false, timeout: 30, "
+        "custom_headers: {X-Tenant: 7, X-Key: '${KEY}'}, session_cleanup_url: 'http://s/end'}"
+    )
+    converted = made(f"mcp_servers:\n  s: {{transport: {transport}}}\n")
+    assert yaml.safe_load(converted.texts["tarsy.yaml"])["mcp_servers"]["s"]["transport"] == {
+        "type": "sse",
+        "url": "http://s/sse",
+        "verify": False,
+        "timeout": "30s",
+        "headers": {"X-Tenant": "7", "X-Key": "{{.KEY}}"},
+    }
+    told = "\n".join(map(str, converted.notes))
+    assert "mcp_servers.s.transport.bearer_token: give it by bearer_token_env or bearer_token_file: left out" in told
+    assert "s3cret-token" not in told
 
 
 def test_patterns_keep_their_names_and_those_that_are_not_there_are_named() -> None:

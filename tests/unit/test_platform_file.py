@@ -95,7 +95,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "mcp_servers: {k: {transport: {type: tcp}}}",
-            "mcp_servers.k.transport: expected one of 'stdio', 'http'",
+            "mcp_servers.k.transport: expected one of 'stdio', 'http', 'sse'",
         ),
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
         ("[1]", "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, api"),
@@ -363,3 +363,42 @@ def test_the_api_trusts_the_proxies_that_are_named(file: Path) -> None:
 def test_a_proxy_that_is_no_address_or_everybody_is_refused(file: Path, value: str, problem: str) -> None:
     file.write_text(f"api: {{trusted_proxies: [127.0.0.1, {value}]}}")
     assert refused(file)[0].startswith(f"api.trusted_proxies.1: {problem}")
+
+
+REMOTE = "mcp_servers: {k: {transport: {type: http, url: 'https://h/mcp', %s}}}"
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("headers: {'X Key': v}", "headers: one of the names is no header's, such as X-Api-Key"),
+        ("headers: {mcp-session-id: v}", "headers: mcp-session-id is not to be chosen: the protocol says it"),
+        ("headers: {Host: v}", "headers: Host is not to be chosen: the protocol says it"),
+        ("headers: {X-A: v, x-a: w}", "headers: x-a is there twice"),
+        (
+            'headers: {X-A: "s3cret\\r\\nHost: x"}',
+            "headers: the value of X-A is none that a header may have: printable ASCII on one line",
+        ),
+        ("headers: {X-A: ''}", "headers: the value of X-A is none that a header may have: printable ASCII on one line"),
+        ("bearer_token_env: s3cret-itself", "bearer_token_env: not an environment variable's name, such as"),
+        ("bearer_token: s3cret", "unknown: bearer_token. Available: url, headers, bearer_token_env"),
+        ("certificate_file: /c", "key_file: missing: a certificate and its key go together"),
+        ("key_file: /c", "certificate_file: missing: a certificate and its key go together"),
+        ("ca_file: /c, verify: false", "ca_file: of no use without verify"),
+        (
+            "bearer_token_file: /t, headers: {authorization: Basic s3cret}",
+            "headers: Authorization is what the bearer token is sent as: give one of them",
+        ),
+        ("timeout: 0s", "timeout: must be from 1ms to 1d"),
+    ],
+)
+def test_what_is_wrong_with_who_we_are_to_a_server_is_told_without_it(file: Path, keys: str, problem: str) -> None:
+    file.write_text(REMOTE % keys)
+    (told,) = refused(file)
+    assert problem in told
+    assert "s3cret" not in told
+
+
+def test_tls_belongs_to_https(file: Path) -> None:
+    file.write_text("mcp_servers: {k: {transport: {type: sse, url: 'http://h/sse', ca_file: /c}}}")
+    assert refused(file) == ["mcp_servers.k.transport: ca_file: the url has to begin with https"]

@@ -56,7 +56,20 @@ FILE: dict[str, Any] = {
             "instructions": "Ask for little.",
             "data_masking": {"enabled": False},
         },
-        "remote": {"transport": {"type": "http", "url": "https://mcp.example/api/mcp"}},
+        "remote": {
+            "transport": {
+                "type": "http",
+                "url": "https://mcp.example/api/mcp",
+                "headers": {"X-Scope": "abc", "X-Api-Key": "abc"},
+                "bearer_token_env": "MCP_TOKEN",
+                "bearer_token_file": "/run/token",
+                "ca_file": "/run/ca.pem",
+                "certificate_file": "/run/tls.crt",
+                "key_file": "/run/tls.key",
+                "verify": True,
+                "timeout": "30s",
+            }
+        },
     },
     "agents": {"A": {"mcp_servers": ["local"], "custom_instructions": "Be kind."}},
     "limits": {"iteration": "90s"},
@@ -108,6 +121,7 @@ def test_a_file_is_shown_as_it_is_written_without_what_may_be_secret(tmp_path: P
     transport = expected["mcp_servers"]["local"]["transport"]
     transport["args"] = ["--read-only", "--token", shown.MASKED, f"--key={shown.MASKED}", shown.MASKED]
     transport["env"] = {"LOG_LEVEL": shown.MASKED, "API_TOKEN": shown.MASKED, "EMPTY": ""}
+    expected["mcp_servers"]["remote"]["transport"]["headers"] = {"X-Scope": shown.MASKED, "X-Api-Key": shown.MASKED}
     assert shown.of(loaded.written).written == expected
 
 

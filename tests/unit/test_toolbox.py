@@ -73,6 +73,7 @@ class Connected:
         self.tools: Sequence[types.Tool] = TOOLS
         self.problem = "" if client else "is not connected yet"
         self.missing = ""
+        self.timeout: float | None = None
         self.broken: list[mcp.Client] = []
         self.users = 0
         self.slots = asyncio.Semaphore(2)

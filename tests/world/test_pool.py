@@ -8,11 +8,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support import leases
+from support import leases, waiting
 from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import pool
@@ -54,12 +54,6 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
         assert server.problem.isprintable()
 
 
-async def until(ready: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
-            await asyncio.sleep(0.01)
-
-
 def stdio(folder: Path) -> platform.StdioTransport:
     """A server that has written its process's number into `folder`."""
     start = f"echo $$ > {folder}/pid && exec {sys.executable} -m tarsy_dev.mcp_server --stdio"
@@ -88,11 +82,11 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
             assert list(server.facts()) == [connected, offered]
             if kind == "http":
                 await stack.aclose()
-                await until(lambda: server.standing.state == "unreachable")
+                await waiting.until(lambda: server.standing.state == "unreachable")
             else:
                 os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-                await until(lambda: server.standing.state == "connecting")
-                await until(lambda: server.standing.state == "connected")
+                await waiting.until(lambda: server.standing.state == "connecting")
+                await waiting.until(lambda: server.standing.state == "connected")
             (now, still) = server.facts()
             assert now.since > connected.since
             assert still is offered, "what it offered is told again only where that has changed"
@@ -112,7 +106,7 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
                 before = between.connections
                 await asyncio.sleep(0.2)  # ten looks
                 assert (server.standing.state, between.connections) == ("connected", before)
-            await until(lambda: server.standing.state == "unreachable")
+            await waiting.until(lambda: server.standing.state == "unreachable")
 
 
 async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its_address(
@@ -190,7 +184,7 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
                 assert now["same"] is before["same"]
                 assert await now["same"].client() is kept, "it was not connected anew"
                 assert [fact.state for fact in servers.facts() if fact.kind == "server"] == ["connected"] * 3
-                await until(lambda: before["lost"] not in servers._owned)
+                await waiting.until(lambda: before["lost"] not in servers._owned)
                 assert before["moved"] in servers._owned, "it is used still"
                 assert now["moved"].slots is before["moved"].slots, "calls to both are counted together"
                 scope = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -200,7 +194,7 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
                 async with servers.tools.toolbox(["moved"]) as later:
                     await later.call(call, scope)
                 assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 1)
-            await until(lambda: before["moved"] not in servers._owned)
+            await waiting.until(lambda: before["moved"] not in servers._owned)
             assert set(servers._owned) == set(now.values())
 
 
@@ -223,10 +217,10 @@ async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -
             await renew(servers, settings(number))
             if number % 10 == 0:
                 others.add((tmp_path / "pid").read_text())
-        await until(lambda: servers._owned == [same])
-        await until(lambda: len(asyncio.all_tasks()) == tasks)
+        await waiting.until(lambda: servers._owned == [same])
+        await waiting.until(lambda: len(asyncio.all_tasks()) == tasks)
         assert await same.client() is client
         assert len(others) == 5
         assert (same.slots.most, same.slots.taken) == (1, 0)
-        await until(lambda: not any(Path(f"/proc/{one.strip()}").exists() for one in others))
+        await waiting.until(lambda: not any(Path(f"/proc/{one.strip()}").exists() for one in others))
         assert pid.strip() in os.listdir("/proc")  # noqa: PTH208

@@ -26,6 +26,13 @@ _ALWAYS = "kubernetes_secret"
 _FORMER_STRATEGY = "react"
 """What ran where nothing was said."""
 _OLD_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_WHOLE_VARIABLE = re.compile(r"\{\{\s*\.([A-Z_][A-Z0-9_]*)\s*\}\}")
+"""One of the platform file's, as the name of a variable may be."""
+_SAME_TRANSPORT = {
+    **{key: key for key in ("type", "command", "args", "env", "url")},
+    "custom_headers": "headers",
+    "verify_ssl": "verify",
+}
 _TEXTS = ("instructions", "custom_instructions", "description")
 """Where `${VAR}` is text, such as a command for somebody to run."""
 _STRATEGIES = {"google-native": "native-thinking", "langchain": "react"}
@@ -188,17 +195,26 @@ class _Converter(_Notes):
         made: JSON = {}
         for key in transport.data:
             source = transport.at(key)
-            if key in ("command", "args", "env", "url"):
-                made[key] = self._text(source)
-            elif key == "type":
-                made[key] = "http" if source.data == "sse" else source.data
-                if source.data == "sse":
-                    self.say(source, "TARSy does not have sse yet: written as http, whose address may be another one")
+            if key in _SAME_TRANSPORT:
+                made[_SAME_TRANSPORT[key]] = self._text(source)
+            elif key == "timeout":
+                is_number = isinstance(source.data, int) and not isinstance(source.data, bool)
+                made[key] = f"{source.data}s" if is_number else source.data
+            elif key == "bearer_token":
+                made |= self._token(source)
             else:
                 self.left_out(source)
-        if isinstance(made.get("env"), dict):
-            made["env"] = {key: str(value) for key, value in made["env"].items()}
+        for key in ("env", "headers"):
+            if isinstance(made.get(key), dict):
+                made[key] = {name: str(value) for name, value in made[key].items()}
         return made
+
+    def _token(self, source: Source) -> JSON:
+        """A token, which is named by its variable now."""
+        if named := _WHOLE_VARIABLE.fullmatch(str(self._text(source))):
+            return {"bearer_token_env": named[1]}
+        self.say(source, "give it by bearer_token_env or bearer_token_file: left out")
+        return {}
 
     def _masking(self, masking: Source) -> JSON:
         made: JSON = {}

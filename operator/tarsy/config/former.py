@@ -24,7 +24,6 @@ LATER = frozenset(
         "allowed_ws_origins",
         "cleanup_interval",
         "cost_estimation",
-        "custom_headers",
         "dashboard_url",
         "embedding",
         "event_ttl",
@@ -43,8 +42,6 @@ LATER = frozenset(
         "sub_agents",
         "summarization",
         "type",
-        "verify_ssl",
-        "bearer_token",
         "temperature",
     )
 )

@@ -6,12 +6,14 @@ unknown ones are refused: a misspelt limit that is silently ignored is worse tha
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tarsy.config import providers
-from tarsy.config.parts import URL, Duration, Network, Origin, Part, Time, Word, within
+from tarsy.config.parts import URL, Duration, Network, Origin, Part, Time, Variable, Word, within
 from tarsy.masking import customs, masker
 from tarsy.masking import patterns as naming
 from tarsy.resources import base, chain
@@ -29,15 +31,84 @@ class StdioTransport(Part):
     """Added to HOME, LOGNAME, PATH, SHELL, TERM and USER, the only variables that are inherited."""
 
 
-class HTTPTransport(Part):
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+_HEADER_VALUE = re.compile(r"[!-~]([ !-~]*[!-~])?")
+_OUR_HEADERS = re.compile(
+    r"accept|accept-encoding|connection|content-.*|host|last-event-id|mcp-.*|te|trailer|transfer-encoding|upgrade",
+    re.IGNORECASE,
+)
+"""What the protocols say themselves."""
+
+
+def _headers(given: dict[str, str]) -> dict[str, str]:
+    """Headers that may be sent; what is said of others shows no value."""
+    names: set[str] = set()
+    for name, value in given.items():
+        if not _HEADER.fullmatch(name):
+            raise ValueError("one of the names is no header's, such as X-Api-Key")
+        if _OUR_HEADERS.fullmatch(name):
+            raise ValueError(f"{name} is not to be chosen: the protocol says it")
+        if name.lower() in names:
+            raise ValueError(f"{name} is there twice")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"the value of {name} is none that a header may have: printable ASCII on one line")
+        names.add(name.lower())
+    return given
+
+
+class _Remote(Part):
+    """A server that runs elsewhere. What is sent to it, secrets above all, goes to the host of its address only."""
+
+    url: URL
+    """Where it is, with the path."""
+    headers: Annotated[dict[str, str], Field(max_length=50), AfterValidator(_headers)] = {}
+    """Sent with each request. A secret is better given by `{{.VAR}}` than written there."""
+    bearer_token_env: Variable | None = None
+    """The environment variable that holds a token, sent as `Authorization: Bearer`."""
+    bearer_token_file: Path | None = None
+    """A file that holds it, such as a mounted Secret; it goes before `bearer_token_env`."""
+    ca_file: Path | None = None
+    """The authorities, in PEM, of which one has signed the server's certificate; None is those of the system."""
+    certificate_file: Path | None = None
+    """Our own certificate in PEM, for a server that asks for one; with `key_file`."""
+    key_file: Path | None = None
+    """Its key in PEM, without a passphrase."""
+    verify: bool = True
+    """False believes any certificate: whoever is between reads what is sent, tokens too."""
+    timeout: Duration = Field(default="5m", validate_default=True)
+    """How long it may take to answer one request; `limits.tool_call` holds for calls as well."""
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        is_tls = self.url.lower().startswith("https:")
+        for key in ("ca_file", "certificate_file", "key_file"):
+            if getattr(self, key) is not None and not is_tls:
+                raise ValueError(f"{key}: the url has to begin with https")
+        if (self.certificate_file is None) != (self.key_file is None):
+            missing = "key_file" if self.key_file is None else "certificate_file"
+            raise ValueError(f"{missing}: missing: a certificate and its key go together")
+        if self.ca_file is not None and not self.verify:
+            raise ValueError("ca_file: of no use without verify")
+        has_token = self.bearer_token_env is not None or self.bearer_token_file is not None
+        if has_token and any(name.lower() == "authorization" for name in self.headers):
+            raise ValueError("headers: Authorization is what the bearer token is sent as: give one of them")
+        return self
+
+
+class HTTPTransport(_Remote):
     """A server that runs elsewhere, over streamable HTTP."""
 
     type: Literal["http"]
-    url: URL
-    """Where it is, with the path."""
 
 
-Transport = Annotated[StdioTransport | HTTPTransport, Field(discriminator="type")]
+class SSETransport(_Remote):
+    """A server that runs elsewhere, over HTTP with server-sent events: what there was before streamable HTTP."""
+
+    type: Literal["sse"]
+
+
+RemoteTransport: TypeAlias = HTTPTransport | SSETransport
+Transport = Annotated[StdioTransport | HTTPTransport | SSETransport, Field(discriminator="type")]
 
 
 class CustomPattern(Part):
@@ -117,6 +188,9 @@ class MCPServer(Part):
 
     transport: Transport
     """How it is reached."""
+    stateful: bool = False
+    """Whether it keeps something for whom it is connected to: each execution then has a connection of its own, which is
+    closed at its end."""
     instructions: str = ""
     """Added to the system prompt of every agent that has this server."""
     data_masking: DataMasking = DataMasking()

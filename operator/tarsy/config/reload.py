@@ -117,14 +117,15 @@ class Watch:
         return content if _moment(before) == _moment(after) else None
 
     def _keys(self) -> Digests:
-        return {path: _digest(path) for path in self._beside(self.loaded.platform)}
+        return {path: digest(path) for path in self._beside(self.loaded.platform)}
 
 
 def _moment(state: os.stat_result) -> tuple[int, ...]:
     return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
 
 
-def _digest(path: Path) -> bytes:
+def digest(path: Path) -> bytes:
+    """What changes with a file; b"" for one that cannot be read, or is none to be read more than once."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return b""

@@ -26,11 +26,11 @@ _responses: ContextVar[list[httpx2.Response]] = ContextVar("responses")
 
 def client(url: str, session: aiohttp.ClientSession) -> httpx2.AsyncClient:
     """A client for requests to `url`; it needs no closing, `session` is its caller's."""
-    origin = _origin(httpx2.URL(url))
+    origin = transport.origin(httpx2.URL(url))
 
     async def stays(request: httpx2.Request) -> None:
         """Of a redirected request httpx2 takes out `Authorization` alone: key and conversation would go along."""
-        if _origin(request.url) != origin:
+        if transport.origin(request.url) != origin:
             raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
 
     return httpx2.AsyncClient(
@@ -81,7 +81,3 @@ class _Events(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port

@@ -4,17 +4,21 @@ Another platform file brings another set of servers. What it says of as before s
 another server, beside the one of before, which goes once nobody uses it: neither the file in force nor a toolbox.
 
 The owner alone enters and leaves the client's context; others only call through it. A client that broke never heals,
-and a call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off. It is
-looked at every so often, too: nobody else would notice that a server is gone of which nothing is asked. Owners
-are started with an empty context: inside an investigation's, its end would be everybody's.
+and a call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off that
+gives way while somebody waits. It is looked at every so often, too: nobody else would notice that a server is gone of
+which nothing is asked. Owners are started with an empty context: inside an investigation's, its end would be
+everybody's.
+
+Of a server that is `stateful` each toolbox has another connection, with an owner of its own; the one that all share is
+there to know what it offers, and that it is there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,17 +27,17 @@ import mcp
 from mcp import types
 
 from tarsy import slots
-from tarsy.config import platform, shown
+from tarsy.config import platform, shown, transports
 from tarsy.masking import masker
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, chatter, results, stdio, streamable, toolbox
+from tarsy.tools import bounds, chatter, remote, results, sse, stdio, streamable, toolbox, wire
 from tarsy.transcript import messages
 
 CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
-LOOK_SECONDS = 5.0
-"""How often a server that nobody calls is looked at."""
+LOOK_SECONDS = 15.0
+"""How often a server that runs elsewhere and that nobody calls is looked at; that a child has ended is noticed."""
 PROBLEM_MAX = 1024
 """Characters of a connection error that are told on, to people."""
 PROBLEM_READ = 4 * PROBLEM_MAX
@@ -61,14 +65,26 @@ class Server:
         """Why it cannot be called now; "" when it can."""
         self.standing = standing.Standing("connecting")
         """Connecting, connected or unreachable."""
+        self.timeout = (
+            settings.transport.timeout.total_seconds()
+            if isinstance(settings.transport, platform.RemoteTransport)
+            else None
+        )
+        """How long it may take for one request, in seconds; None is no limit of its own."""
         self.tried = asyncio.Event()
         """Set once the first attempt to connect has succeeded or failed."""
         self._settings = settings
+        self._files = transports.digests(settings.transport)
+        """Of the files that it is reached with, as they were."""
         self._without = shown.of({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
         """Takes out of a text what was written as an argument, a variable or the query of an address."""
         self._spoken = chatter.Chatter(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
+        self._pausing: asyncio.Timeout | None = None
+        """Until when it is not tried again."""
+        self._waiting = 0
+        """How many wait for it to be there."""
         self._changed = asyncio.Condition()
         self._broken = asyncio.Event()
         self._offered: standing.Fact | None = None
@@ -77,9 +93,16 @@ class Server:
         self._unused = asyncio.Event()
 
     def is_as(self, settings: platform.MCPServer) -> bool:
-        """Whether it is, and stays, what these settings ask for; instructions are the prompt's."""
+        """Whether it is, and stays, what these settings and files ask for; instructions are the prompt's."""
         same = {"instructions": self._settings.instructions}
-        return not self._unused.is_set() and settings.model_copy(update=same) == self._settings
+        is_same = settings.model_copy(update=same) == self._settings
+        return not self._unused.is_set() and is_same and transports.digests(settings.transport) == self._files
+
+    def lent(self, start: Callable[[Server], object]) -> Server:
+        """What one toolbox has of it: itself, or where it is stateful another connection, whose owner `start` runs."""
+        if not self._settings.stateful:
+            return self
+        return _Own(self.name, self._settings, calls=self.slots, start=start)
 
     def hold(self) -> None:
         """Have one more user."""
@@ -96,36 +119,54 @@ class Server:
         try:
             async with asyncio.TaskGroup() as group:
                 owner = group.create_task(self.own())
-                await self._unused.wait()
-                owner.cancel()
+                try:
+                    await self._unused.wait()
+                finally:
+                    self._unused.set()  # a cancellation alone may be lost on a client that is broken
+                    self._broken.set()
+                    owner.cancel()
         finally:
             self.tried.set()  # whoever waits for the first attempt waits for none that was broken off
         log.info("closed", extra={"action": "mcp_closed", "server": self.name})
 
     async def own(self) -> None:
         """Keep the server connected until cancelled."""
-        while not self._unused.is_set():  # to leave a client that is broken may take a cancellation along
+        while not self._unused.is_set():
             try:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
-                why = masker.or_withheld(self.mask, self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
-                problem = f"cannot be reached: {_on_one_line(why)}"[:PROBLEM_MAX]
-                if problem != self.problem:  # said once, not with each of many attempts
-                    log.warning("%s %s", self.name, problem, extra={"action": "mcp_lost", "server": self.name})
-                self.problem = problem
-                self.standing.be("unreachable")
+                self._lost(error)
             self.tried.set()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._backoff):
+                async with asyncio.timeout(FIRST_BACKOFF if self._waiting else self._backoff) as self._pausing:
                     await self._unused.wait()
+            self._pausing = None
             self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
+
+    def _lost(self, error: Exception) -> None:
+        why = masker.or_withheld(self.mask, self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
+        self.problem = f"cannot be reached: {_on_one_line(why)}"[:PROBLEM_MAX]
+        if self.standing.be("unreachable"):  # said once, not with each of many attempts
+            log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
 
     async def client(self) -> mcp.Client:
         """The connected client; waits for one, so the caller sets the time limit."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._client is not None)
+        if self._client is None:
+            self._hurry()
+        self._waiting += 1
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._client is not None)
+        finally:
+            self._waiting -= 1
         assert self._client is not None  # noqa: S101 - the line above waited for it
         return self._client
+
+    def _hurry(self) -> None:
+        """Have it tried again soon: somebody wants it now."""
+        soon = asyncio.get_running_loop().time() + FIRST_BACKOFF
+        if self._pausing is not None and not self._pausing.expired() and (self._pausing.when() or 0.0) > soon:
+            self._pausing.reschedule(soon)
 
     def broke(self, client: mcp.Client) -> None:
         """Say that a call through `client` found it broken.
@@ -140,39 +181,39 @@ class Server:
     async def _connected(self) -> None:
         self._broken.clear()
         client = self._new_client()
+        seconds = min(CONNECT_SECONDS, self.timeout or CONNECT_SECONDS)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS) as deadline, client:
+            async with asyncio.timeout(seconds) as deadline, client:
                 offer = await _offer(self.name, client)
                 offer.tools = await asyncio.to_thread(_masked, offer.tools, self.mask)
                 deadline.reschedule(None)
                 await self._publish(client, offer)
-                await self._breaks(client)
+                await self._breaks()
+                self.broke(client)
         except Exception as error:
-            if why := stdio.why_closed(client):
+            if why := wire.why_closed(client):
                 raise ConnectionError(why) from error
+            if deadline.expired():
+                raise TimeoutError(f"it did not answer within {seconds:g} s") from error
             raise
         finally:
             self._client = None
 
-    async def _breaks(self, client: mcp.Client) -> None:
-        """Return when the connection is broken: by the word of a call, or because the server is found to be gone.
+    async def _breaks(self) -> None:
+        """Return when the connection is broken: by its own word, that of a call, or because the server is gone.
 
         Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does.
         """
-        async with self._looking(client) as is_there:
+        async with AsyncExitStack() as stack:
+            is_there = None
+            if isinstance(self._settings.transport, platform.RemoteTransport):
+                is_there = await stack.enter_async_context(remote.looking(self._settings.transport))
             while not self._broken.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._broken.wait()
-                if self.slots.taken == 0 and not await is_there() and self.slots.taken == 0:
-                    self.broke(client)
-
-    def _looking(self, client: mcp.Client) -> AbstractAsyncContextManager[Callable[[], Awaitable[bool]]]:
-        match self._settings.transport:
-            case platform.HTTPTransport() as remote:
-                return streamable.looking(remote.url)
-            case platform.StdioTransport():
-                return stdio.looking(client)
+                if is_there and self.slots.taken == 0 and not await is_there() and self.slots.taken == 0:
+                    return
 
     def facts(self) -> Iterator[standing.Fact]:
         """How it stands, and what it offers."""
@@ -201,9 +242,29 @@ class Server:
     def _new_client(self) -> mcp.Client:
         match self._settings.transport:
             case platform.StdioTransport() as local:
-                return mcp.Client(stdio.Stdio(local.command, local.args, environment=local.env, spoken=self._spoken))
+                child = stdio.Stdio(
+                    local.command, local.args, environment=local.env, spoken=self._spoken, ended=self._broken.set
+                )
+                return mcp.Client(child)
             case platform.HTTPTransport() as remote:
-                return mcp.Client(streamable.client(remote.url), cache=None)
+                return mcp.Client(streamable.client(remote), cache=None)
+            case platform.SSETransport() as remote:
+                return mcp.Client(sse.SSE(remote, ended=self._broken.set), mode="legacy", cache=None)
+
+
+class _Own(Server):
+    """A connection of one toolbox alone, which is made when that is opened."""
+
+    def __init__(
+        self, name: str, settings: platform.MCPServer, *, calls: slots.Slots, start: Callable[[Server], object]
+    ) -> None:
+        super().__init__(name, settings, calls=calls)
+        self._start = start
+
+    def hold(self) -> None:
+        """Begin to connect."""
+        super().hold()
+        self._start(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,11 +273,13 @@ class Tools:
 
     servers: Mapping[str, Server]
     limits: platform.Limits
+    start: Callable[[Server], object]
+    """Has the owner of a connection run."""
 
     def toolbox(self, servers: Sequence[str]) -> toolbox.PoolToolbox:
         """The tools of `servers`, as they are now; one that the platform file has lost since has none."""
         known = [self.servers[name] for name in servers if name in self.servers]
-        return toolbox.PoolToolbox(known, limits=self.limits)
+        return toolbox.PoolToolbox([server.lent(self.start) for server in known], limits=self.limits)
 
     async def settled(self) -> None:
         """Return when every server has been tried once."""
@@ -231,7 +294,7 @@ class Pool:
         self._owned: list[Server] = []
         """Those that are connected or trying to be, or will be once it runs."""
         self._owners: asyncio.TaskGroup | None = None
-        self.tools = Tools(servers={}, limits=settings.limits)
+        self.tools = Tools(servers={}, limits=settings.limits, start=self._start)
         """Those in force."""
         self.exchange(self.prepared(settings))
 
@@ -242,8 +305,8 @@ class Pool:
             server.hold()
             if server not in self._owned:
                 self._owned.append(server)
-                self._start(server)
-        return Tools(servers=servers, limits=settings.limits)
+                self._begin(server)
+        return Tools(servers=servers, limits=settings.limits, start=self._start)
 
     def exchange(self, tools: Tools) -> None:
         """Have those in force from now on."""
@@ -257,7 +320,7 @@ class Pool:
         """Keep all servers connected until cancelled."""
         async with asyncio.TaskGroup() as self._owners:
             for server in self._owned:
-                self._start(server)
+                self._begin(server)
             await asyncio.Event().wait()
 
     def facts(self) -> Iterator[standing.Fact]:
@@ -272,10 +335,15 @@ class Pool:
             return found
         return Server(name, settings, calls=alike[-1].slots if alike else slots.Slots(limits.server_calls))
 
-    def _start(self, server: Server) -> None:
-        if self._owners is not None:
-            serving = self._owners.create_task(server.serve(), name=f"mcp {server.name}", context=Context())
+    def _begin(self, server: Server) -> None:
+        if (serving := self._start(server)) is not None:
             serving.add_done_callback(lambda _: self._owned.remove(server))
+
+    def _start(self, server: Server) -> asyncio.Task[None] | None:
+        """Run the owner of a connection, if the pool runs."""
+        if self._owners is None:
+            return None
+        return self._owners.create_task(server.serve(), name=f"mcp {server.name}", context=Context())
 
 
 def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:

@@ -10,61 +10,46 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TypeAlias, cast
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import cast
 
 import anyio
-import mcp
 from anyio.streams import memory
 from mcp import types
 from mcp.client import stdio
 from mcp.shared import message
 
-from tarsy.tools import bounds, chatter
+from tarsy.tools import bounds, chatter, wire
 
 _GRACE = 2.0  # seconds for a server to end, once its input is closed, and again once it was told to
 _PIECE = 64 * 1024  # bytes of a line that are looked at in one go
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
-Received: TypeAlias = message.SessionMessage | Exception
-Streams: TypeAlias = tuple[
-    memory.MemoryObjectReceiveStream[Received], memory.MemoryObjectSendStream[message.SessionMessage]
-]
 
-
-class Stdio:
-    """A transport for `mcp.Client`: starts the program, and ends it and all that it started when it is left."""
+class Stdio(wire.Wire):
+    """Starts the program, and ends it and all that it started when it is left."""
 
     def __init__(
-        self, command: str, args: Sequence[str], *, environment: Mapping[str, str], spoken: chatter.Chatter
+        self,
+        command: str,
+        args: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        spoken: chatter.Chatter,
+        ended: Callable[[], None],
     ) -> None:
         """`environment` is added to the SDK's short list of inherited variables."""
-        self.problem = ""
-        """Why the connection ended, where it was not the server that ended it."""
-        self.ended = False
-        """Whether nothing more comes from it."""
+        super().__init__(ended=ended)
         self._command = (command, *args)
         self._environment = {**stdio.get_default_environment(), **environment}
         self._spoken = spoken
-        self._opened = contextlib.AsyncExitStack()
-
-    async def __aenter__(self) -> Streams:
-        """Start the program."""
-        return await self._opened.enter_async_context(self._open())
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        """End the program and what it started."""
-        return await self._opened.__aexit__(kind, error, trace)
 
     @contextlib.asynccontextmanager
-    async def _open(self) -> AsyncIterator[Streams]:
+    async def _open(self) -> AsyncIterator[wire.Streams]:
         transport, child = await asyncio.get_running_loop().subprocess_exec(
             lambda: _Child(self._spoken), *self._command, env=self._environment, start_new_session=True
         )
-        received, reads = anyio.create_memory_object_stream[Received](0)
+        received, reads = anyio.create_memory_object_stream[wire.Received](0)
         writes, sent = anyio.create_memory_object_stream[message.SessionMessage](0)
         bridges = [
             asyncio.create_task(self._receive(child, received)),
@@ -86,51 +71,33 @@ class Stdio:
                 self._spoken.close()
                 await asyncio.gather(*bridges, return_exceptions=True)
 
-    async def _receive(self, child: _Child, received: memory.MemoryObjectSendStream[Received]) -> None:
-        with received, self._ending(), contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            while True:
-                try:
-                    line = await child.output.readuntil(b"\n")
-                except asyncio.LimitOverrunError:
-                    self.problem = bounds.TOO_LARGE
-                    child.stop()
-                    return
-                except asyncio.IncompleteReadError:  # the end; what is left of a line is no message
-                    return
-                if not await _few_values(line):
-                    self.problem = bounds.TOO_MANY
-                    child.stop()
-                    return
-                await received.send(bounds.checked(self._message(line)))
+    async def _receive(self, child: _Child, received: memory.MemoryObjectSendStream[wire.Received]) -> None:
+        with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._receive_all(child, received)
+        self.ended()
 
-    @contextlib.contextmanager
-    def _ending(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self.ended = True
+    async def _receive_all(self, child: _Child, received: memory.MemoryObjectSendStream[wire.Received]) -> None:
+        while True:
+            try:
+                line = await child.output.readuntil(b"\n")
+            except asyncio.LimitOverrunError:
+                self.problem = bounds.TOO_LARGE
+                child.stop()
+                return
+            except asyncio.IncompleteReadError:  # the end; what is left of a line is no message
+                return
+            if not await _few_values(line):
+                self.problem = bounds.TOO_MANY
+                child.stop()
+                return
+            await received.send(bounds.checked(self._message(line)))
 
-    def _message(self, line: bytes) -> Received:
+    def _message(self, line: bytes) -> wire.Received:
         try:
             return message.SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError as error:
             self._spoken.write(b"[a line on its standard output is no message]\n")
             return error
-
-
-def why_closed(client: mcp.Client) -> str:
-    """Why the connection of `client` ended, where it was not the server that ended it; else ""."""
-    return client.server.problem if isinstance(client.server, Stdio) else ""
-
-
-@contextlib.asynccontextmanager
-async def looking(client: mcp.Client) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-    """What tells whether the program of `client` is there."""
-
-    async def is_there() -> bool:
-        return not (isinstance(client.server, Stdio) and client.server.ended)
-
-    yield is_there
 
 
 class _Child(asyncio.SubprocessProtocol):
@@ -208,7 +175,7 @@ async def _few_values(line: bytes) -> bool:
 async def _send(
     child: _Child,
     sent: memory.MemoryObjectReceiveStream[message.SessionMessage],
-    received: memory.MemoryObjectSendStream[Received],
+    received: memory.MemoryObjectSendStream[wire.Received],
 ) -> None:
     with sent, received:  # a server that cannot be written to would leave its callers waiting
         async for one in sent:

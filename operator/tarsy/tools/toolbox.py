@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self
@@ -18,7 +19,7 @@ from mcp import types
 
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import bounds, results, stdio
+from tarsy.tools import bounds, patience, results, wire
 from tarsy.transcript import messages, ports
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
@@ -48,6 +49,8 @@ class Server(Protocol):
     missing: str
     """What is missing of its tools, or ""."""
     mask: Mask
+    timeout: float | None
+    """Seconds that one request to it may take; None is no limit of its own."""
 
     @property
     def slots(self) -> asyncio.Semaphore:
@@ -77,17 +80,30 @@ class PoolToolbox:
     def __init__(self, servers: Sequence[Server], *, limits: platform.Limits) -> None:
         self._servers = {server.name: server for server in servers}
         self._limits = limits
+        self._patience = patience.Patience()
 
     async def __aenter__(self) -> Self:
-        """Hold the servers: their connections are the pool's, and shared."""
+        """Hold the servers: their connections are the pool's. Those that are away are waited for, a while."""
         for server in self._servers.values():
             server.hold()
+        try:
+            await asyncio.gather(*map(self._client, self._servers.values()))
+        except asyncio.CancelledError:
+            self._let_go()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Let them go."""
+        self._let_go()
+
+    def _let_go(self) -> None:
         for server in self._servers.values():
             server.let_go()
+
+    async def _client(self, server: Server) -> mcp.Client | None:
+        """The client of a server, None where it is away."""
+        return await self._patience.wait(server.name, server.client)
 
     @property
     def specs(self) -> Sequence[messages.ToolSpec]:
@@ -105,10 +121,11 @@ class PoolToolbox:
         )
 
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
-        """Call a tool within the time that a call may take; as much time is given to its server to be there."""
-        seconds = self._limits.tool_call.total_seconds()
+        """Call a tool within the time that a call may take."""
         server_name, _, tool = call.name.partition(".")
         server = self._servers.get(server_name)
+        if server is not None and await self._client(server) is None:  # before a place of others is taken
+            return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
         if server is None or tool not in {known.name for known in server.tools}:
             known = ", ".join(spec.name for spec in self.specs) or "none"
             return _failed(f"There is no tool '{call.name}'. Available tools: {known}")
@@ -116,11 +133,9 @@ class PoolToolbox:
             arguments = _arguments(call.arguments)
         except (ValueError, RecursionError) as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
+        seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
         async with server.slots:
-            try:
-                async with asyncio.timeout(seconds):
-                    client = await server.client()
-            except TimeoutError:
+            if (client := await self._client(server)) is None:
                 return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
             await scope.ensure_lease()
             try:
@@ -157,7 +172,7 @@ class PoolToolbox:
             if (error.code, error.message) not in _CLOSED:
                 return _failed(f"'{server.name}' refused the call: {error.message}")
             server.broke(client)
-            why = f", because {reason}" if (reason := stdio.why_closed(client)) else ""
+            why = f", because {reason}" if (reason := wire.why_closed(client)) else ""
             return _failed(f"The connection to '{server.name}' closed during the call{why}; its outcome is unknown")
         except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks the protocol
             return _failed(f"'{server.name}' gave an answer that cannot be used: {bounds.told(error)}")

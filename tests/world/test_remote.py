@@ -1,0 +1,244 @@
+"""MCP servers that run elsewhere, of real SDKs: over both protocols, with headers, tokens and certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+from support import certificates, leases, waiting
+from tarsy import slots
+from tarsy.config import platform
+from tarsy.tools import pool, toolbox
+from tarsy.transcript import messages, ports
+from tarsy_dev import mcp_server, proxy
+
+TOKEN = "c4nary-Qw7x-token"
+SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
+WIRES = {"http": "mcp", "sse": "sse"}
+KINDS = pytest.mark.parametrize("kind", ["http", "sse"])
+
+
+def transport(kind: str, url: str, **keys: Any) -> platform.HTTPTransport | platform.SSETransport:
+    given = {"type": kind, "url": url, **keys}
+    settings = platform.MCPServer.model_validate({"transport": given}).transport
+    assert isinstance(settings, platform.RemoteTransport)
+    return settings
+
+
+@contextlib.asynccontextmanager
+async def owned(settings: platform.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+    server = pool.Server("tools", platform.MCPServer(transport=settings), calls=slots.Slots(8))
+    owner = asyncio.create_task(server.own())
+    async with asyncio.timeout(20):
+        await server.tried.wait()
+    try:
+        yield server, toolbox.PoolToolbox([server], limits=platform.Limits())
+    finally:
+        owner.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await owner
+
+
+async def call(box: toolbox.PoolToolbox, tool: str, **arguments: object) -> ports.ToolOutput:
+    asked = messages.ToolCall(id="0.0", name=f"tools.{tool}", arguments=json.dumps(arguments))
+    return await box.call(asked, SCOPE)
+
+
+class Heads:
+    """Notes the headers of all requests on their way to a server; with `redirect` none gets there."""
+
+    def __init__(self, *, wants: str = "", redirect: str = "", status: int = 307) -> None:
+        self.seen: list[tuple[str, Mapping[str, str]]] = []
+        self._wants = wants
+        self._redirect = redirect
+        self._status = status
+
+    def __call__(self, app: ASGIApp) -> ASGIApp:
+        async def served(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+            self.seen.append((scope["method"], headers))
+            status = self._status if self._redirect else 401
+            if self._redirect or (self._wants and headers.get("authorization") != self._wants):
+                location = [(b"location", self._redirect.encode())] if self._redirect else []
+                await send({"type": "http.response.start", "status": status, "headers": location})
+                await send({"type": "http.response.body", "body": b""})
+                return
+            await app(scope, receive, send)
+
+        return served
+
+
+def served(kind: str, **more: Any) -> contextlib.AbstractAsyncContextManager[mcp_server.Server]:
+    return mcp_server.serve(wire="sse" if kind == "sse" else "mcp", **more)
+
+
+@KINDS
+async def test_calls_go_through_side_by_side_and_one_that_is_ended_leaves_the_others(kind: str) -> None:
+    async with served(kind) as there, owned(transport(kind, there.url)) as (server, box):
+        client = await server.client()
+        assert len(box.specs) == 7
+        ended = asyncio.create_task(call(box, "slow", seconds=60))
+        await there.wait_for(lambda calls: len(calls) == 1)
+        ended.cancel()
+        outputs = await asyncio.gather(*(call(box, "slow", seconds=0.2) for _ in range(4)))
+        assert [output.text for output in outputs] == ["waited 0.2 s"] * 4
+        assert (await call(box, "flood", size=3_000_000)).text.startswith("all work")
+        assert (await call(box, "flaky")).failed
+        assert await server.client() is client
+
+
+@KINDS
+async def test_who_we_are_is_said_with_each_request(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = Heads(wants=f"Bearer {TOKEN}")
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n", encoding="utf-8")
+    monkeypatch.setenv("MCP_TOKEN", TOKEN)
+    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
+    async with served(kind, around=heads) as there:
+        for given in ({"bearer_token_env": "MCP_TOKEN"}, {"bearer_token_file": str(file), "bearer_token_env": "NONE"}):
+            heads.seen.clear()
+            async with owned(transport(kind, there.url, headers={"X-Scope": "shop"}, **given)) as (server, box):
+                assert (await call(box, "lookup")).text == "web-0 exists"
+                assert server.problem == ""
+                await waiting.until(lambda: any(method == "OPTIONS" for method, _ in heads.seen))
+            assert {method for method, _ in heads.seen} >= {"OPTIONS", "POST"}
+            assert {(head["x-scope"], head["authorization"]) for _, head in heads.seen} == {("shop", f"Bearer {TOKEN}")}
+
+
+@KINDS
+async def test_without_what_it_wants_a_server_cannot_be_reached(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(kind, around=Heads(wants=f"Bearer {TOKEN}")) as there:
+        async with owned(transport(kind, there.url)) as (server, box):
+            assert server.problem.startswith("cannot be reached: ")
+            assert box.problems == (f"MCP server 'tools' {server.problem}",)
+        for named, value, problem in (
+            ("bearer_token_env", "MCP_TOKEN", "bearer_token_env: the variable that it names is not set"),
+            ("bearer_token_file", "/nowhere/token", "bearer_token_file: No such file or directory"),
+            ("bearer_token_file", "/dev/null", "bearer_token_file: this is no file"),
+        ):
+            async with owned(transport(kind, there.url, **{named: value})) as (server, _):
+                assert server.problem == f"cannot be reached: {problem}"
+        monkeypatch.setenv("MCP_TOKEN", f"{TOKEN}\nX: y")
+        async with owned(transport(kind, there.url, bearer_token_env="MCP_TOKEN")) as (server, _):
+            assert server.problem == "cannot be reached: bearer_token_env: the token has characters that no token has"
+
+
+@KINDS
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_to_another_origin_gets_neither_secret_nor_message(kind: str, status: int) -> None:
+    stranger, own = Heads(), "X-Key"
+    async with served(kind, around=stranger) as elsewhere:
+        away = Heads(redirect=elsewhere.url, status=status)
+        async with served(kind, around=away) as there:
+            settings = transport(kind, there.url, headers={own: TOKEN, "Authorization": f"Bearer {TOKEN}"})
+            async with owned(settings) as (server, _):
+                assert server.problem.startswith("cannot be reached: ")
+                assert TOKEN not in server.problem
+        assert any(head.get("x-key") == TOKEN for _, head in away.seen)
+        assert stranger.seen == []
+
+
+class Endpoint:
+    """A server that names another origin for messages to go to."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, _: ASGIApp) -> ASGIApp:
+        async def served(scope: Scope, _: Receive, send: Send) -> None:
+            assert scope["type"] != "websocket"
+            headers = [(b"content-type", b"text/event-stream")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            body = f"event: endpoint\ndata: {self._url}\n\n".encode()
+            await send({"type": "http.response.body", "body": body})
+
+        return served
+
+
+async def test_a_server_that_wants_messages_elsewhere_gets_none() -> None:
+    stranger = Heads()
+    async with served("sse", around=stranger) as elsewhere, served("sse", around=Endpoint(elsewhere.url)) as there:
+        async with owned(transport("sse", there.url, headers={"X-Key": TOKEN})) as (server, _):
+            assert server.problem == "cannot be reached: it wants messages to go to another origin"
+        assert stranger.seen == []
+
+
+@KINDS
+async def test_a_certificate_is_believed_if_its_authority_is_known_and_ours_is_shown(kind: str, tmp_path: Path) -> None:
+    authority = certificates.Authority(tmp_path)
+    theirs, ours = authority.signed("server"), authority.signed("client")
+    tls = mcp_server.TLS(certificate=theirs.certificate, key=theirs.key, clients=authority.certificate)
+    us = {"certificate_file": str(ours.certificate), "key_file": str(ours.key)}
+    async with served(kind, tls=tls) as there:
+        async with owned(transport(kind, there.url, ca_file=str(authority.certificate), **us)) as (server, box):
+            assert server.problem == ""
+            assert (await call(box, "lookup")).text == "web-0 exists"
+        async with owned(transport(kind, there.url, verify=False, **us)) as (server, box):
+            assert (await call(box, "lookup")).text == "web-0 exists"
+        async with owned(transport(kind, there.url, **us)) as (server, _):
+            assert "certificate verify failed" in server.problem
+        async with owned(transport(kind, there.url, ca_file=str(authority.certificate))) as (server, _):
+            assert server.problem.startswith("cannot be reached: ")
+
+
+async def test_what_is_wrong_with_a_file_of_tls_is_told_by_its_key(tmp_path: Path) -> None:
+    authority = certificates.Authority(tmp_path)
+    one, other = authority.signed("one"), authority.signed("other", passphrase=b"s3cret")
+    empty = tmp_path / "empty"
+    empty.write_text("", encoding="utf-8")
+    certificate, key = str(one.certificate), str(one.key)
+    for keys, problem in (
+        ({"ca_file": "/nowhere/ca"}, "ca_file: No such file or directory"),
+        ({"ca_file": str(empty)}, "ca_file: it cannot be used: NO_CERTIFICATE_OR_CRL_FOUND"),
+        ({"certificate_file": "/nowhere", "key_file": key}, "certificate_file: No such file or directory"),
+        ({"certificate_file": certificate, "key_file": "/nowhere"}, "key_file: No such file or directory"),
+        (
+            {"certificate_file": str(other.certificate), "key_file": str(other.key)},
+            "key_file: it wants a passphrase, and there is none for it",
+        ),
+        (
+            {"certificate_file": str(other.certificate), "key_file": key},
+            "certificate_file: it cannot be used: KEY_VALUES_MISMATCH",
+        ),
+    ):
+        async with owned(transport("http", "https://127.0.0.1:1/mcp", **keys)) as (server, _):
+            assert server.problem == f"cannot be reached: {problem}"
+
+
+async def test_a_stream_of_events_that_ends_is_noticed_at_once_and_opened_anew() -> None:
+    async with served("sse") as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
+        url = f"http://127.0.0.1:{between.port}/sse"
+        async with owned(transport("sse", url)) as (server, box):
+            first = await server.client()
+            between.cut()
+            await waiting.until(lambda: server.standing.state != "connected")
+            assert await asyncio.wait_for(server.client(), 20) is not first
+            assert (await call(box, "lookup")).text == "web-0 exists"
+
+
+@KINDS
+async def test_the_time_that_a_server_may_take_is_kept(kind: str) -> None:
+    async with served(kind) as there, owned(transport(kind, there.url, timeout="200ms")) as (server, box):
+        assert (await call(box, "slow", seconds=30)).text == "'tools.slow' did not answer within 0.2 s"
+        assert (await call(box, "lookup")).text == "web-0 exists"
+        assert server.problem == ""
+
+
+async def test_a_server_that_is_silent_from_the_start_is_told_as_such() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+        async with owned(transport("http", url, timeout="200ms")) as (server, _):
+            assert server.problem == "cannot be reached: it did not answer within 0.2 s"
