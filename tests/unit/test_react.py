@@ -278,7 +278,9 @@ ARGUMENTS: dict[str, tuple[str, object]] = {
     "YAML": ("a: b\nc:\n- d\n- e: 1.5\n", {"a": "b", "c": ["d", {"e": 1.5}]}),
     "YAML in one line": ("{a: b, c: [d]}", {"a": "b", "c": ["d"]}),
     "a manifest": ("manifest: |\n  kind: Pod\n  a: b", {"manifest": "kind: Pod\na: b"}),
-    "truth in YAML": ("a: true\nb: no\nc: ~", {"a": True, "b": False, "c": None}),
+    "truth in YAML": ("a: true\nb: no\nc: ~\nno: d", {"a": True, "b": "no", "c": None, "no": "d"}),
+    "versions in YAML": ("a: 1.10\nb: 1.1\nc: 1.0e3", {"a": "1.10", "b": 1.1, "c": "1.0e3"}),
+    "versions in pairs": ("a=1.10, b=1.1, c=007", {"a": "1.10", "b": 1.1, "c": "007"}),
     "dates and times": (
         "a: 2026-10-01\nb: 12:30:45\nc: 2026-10-01T12:00:00Z",
         {"a": "2026-10-01", "b": "12:30:45", "c": "2026-10-01T12:00:00Z"},

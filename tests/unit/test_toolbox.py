@@ -20,7 +20,11 @@ from tarsy.tools import results, toolbox
 from tarsy.transcript import messages, ports
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
-NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+NAMED = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "tail": {"type": "integer"}, "container": {"type": "string"}},
+    "required": ["name"],
+}
 
 
 def tool(name: str, *, output: dict[str, Any] | None = None, **hints: bool) -> types.Tool:
@@ -74,6 +78,7 @@ class Connected:
         self.problem = "" if client else "is not connected yet"
         self.missing = ""
         self.timeout: float | None = None
+        self.is_child = True
         self.broken: list[mcp.Client] = []
         self.users = 0
         self.slots = asyncio.Semaphore(2)
@@ -145,7 +150,7 @@ def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
     ("asked", "text", "failed"),
     [
         (call("k8s.get"), "get {'name': 'web-0'}", False),
-        (call("k8s.get", ""), "get {}", False),
+        (call("k8s.get", "name=web-0, tail=5"), "get {'name': 'web-0', 'tail': 5}", False),
         (call("k8s.get", '{"name": "failed"}'), "forbidden", True),
         (call("k8s.get", '{"name": "refused"}'), "'k8s' refused the call: no such pod\ufffd", True),
         (call("k8s.get", '{"name": "slow"}'), "'k8s.get' did not answer within 0.1 s", True),
@@ -159,9 +164,8 @@ def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
             "x" * 1024 + "\n[cut: 1024 of 5000 characters are shown; ask for less]",
             False,
         ),
-        (call("k8s.get", "[]"), "The arguments of 'k8s.get' cannot be used: expected a JSON object, not list", True),
     ],
-    ids=["answer", "no arguments", "error", "refusal", "timeout", "away", "flood", "no object"],
+    ids=["answer", "pairs", "error", "refusal", "timeout", "away", "flood"],
 )
 async def test_a_call_is_answered_whatever_comes_of_it(
     box: toolbox.PoolToolbox, asked: messages.ToolCall, text: str, failed: bool
@@ -170,11 +174,36 @@ async def test_a_call_is_answered_whatever_comes_of_it(
     assert (output.text, output.failed) == (text, failed)
 
 
-@pytest.mark.parametrize("arguments", ["{", "name=web-0", '{"name": "\\ud8', "[" * 100_000])
-async def test_arguments_that_are_no_json_are_an_error_for_the_model(box: toolbox.PoolToolbox, arguments: str) -> None:
-    output = await box.call(call("k8s.get", arguments), SCOPE)
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ("", "'name' is missing: a string"),
+        ('{"name": "web-0", "tail": "five"}', 'tail: expected an integer, not "five"'),
+        ("web-0", "they are neither JSON nor YAML nor pairs (name=value); expected an object with name"),
+        (
+            '{"name": "\\ud8',
+            "they are not JSON (Invalid \\uXXXX escape: line 1 column 12 (char 11)); expected an object",
+        ),
+        ("[" * 100_000, "they are neither JSON nor YAML nor pairs"),
+        ('{"name": "--server=x"}', 'name: "--server=x" begins with a dash, as options of programs do'),
+        ('{"name": "../x"}', 'name: "../x" steps out of where it begins by '),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_an_error_for_the_model_and_nothing_is_sent(
+    box: toolbox.PoolToolbox, k8s: Connected, arguments: str, problem: str
+) -> None:
+    async def sends() -> None:
+        raise AssertionError
+
+    output = await box.call(call("k8s.get", arguments), ports.Scope(execution="e", ensure_lease=sends))
     assert output.failed
-    assert output.text.startswith("The arguments of 'k8s.get' cannot be used: ")
+    assert output.text.startswith(f"The arguments of 'k8s.get' cannot be used: {problem}")
+
+
+async def test_a_server_elsewhere_takes_what_its_schema_takes(box: toolbox.PoolToolbox, k8s: Connected) -> None:
+    k8s.is_child = False
+    output = await box.call(call("k8s.get", '{"name": "--server=x"}'), SCOPE)
+    assert output.text == "get {'name': '--server=x'}"
 
 
 async def test_arguments_reach_the_server_as_text_that_its_connection_can_carry(box: toolbox.PoolToolbox) -> None:
@@ -296,7 +325,7 @@ async def test_a_server_may_have_fingerprints_which_are_the_investigations_own(k
     async def looks(investigation: str) -> str:
         box = toolbox.PoolToolbox([k8s], limits=platform.Limits())
         scope = dataclasses.replace(SCOPE, investigation=investigation)
-        return (await box.call(call("k8s.get", '{"password": "cnry4Kd9xQ"}'), scope)).text
+        return (await box.call(call("k8s.get", '{"name": "a", "password": "cnry4Kd9xQ"}'), scope)).text
 
     plain = await looks("one")
     assert "'password': '[MASKED:password]'" in plain

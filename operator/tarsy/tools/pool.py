@@ -57,6 +57,8 @@ class Server:
         self.name = name
         self.slots = calls
         self.mask: toolbox.Mask = settings.data_masking.masker().text
+        self.is_child = isinstance(settings.transport, platform.StdioTransport)
+        """Whether it is a program that we started."""
         self.tools: Sequence[types.Tool] = ()
         """What it offered when it was last connected, as far as it can be used."""
         self.missing = ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from mcp import types
 
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import bounds, patience, results, wire
+from tarsy.tools import arguments, bounds, patience, results, wire
 from tarsy.transcript import messages, ports
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
@@ -51,6 +50,8 @@ class Server(Protocol):
     mask: Mask
     timeout: float | None
     """Seconds that one request to it may take; None is no limit of its own."""
+    is_child: bool
+    """Whether it is a program that we started."""
 
     @property
     def slots(self) -> asyncio.Semaphore:
@@ -126,12 +127,13 @@ class PoolToolbox:
         server = self._servers.get(server_name)
         if server is not None and await self._client(server) is None:  # before a place of others is taken
             return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
-        if server is None or tool not in {known.name for known in server.tools}:
-            known = ", ".join(spec.name for spec in self.specs) or "none"
-            return _failed(f"There is no tool '{call.name}'. Available tools: {known}")
+        known = next((one for one in server.tools if one.name == tool), None) if server else None
+        if server is None or known is None:
+            there = ", ".join(spec.name for spec in self.specs) or "none"
+            return _failed(f"There is no tool '{call.name}'. Available tools: {there}")
         try:
-            arguments = _arguments(call.arguments)
-        except (ValueError, RecursionError) as error:
+            given = arguments.of(call.arguments, known.input_schema, is_child=server.is_child)
+        except arguments.UnfitError as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
         seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
         async with server.slots:
@@ -140,7 +142,7 @@ class PoolToolbox:
             await scope.ensure_lease()
             try:
                 async with asyncio.timeout(seconds):
-                    output = await self._send(server, client, tool, arguments)
+                    output = await self._send(server, client, tool, given)
             except TimeoutError:
                 problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
                 return _failed(f"'{call.name}' did not answer within {seconds:g} s{problem}")
@@ -159,11 +161,11 @@ class PoolToolbox:
         shown = results.bounded(masked, limit=limit, of=max(len(masked), len(output.text)))
         return replace(output, text=shown)
 
-    async def _send(self, server: Server, client: mcp.Client, tool: str, arguments: dict[str, Any]) -> ports.ToolOutput:
+    async def _send(self, server: Server, client: mcp.Client, tool: str, given: dict[str, Any]) -> ports.ToolOutput:
         try:
             # Not `client.call_tool`: it would hold results against the tool's own schema, whose patterns are the
             # server's, and `re` keeps the interpreter from all other threads; and it sends some calls again.
-            asked = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
+            asked = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=given))
             result = await client.session.send_request(asked, types.CallToolResult)
         except mcp.MCPError as error:
             for reason in (bounds.TOO_LARGE, bounds.TOO_MANY, bounds.TOO_MANY_ITEMS):
@@ -188,14 +190,6 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
         # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
         idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
     )
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    loaded = json.loads(text or "{}")
-    if not isinstance(loaded, dict):
-        raise ValueError(f"expected a JSON object, not {type(loaded).__name__}")  # noqa: TRY004 - a value from outside
-    arguments: dict[str, Any] = messages.storable_json(loaded)  # a lone surrogate would break the shared connection
-    return arguments
 
 
 def _failed(text: str) -> ports.ToolOutput:

@@ -1,6 +1,7 @@
-"""What a model in the ReAct dialect gives a tool, as arguments: JSON mostly, and else what comes natural to it.
+"""What a model gives a tool, as arguments: JSON mostly, and else what comes natural to it.
 
-A text that nobody can read becomes the argument `input`: the tool's own answer then says what it wants.
+No tool is known here, so what may have been meant as a number or as a text stays text where the number would not be
+written as it was: `1.10` is a version to one tool, and a share to another. `tools.arguments` knows which.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from tarsy.transcript import messages
 
 _NOTHING = frozenset({"", "none", "null", "n/a", "-"})
 """What says that there are no arguments."""
-_DEEPEST = 100
+DEEPEST = 100
+"""Levels of lists and objects in one another."""
 _LONGEST_YAML = 32 * 1024
 """Characters; to read as many takes some hundredths of a second."""
 _UNREADABLE = (*(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),)
@@ -42,28 +44,39 @@ _PAIR = re.compile(
 """A pair. Its value goes on to the next pair or the line's end, and over what is in quotes or brackets."""
 
 
+RAW = "input"
+"""The argument that a text becomes which nobody can read."""
+
+
 def as_json(raw: str) -> str:
     """The JSON text of an object; this never fails, and takes time in proportion to the text.
 
-    What is no JSON object is read as YAML, then as pairs; what is nothing of all that is the argument `input`.
+    What is nothing that `read` reads is the argument `input`.
+    """
+    given = read(raw)
+    told = {RAW: raw.strip()} if given is None else given
+    return messages.storable(json.dumps(told, ensure_ascii=False, allow_nan=False))
+
+
+def read(raw: str) -> dict[str, Any] | None:
+    """The arguments, as JSON can hold them; None where the text is none. This never fails, and takes linear time.
+
+    What is no JSON object is read as YAML, then as pairs.
     """
     text = raw.strip()
     if text.lower() in _NOTHING:
-        return "{}"
+        return {}
     for attempt in (_from_json, _from_yaml, _from_pairs):
         try:
             if (given := attempt(text)) is not None:
-                return _written(given)
+                plain: dict[str, Any] = _plain(given)
+                return plain
         except _UNREADABLE:
             continue
-    return _written({"input": text})
+    return None
 
 
-def _written(given: dict[str, Any]) -> str:
-    return messages.storable(json.dumps(_plain(given), ensure_ascii=False, allow_nan=False))
-
-
-def _plain(value: Any, *, deepest: int = _DEEPEST) -> Any:
+def _plain(value: Any, *, deepest: int = DEEPEST) -> Any:
     """`value` as JSON can hold it; a ValueError if it is nested too deep for all who have to read it."""
     match value:
         case dict() | list() | tuple() if deepest == 0:
@@ -86,6 +99,12 @@ def _number(text: str) -> float | str:
     return number if math.isfinite(number) else text
 
 
+def _same_number(text: str) -> float | str:
+    """A number that is written as it was; else the text, so that nothing of it is lost: `1.10`."""
+    number = float(text)
+    return number if repr(number) == text else text
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
@@ -94,26 +113,37 @@ _JSON = json.JSONDecoder(strict=False, parse_float=_number, parse_constant=_refu
 """Python's, with line breaks inside strings, and without NaN and Infinity."""
 
 
+def loads(text: str) -> Any:
+    """What JSON says, if it is JSON; a ValueError or RecursionError if not. Numbers that are too large stay text."""
+    return _JSON.decode(text)
+
+
 def _from_json(text: str) -> dict[str, Any] | None:
-    loaded = _JSON.decode(text) if text.startswith("{") else None
+    loaded = loads(text) if text.startswith("{") else None
     return loaded if isinstance(loaded, dict) else None
 
 
+_OTHERWISE = {"timestamp", "int", "float", "bool"}
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # in C where PyYAML has that
-    """PyYAML's safe loader, but what looks like a date, a time of day or `0755` stays what it looks like."""
+    """PyYAML's safe loader, but what looks like a date, a time of day, `0755` or `no` stays what it looks like."""
 
     yaml_implicit_resolvers = {
-        first: [(tag, kind) for tag, kind in resolvers if tag.rpartition(":")[2] not in {"timestamp", "int", "float"}]
+        first: [(tag, kind) for tag, kind in resolvers if tag.rpartition(":")[2] not in _OTHERWISE]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"None\Z"), ["N"])  # as in Python
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")
+)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"-?(?:0|[1-9][0-9]*+)\Z"), list("-0123456789"))
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"-?(?:0|[1-9][0-9]*+)\.[0-9]++(?:[eE][-+]?[0-9]++)?\Z"), list("-0123456789")
 )
-_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _number(loader.construct_scalar(node)))
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _same_number(loader.construct_scalar(node)))
 
 
 def _from_yaml(text: str) -> dict[str, Any] | None:
@@ -125,7 +155,7 @@ def _from_yaml(text: str) -> dict[str, Any] | None:
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:
             return None
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
+        if depth > DEEPEST:
             return None
     loaded = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     is_mapping = isinstance(loaded, dict) and all(isinstance(key, str) for key in loaded)
@@ -154,4 +184,6 @@ def _value(pair: re.Match[str]) -> Any:
     bare = pair["bare"].strip(" \t\r,;")
     if bare.lower() in _WORDS:
         return _WORDS[bare.lower()]
-    return _JSON.decode(bare) if _NUMBER.fullmatch(bare) else bare
+    if not _NUMBER.fullmatch(bare):
+        return bare
+    return _same_number(bare) if "." in bare else int(bare)

@@ -1,0 +1,365 @@
+"""What a model wrote, as the arguments that a tool gets; or why it gets none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from support import pace
+from tarsy.tools import arguments
+from tarsy.transcript import inputs, messages, react
+
+LOG: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "tail": {"type": "integer", "minimum": 1},
+        "share": {"type": "number"},
+        "previous": {"type": "boolean"},
+        "container": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "since": {"type": ["integer", "null"]},
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        "names": {"type": "array", "items": {"type": "string"}},
+        "anything": {},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+QUERY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}},
+    "required": ["query"],
+}
+FREE: dict[str, Any] = {"type": "object"}
+NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
+
+READ: dict[str, tuple[dict[str, Any], str, Any]] = {
+    "nothing": (FREE, "", {}),
+    "none": (NOTHING, " None\n", {}),
+    "JSON": (LOG, '{"name": "web-0", "tail": 5}', {"name": "web-0", "tail": 5}),
+    "JSON, written as a text": (LOG, '"{\\"name\\": \\"web-0\\"}"', {"name": "web-0"}),
+    "YAML": (
+        LOG,
+        "name: web-0\nlabels:\n  app: web\nnames:\n- a",
+        {"name": "web-0", "labels": {"app": "web"}, "names": ["a"]},
+    ),
+    "pairs": (LOG, "name=web-0, tail=5", {"name": "web-0", "tail": 5}),
+    "pairs on lines": (LOG, "name=web-0\nprevious=true\n", {"name": "web-0", "previous": True}),
+    "a text": (QUERY, 'rate(up{job="a"}[5m])', {"query": 'rate(up{job="a"}[5m])'}),
+    "a text in quotes": (QUERY, '"up"', {"query": "up"}),
+    "a text that is a number": (QUERY, "5", {"query": "5"}),
+    "a text, as a ReAct answer has it": (QUERY, react.arguments("the pod web-0"), {"query": "the pod web-0"}),
+    "a text for whoever takes anything": (FREE, react.arguments("the pod"), {"input": "the pod"}),
+    "what is called so": ({"properties": {"input": {"type": "string"}}}, '{"input": "x"}', {"input": "x"}),
+    # The types that the schema names:
+    "a number in quotes": (LOG, '{"name": "a", "tail": "5", "share": ".5"}', {"name": "a", "tail": 5, "share": 0.5}),
+    "a number for a text": (LOG, '{"name": 5}', {"name": "5"}),
+    "a whole number": (LOG, '{"name": "a", "tail": 5.0}', {"name": "a", "tail": 5}),
+    "a truth for a text": (LOG, '{"name": true}', {"name": "true"}),
+    "truths in YAML": (LOG, "name: no\nprevious: no", {"name": "no", "previous": False}),
+    "dates in YAML": (
+        LOG,
+        "name: 2026-10-01\nlabels: {at: 12:30:45}",
+        {"name": "2026-10-01", "labels": {"at": "12:30:45"}},
+    ),
+    "versions in YAML": (LOG, "name: 1.10\nshare: 1.10", {"name": "1.10", "share": 1.1}),
+    "versions in pairs": (LOG, "name=1.10 share=1.10 tail=007", {"name": "1.10", "share": 1.1, "tail": 7}),
+    "nothing for what need not be there": (
+        LOG,
+        '{"name": "a", "tail": null, "since": null}',
+        {"name": "a", "since": None},
+    ),
+    "nothing for what may be nothing": (LOG, '{"name": "a", "since": "null"}', {"name": "a", "since": None}),
+    "nothing, as a text": (LOG, '{"name": "a", "container": "null"}', {"name": "a", "container": "null"}),
+    "a list in quotes": (LOG, '{"name": "a", "names": "[\\"b\\", 1]"}', {"name": "a", "names": ["b", "1"]}),
+    "what has no type": (LOG, '{"name": "a", "anything": "5"}', {"name": "a", "anything": "5"}),
+    "no Unicode": (LOG, '{"name": "\\ud83d\\udca5 \\ud83d \\u0000"}', {"name": "\U0001f4a5 \ufffd \ufffd"}),
+}
+
+
+@pytest.mark.parametrize(("schema", "text", "expected"), READ.values(), ids=READ)
+def test_arguments_are_read_as_they_were_meant(schema: dict[str, Any], text: str, expected: Any) -> None:
+    given = arguments.of(text, schema, is_child=True)
+    assert json.dumps(given) == json.dumps(expected), "true is not 1, nor 5 5.0"
+
+
+def read(text: str, schema: dict[str, Any], *, is_child: bool = True) -> dict[str, Any] | str:
+    """The arguments, or why there are none."""
+    try:
+        return arguments.of(text, schema, is_child=is_child)
+    except arguments.UnfitError as unfit:
+        return str(unfit)
+
+
+TAKES = (
+    "expected an object with name (a string, required), tail (an integer), share (a number), previous (true or false), "
+    "container (a string or null), since (an integer or null), labels (an object), names (a list), "
+    "anything (something else)"
+)
+QUERY_TAKES = "expected an object with query (a string, required), limit (an integer)"
+UNFIT: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a text for a tool of several": (LOG, "web-0", f"they are neither JSON nor YAML nor pairs (name=value); {TAKES}"),
+    "the same of a ReAct answer": (
+        LOG,
+        react.arguments("web-0"),
+        f"they are neither JSON nor YAML nor pairs (name=value); {TAKES}",
+    ),
+    "a text for a tool without any": (
+        NOTHING,
+        "web-0",
+        "they are neither JSON nor YAML nor pairs (name=value); expected an object",
+    ),
+    "JSON that is cut": (
+        QUERY,
+        '{"query": "up',
+        f"they are not JSON (Unterminated string starting at: line 1 column 11 (char 10)); {QUERY_TAKES}",
+    ),
+    "a list": (
+        QUERY,
+        '["up"]',
+        f"they are a list; {QUERY_TAKES}",
+    ),
+    "too deep": (FREE, '{"a":' * 101 + "1" + "}" * 101, "they are nested deeper than 100 levels"),
+    "too deep in quotes": (
+        {"properties": {"a": {"type": "array"}}},
+        json.dumps({"a": "[" * 200 + "]" * 200}),
+        "they are nested deeper than 100 levels",
+    ),
+    "what the schema refuses": (LOG, "name: a\ntail: 0", "tail: expected at least 1, not 0"),
+    "no number": (LOG, "name=a, tail=many", 'tail: expected an integer, not "many"'),
+    "half a number": (LOG, "name=a, tail=1.5", "tail: expected an integer, not 1.5"),
+    "nothing for what has to be there": (LOG, '{"name": null}', "name: expected a string, not null"),
+    "what is missing": (LOG, "{}", "'name' is missing: a string"),
+}
+
+
+@pytest.mark.parametrize(("schema", "text", "problem"), UNFIT.values(), ids=UNFIT)
+def test_what_cannot_be_used_is_told_with_its_place_and_what_would_be_right(
+    schema: dict[str, Any], text: str, problem: str
+) -> None:
+    assert read(text, schema, is_child=False) == problem
+
+
+# --- what a command line would take for something else ----------------------------------------------------------------
+
+OPTIONS = [
+    "--server=https://evil.example",
+    "-n",
+    "-",
+    "--",
+    "---",
+    "-oyaml",
+    "--kubeconfig=/proc/self/environ",
+    "\n--server=x\n",
+    "  -A",
+    "-5m",
+    "--5",
+    "-1e9e9",
+    "-0x10",
+    "-rate(up[5m])",
+    "..",
+    "../..",
+    "../etc/passwd",
+    "a/../../b",
+    "a/..",
+    "..\\windows",
+    "file:../x",
+    "/proc/self/../1/environ",
+]
+HARMLESS = [
+    "web-0",
+    "-5",
+    "-0.5",
+    "-1e3",
+    "1..5",
+    "...",
+    "a..b",
+    "v1...v2",
+    "kubectl get pods -A",
+    "a --server=x",
+    "- a\n- b",
+    "---\nkind: Pod\nmetadata: {name: web-0}\n",
+    "apiVersion: v1\nargs:\n- --server=x\n- ../..\n",
+    'sum(rate(http_requests_total{job="api"}[5m])) by (le)',
+    "- up",
+    "(-up)",
+    '{__name__=~"up.*"}',
+    "",
+    " ",
+    "\u2013\u2013server",
+]
+
+
+@pytest.mark.parametrize("value", OPTIONS)
+@pytest.mark.parametrize(
+    "nested", ["{}", '{"labels": {"a": {}}}', '{"names": ["x", {}]}', '{"anything": [{"b": [{}]}]}']
+)
+def test_what_a_command_line_would_take_for_something_else_goes_to_no_child(nested: str, value: str) -> None:
+    text = nested.replace("{}", json.dumps(value)) if nested != "{}" else json.dumps({"container": value})
+    given = json.loads(text) | {"name": "a"}
+    with pytest.raises(arguments.UnfitError, match=r"begins with a dash|steps out of where it begins"):
+        arguments.of(json.dumps(given), LOG, is_child=True)
+    assert arguments.of(json.dumps(given), LOG, is_child=False) == given, "a server elsewhere has a schema of its own"
+
+
+@pytest.mark.parametrize("value", HARMLESS)
+def test_what_reads_as_text_goes_to_everybody(value: str) -> None:
+    given = {"name": value, "labels": {"a": value}, "names": [value], "anything": [{"a": value}]}
+    assert arguments.of(json.dumps(given), LOG, is_child=True) == given
+
+
+def test_a_member_that_nobody_named_is_no_option_either() -> None:
+    with pytest.raises(arguments.UnfitError, match=r'^labels: "--server" begins with a dash'):
+        arguments.of('{"name": "a", "labels": {"--server": "x"}}', LOG, is_child=True)
+    declared = {"properties": {"-n": {"type": "string"}}}
+    assert arguments.of('{"-n": "x"}', declared, is_child=True) == {"-n": "x"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "is_asked_for"),
+    [
+        ({"enum": ["-A", "-n"]}, "-A", True),
+        ({"enum": ["-A", "-n"]}, "-n ", False),
+        ({"const": "--all"}, "--all", True),
+        ({"type": "string", "default": "-"}, "-", True),
+        ({"type": "string", "examples": ["../x"]}, "../x", True),
+        ({"type": "string", "pattern": "^-[a-z]$"}, "-a", True),
+        ({"type": "string", "pattern": "^(?:-|[+])?[0-9]+[smh]$"}, "-5m", True),
+        ({"type": "string", "pattern": r"^[+\-]?[0-9]+[smh]$"}, "-5m", True),
+        ({"type": "string", "pattern": "^-[a-z]$"}, "--server", False),
+        ({"type": "string", "pattern": ".*"}, "--server", False),
+        ({"type": "string", "pattern": "^.*$"}, "--server", False),
+        ({"type": "string", "pattern": "[a-z-]+"}, "--server", False),
+        ({"type": "string", "pattern": r"^\.\./[a-z]+$"}, "../x", True),
+        ({"type": "string", "pattern": "^.*$"}, "../x", False),
+        ({"type": "string", "enum": "--server"}, "--server", False),
+        ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/flag"}]}, "-A", True),
+        ({}, "-A", False),
+    ],
+)
+def test_a_schema_may_ask_for_it(schema: dict[str, Any], value: str, is_asked_for: bool) -> None:
+    whole = {"properties": {"flag": schema}, "$defs": {"flag": {"const": "-A"}}}
+    assert (read(json.dumps({"flag": value}), whole) == {"flag": value}) is is_asked_for
+
+
+def test_a_schema_that_takes_too_long_to_look_at_asks_for_nothing() -> None:
+    both = [{"$ref": "#"}, {"$ref": "#"}]
+    with pytest.raises(arguments.UnfitError, match="begins with a dash"):
+        arguments.of('{"a": "--server=x"}', {"allOf": both, "properties": {"a": {"anyOf": both}}}, is_child=True)
+
+
+# --- whatever comes ---------------------------------------------------------------------------------------------------
+
+PIECES = [
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "'",
+    ":",
+    ",",
+    "=",
+    "\n",
+    " ",
+    "- ",
+    "&a ",
+    "*a",
+    "!!set ",
+    "!!python/name:os.system ",
+]
+PIECES += [
+    "name",
+    "tail",
+    "5",
+    "1.10",
+    "no",
+    "~",
+    "--x",
+    "../",
+    "\x00",
+    "\ud83d",
+    "\\ud83d",
+    "2026-10-01",
+    "<<: ",
+    "|\n",
+    "#",
+]
+TEXTS = strategies.lists(strategies.sampled_from(PIECES), max_size=30).map("".join) | strategies.text(
+    strategies.characters(), max_size=40
+)
+SCHEMAS = strategies.sampled_from([LOG, QUERY, FREE, NOTHING, {"$ref": "#"}, {"properties": 5}, {"required": "name"}])
+
+
+@hypothesis.settings(max_examples=500, deadline=None)
+@hypothesis.given(text=TEXTS, schema=SCHEMAS, is_child=strategies.booleans())
+def test_whatever_a_model_writes_is_either_arguments_that_can_be_sent_or_an_error_for_it(
+    text: str, schema: dict[str, Any], is_child: bool
+) -> None:
+    given = read(text, schema, is_child=is_child)
+    if isinstance(given, str):
+        assert given
+        return
+    assert messages.is_plain_json(given)
+    assert messages.storable_json(given) == given
+    json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
+    assert arguments.of(json.dumps(given), schema, is_child=is_child) == given, "to read them again changes nothing"
+
+
+JSON = strategies.recursive(
+    strategies.none()
+    | strategies.booleans()
+    | strategies.integers()
+    | strategies.floats(allow_nan=False, allow_infinity=False)
+    | strategies.text(),
+    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(strategies.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@hypothesis.given(given=strategies.dictionaries(strategies.text(), JSON, max_size=4))
+def test_what_json_says_counts(given: dict[str, Any]) -> None:
+    hypothesis.assume(given.keys() != {inputs.RAW})
+    told = messages.storable_json(given)
+    assert arguments.of(json.dumps(given), FREE, is_child=False) == told
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 64))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOMB,
+        "a: &a [*a]",
+        "a: &a {<<: *a}",
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "{a: " * 10_000,
+        "a: !!python/object/apply:os.system [true]",
+        "a: !!binary x",
+        "9" * 10_000,
+        '{"a": ' + "9" * 10_000 + "}",
+        "a=" * 50_000,
+        "a=b," * 50_000,
+        '"' * 100_000,
+        "\\" * 100_000,
+        '{"a": "' + "\\ud83d" * 10_000 + '"}',
+        "- " * 50_000,
+        "? " * 50_000,
+        "-" * 100_000,
+        "../" * 50_000,
+    ],
+    ids=lambda text: text[:20],
+)
+@pytest.mark.parametrize("schema", [LOG, QUERY, FREE], ids=["log", "query", "free"])
+def test_no_text_takes_long_nor_grows(schema: dict[str, Any], text: str) -> None:
+    def length() -> int:
+        given = read(text, schema)
+        return len(given) if isinstance(given, str) else len(json.dumps(given)) // 8
+
+    assert pace.within(1, length)
+    assert length() <= max(2000, len(text))
