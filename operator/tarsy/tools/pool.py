@@ -26,8 +26,8 @@ from tarsy import slots
 from tarsy.config import platform, shown
 from tarsy.masking import masker
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, chatter, results, stdio, streamable, toolbox
-from tarsy.transcript import messages
+from tarsy.tools import bounds, chatter, offered, results, stdio, streamable, toolbox
+from tarsy.transcript import messages, ports
 
 CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
@@ -43,6 +43,10 @@ TOLD_MAX = 500
 """Characters of a tool's description that are told to people."""
 
 log = logging.getLogger(__name__)
+
+
+_OF_OTHERS = ("instructions", "tools", "write_tools", "selectable")
+"""What the platform file says of a server to others: to prompts, toolboxes and alerts."""
 
 
 class Server:
@@ -77,8 +81,8 @@ class Server:
         self._unused = asyncio.Event()
 
     def is_as(self, settings: platform.MCPServer) -> bool:
-        """Whether it is, and stays, what these settings ask for; instructions are the prompt's."""
-        same = {"instructions": self._settings.instructions}
+        """Whether it is, and stays, what these settings ask for, but for what is no matter of its connection."""
+        same = {key: getattr(self._settings, key) for key in _OF_OTHERS}
         return not self._unused.is_set() and settings.model_copy(update=same) == self._settings
 
     def hold(self) -> None:
@@ -211,12 +215,14 @@ class Tools:
     """The MCP servers of one platform file, and what a call to them may take."""
 
     servers: Mapping[str, Server]
+    settings: Mapping[str, platform.MCPServer]
+    """What the platform file says of each."""
     limits: platform.Limits
 
-    def toolbox(self, servers: Sequence[str]) -> toolbox.PoolToolbox:
-        """The tools of `servers`, as they are now; one that the platform file has lost since has none."""
+    def toolbox(self, servers: Sequence[str], admits: ports.Admits) -> toolbox.PoolToolbox:
+        """The tools of `servers` that are offered; of one that the platform file has lost since there are none."""
         known = [self.servers[name] for name in servers if name in self.servers]
-        return toolbox.PoolToolbox(known, limits=self.limits)
+        return toolbox.PoolToolbox(known, limits=self.limits, offered=offered.Offered(self.settings, admits))
 
     async def settled(self) -> None:
         """Return when every server has been tried once."""
@@ -231,7 +237,7 @@ class Pool:
         self._owned: list[Server] = []
         """Those that are connected or trying to be, or will be once it runs."""
         self._owners: asyncio.TaskGroup | None = None
-        self.tools = Tools(servers={}, limits=settings.limits)
+        self.tools = Tools(servers={}, settings={}, limits=settings.limits)
         """Those in force."""
         self.exchange(self.prepared(settings))
 
@@ -243,7 +249,7 @@ class Pool:
             if server not in self._owned:
                 self._owned.append(server)
                 self._start(server)
-        return Tools(servers=servers, limits=settings.limits)
+        return Tools(servers=servers, settings=settings.mcp_servers, limits=settings.limits)
 
     def exchange(self, tools: Tools) -> None:
         """Have those in force from now on."""
@@ -284,7 +290,7 @@ def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> 
         {
             "name": tool.name,
             "description": (tool.description or "")[:TOLD_MAX],
-            "read_only": bool(tool.annotations and tool.annotations.read_only_hint),
+            "read_only": offered.reads_only(tool),
         }
         for tool in offer.tools
     ]

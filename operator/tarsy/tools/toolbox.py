@@ -18,7 +18,7 @@ from mcp import types
 
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import bounds, results, stdio
+from tarsy.tools import bounds, offered, results, stdio
 from tarsy.transcript import messages, ports
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
@@ -74,9 +74,10 @@ class Server(Protocol):
 class PoolToolbox:
     """The tools of some servers."""
 
-    def __init__(self, servers: Sequence[Server], *, limits: platform.Limits) -> None:
+    def __init__(self, servers: Sequence[Server], *, limits: platform.Limits, offered: offered.Offered) -> None:
         self._servers = {server.name: server for server in servers}
         self._limits = limits
+        self._offered = offered
 
     async def __aenter__(self) -> Self:
         """Hold the servers: their connections are the pool's, and shared."""
@@ -91,8 +92,13 @@ class PoolToolbox:
 
     @property
     def specs(self) -> Sequence[messages.ToolSpec]:
-        """The tools, by server and in the server's order."""
-        return tuple(_spec(server.name, tool) for server in self._servers.values() for tool in server.tools)
+        """The tools that are offered, by server and in the server's order."""
+        return tuple(
+            _spec(server.name, tool)
+            for server in self._servers.values()
+            for tool in server.tools
+            if self._offered.has(server.name, tool)
+        )
 
     @property
     def problems(self) -> Sequence[str]:
@@ -109,7 +115,7 @@ class PoolToolbox:
         seconds = self._limits.tool_call.total_seconds()
         server_name, _, tool = call.name.partition(".")
         server = self._servers.get(server_name)
-        if server is None or tool not in {known.name for known in server.tools}:
+        if server is None or call.name not in {spec.name for spec in self.specs}:
             known = ", ".join(spec.name for spec in self.specs) or "none"
             return _failed(f"There is no tool '{call.name}'. Available tools: {known}")
         try:
@@ -170,7 +176,7 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
         name=messages.storable(f"{server}.{tool.name}"),
         description=messages.storable(tool.description or ""),
         parameters=tool.input_schema,
-        # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
+        # What says neither may not be repeated: some writing tools carry no hint at all.
         idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
     )
 
