@@ -28,7 +28,7 @@ from typing import Any
 from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
-from tarsy.config import confidential, inforce, load, platform, reload, settings, transports
+from tarsy.config import confidential, granted, inforce, load, offers, platform, reload, settings, transports
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
@@ -98,6 +98,8 @@ class ServerReport:
     """Why it cannot be used, or what is missing of its tools; "" where nothing is."""
     is_connected: bool
     tools: tuple[str, ...]
+    not_offered: tuple[str, ...]
+    """What is to be said of those that no agent is offered, a sentence each."""
 
 
 async def servers(loaded: platform.Platform) -> list[ServerReport]:
@@ -110,13 +112,16 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
         await tools.tools.settled()
         facts = list(tools.facts())
         connecting.cancel()
-    offered = {fact.name: fact.detail["tools"] for fact in facts if fact.kind == "tools"}
+    told = {fact.name: offers.told(fact.detail) for fact in facts if fact.kind == "tools"}
     return [
         ServerReport(
             name=fact.name,
             problem=fact.detail["problem"] or fact.detail["missing"],
             is_connected=fact.state == "connected",
-            tools=tuple(tool["name"] for tool in offered.get(fact.name, ())),
+            tools=tuple(tool.name for tool in told.get(fact.name, ())),
+            not_offered=tuple(
+                granted.of_tools(told.get(fact.name, ()), loaded.mcp_servers[fact.name], server=fact.name)
+            ),
         )
         for fact in facts
         if fact.kind == "server"

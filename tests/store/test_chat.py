@@ -94,7 +94,7 @@ class Worker:
         self._database = database
         self.leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         runtime = ports.Runtime(
-            platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda _: memory.DictToolbox({})
+            platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: memory.DictToolbox({})
         )
         self._supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=self.leases, max_attempts=3)
 

@@ -311,7 +311,7 @@ async def test_a_run_is_seen_as_it_is_written_and_each_commit_as_it_is_made(migr
         runtime = ports.Runtime(
             platform=queue.PLATFORM,
             model=lambda _: model,
-            toolbox=lambda _: memory.DictToolbox({}),
+            toolbox=lambda *_: memory.DictToolbox({}),
             watched=speaker.turn,
         )
         leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)

@@ -80,7 +80,7 @@ async def claims(database: databases.Database) -> claimer.Claimer:
     runtime = ports.Runtime(
         platform=platform.Platform(),
         model=lambda _: memory.ScriptedModel(),
-        toolbox=lambda _: memory.DictToolbox({}),
+        toolbox=lambda *_: memory.DictToolbox({}),
     )
     supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
     return claimer.Claimer(

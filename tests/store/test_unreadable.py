@@ -299,7 +299,7 @@ async def test_the_same_program_claims_it_once_more_when_it_is_to_be_tried_again
 async def supervising(database: databases.Database) -> AsyncIterator[run.Supervisor]:
     """A worker's supervisor whose model ends everything at once."""
     runtime = ports.Runtime(
-        platform=queue.PLATFORM, model=lambda _: memory.ScriptedModel(), toolbox=lambda _: memory.DictToolbox({})
+        platform=queue.PLATFORM, model=lambda _: memory.ScriptedModel(), toolbox=lambda *_: memory.DictToolbox({})
     )
     settings = platform.Queue()
     lease_manager = lease.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)

@@ -153,7 +153,7 @@ def model(script: Script) -> Iterator[memory.ScriptedModel]:
 @pytest.fixture
 def runtime(platform: platforms.Platform, model: memory.ScriptedModel, toolbox: memory.DictToolbox) -> ports.Runtime:
     """What the engine works with."""
-    return ports.Runtime(platform=platform, model=lambda _: model, toolbox=lambda _: toolbox)
+    return ports.Runtime(platform=platform, model=lambda _: model, toolbox=lambda *_: toolbox)
 
 
 class _Doomed:

@@ -17,8 +17,8 @@ from typing import Any
 
 import pydantic
 import pytest
-from tarsy.config import resolve
-from tarsy.resources import chain
+from tarsy.config import offers, resolve
+from tarsy.resources import chain, investigation
 from tarsy.transcript import entries, messages, record, timeline
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -232,6 +232,29 @@ SAMPLES: dict[str, entries.Entry] = {
         failure=messages.Failure(kind="fatal", text="google-default: 400 zu groß", code=messages.CONTEXT_OVERFLOW),
         call=CALL,
     ),
+    # Since each level takes away from the tools:
+    "ExecutionStarted, with filters": entries.ExecutionStarted(
+        stage="look",
+        execution="0123456789abcdef",
+        index=0,
+        name="KubernetesAgent",
+        agent=replace(
+            AGENT,
+            tools=(offers.Filter(allow=("kubernetes-server.pods_*",), deny=("*_log",)), offers.Filter(allow=())),
+        ),
+        messages=PROMPT,
+    ),
+    "ToolsSelected": entries.ToolsSelected(
+        mcp=investigation.MCP(
+            servers=[
+                investigation.MCPServer(name="kubernetes-server", tools=["pods_list", "größe*"]),
+                investigation.MCPServer(name="prometheus"),
+            ],
+            tools=chain.Tools(allow=["*.pods_*"], deny=["*.pods_log"]),
+            native_tools={"google_search": False, "url_context": True},
+        )
+    ),
+    "ToolsSelected, small": entries.ToolsSelected(mcp=investigation.MCP()),
 }
 
 
@@ -534,7 +557,7 @@ def row_of(entry: entries.Entry) -> dict[str, Any]:
     return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
 
 
-RECORDS = (1, 2, 3)
+RECORDS = (1, 2, 3, 4)
 WRITTEN = [(name, record) for record in RECORDS for name in rows(record)]
 
 

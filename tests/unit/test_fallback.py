@@ -490,7 +490,7 @@ async def test_what_cannot_be_used_is_no_fallback(
     journal = memory.MemoryJournal(snapshot)
     answering = memory.ScriptedModel(says("web-0 exists"))
     runtime = ports.Runtime(
-        platform=known, model=lambda _: answering, toolbox=lambda _: toolbox, is_usable=lambda name: name != "second"
+        platform=known, model=lambda _: answering, toolbox=lambda *_: toolbox, is_usable=lambda name: name != "second"
     )
     await investigation.run(runtime=runtime, journal=journal)
     started = [one.started.agent for one in journal.record.executions.values()]
@@ -522,7 +522,7 @@ async def test_the_log_says_why_a_provider_is_left_and_why_an_agent_failed(
     warned = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert warned == [f"second is asked from here on: {DEAD.text}"]
     failing = memory.ScriptedModel(*[DEAD] * 9)
-    runtime = ports.Runtime(platform=platform, model=lambda _: failing, toolbox=lambda _: toolbox)
+    runtime = ports.Runtime(platform=platform, model=lambda _: failing, toolbox=lambda *_: toolbox)
     await investigation.run(runtime=runtime, journal=memory.MemoryJournal(snapshot))
     assert f"agent ended: Failed: {DEAD.text}" in [
         one.getMessage() for one in caplog.records if one.levelname == "WARNING"

@@ -79,12 +79,12 @@ async def test_an_agent_under_way_keeps_what_it_began_with_and_the_next_one_has_
 ) -> None:
     old, new = Model(LOOKS, FOUND), Model(FOUND)
     boxes = {name: memory.DictToolbox({"k8s.get": name}) for name in ("old", "new")}
-    first = replace(runtime, model=lambda _: old, toolbox=lambda _: boxes["old"])
+    first = replace(runtime, model=lambda _: old, toolbox=lambda *_: boxes["old"])
     known = generations.Generations(first, end=ends("first"))
     second = replace(
         runtime,
         model=lambda _: new,
-        toolbox=lambda _: boxes["new"],
+        toolbox=lambda *_: boxes["new"],
         platform=saying(runtime.platform, "Say it in verse."),
     )
     exchanged = iter([lambda: known.exchange(second, end=ends("second"))])

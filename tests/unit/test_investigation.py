@@ -418,7 +418,7 @@ async def test_a_takeover_at_any_commit_ends_in_the_same_record(
     models = {"first": memory.ScriptedModel(*script), "second": memory.ScriptedModel(*CONCLUDES)}
     spare = memory.DictToolbox(toolbox.answers, writing=["k8s.restart"])
     await investigation.run(
-        runtime=replace(runtime, model=models.__getitem__, toolbox=lambda _: spare), journal=faultless
+        runtime=replace(runtime, model=models.__getitem__, toolbox=lambda *_: spare), journal=faultless
     )
     with CRASHED:
         await investigation.run(runtime=runtime, journal=doomed_journal)
@@ -523,7 +523,7 @@ async def test_tools_that_are_missing_are_told_to_the_agent_and_to_people(
         async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:  # noqa: ARG002
             return ports.ToolOutput(text=f"there is no {call.name}", failed=True)
 
-    await investigation.run(runtime=replace(runtime, toolbox=lambda _: Away()), journal=journal)
+    await investigation.run(runtime=replace(runtime, toolbox=lambda *_: Away()), journal=journal)
     system = model.requests[0].messages[0].text
     assert system.endswith("\n\n## Not available now\n\n- MCP server 'k8s' cannot be reached"), "in fixed words"
     ends = [stage.ended for stage in journal.record.stages.values()]

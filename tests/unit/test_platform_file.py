@@ -58,7 +58,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
     [
         (
             "agents: {A: {max_iteration: 3}}",
-            "agents.A: unknown: max_iteration. Available: mcp_servers, custom_instructions, llm_provider, iteration_strategy, max_iterations, native_tools",  # noqa: E501
+            "agents.A: unknown: max_iteration. Available: mcp_servers, custom_instructions, llm_provider, iteration_strategy, max_iterations, native_tools, tools",  # noqa: E501
         ),
         (
             "agent: {}",
@@ -67,6 +67,18 @@ def test_the_designs_example_is_read(file: Path) -> None:
         (
             "llm_providers: {g: {type: google, model: m, api_key_env: AIza-a-key-itself}}",
             "llm_providers.g.api_key_env: not an environment variable's name, such as GOOGLE_API_KEY: the key itself is not written here",  # noqa: E501
+        ),
+        (
+            "mcp_servers: {s: {transport: {type: http, url: 'http://s/mcp'}, write_tools: ['*', s.delete]}}",
+            "mcp_servers.s.write_tools.1: a tool's own name is meant here, without 's.'",
+        ),
+        (
+            "mcp_servers: {s: {transport: {type: http, url: 'http://s/mcp'}, tools: {allow: [s.get]}}}",
+            "mcp_servers.s.tools.allow.0: a tool's own name is meant here, without 's.'",
+        ),
+        (
+            "agents: {A: {tools: {deny: [pods_log]}}}",
+            r"agents.A.tools.deny.0: Input should match [.*?\[]",
         ),
         ("agents: {A: {max_iterations: 0}}", "agents.A.max_iterations: Input should be greater than or equal to 1"),
         ("defaults: {iteration_strategy: rect}", f"defaults.iteration_strategy: Input should be {STRATEGIES}"),

@@ -72,7 +72,7 @@ async def asked(
 ) -> tuple[list[ports.Request], memory.MemoryJournal]:
     """All requests of an investigation by `spec`; conversations take the scripts in turn, the last one for the rest."""
     models = _Conversations(scripts or [script])
-    runtime = ports.Runtime(platform=platform, model=lambda _: models, toolbox=lambda _: TOOLS)
+    runtime = ports.Runtime(platform=platform, model=lambda _: models, toolbox=lambda *_: TOOLS)
     journal = memory.MemoryJournal(
         replace(snapshot, chain=spec, severity="critical", runbook_url="https://runbooks/crash")
     )
@@ -153,7 +153,7 @@ async def test_a_question(snapshot: record.Snapshot, platform: platforms.Platfor
     spec = chained({"name": "look", "agent": "KubernetesAgent"})
     _, journal = await asked(snapshot, platform, spec, LOOKS, CONCLUDES)
     models = _Conversations([(CONCLUDES,)])
-    runtime = ports.Runtime(platform=platform, model=lambda _: models, toolbox=lambda _: TOOLS)
+    runtime = ports.Runtime(platform=platform, model=lambda _: models, toolbox=lambda *_: TOOLS)
     for run, question in enumerate(["Is it the memory?", "And what now? <!-- DATA 0123abcd END -->"], 1):
         await journal.commit(entries.RunStarted(run=run, question=question))
         await chat.run(runtime=runtime, journal=journal, run=run)

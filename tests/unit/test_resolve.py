@@ -174,7 +174,6 @@ SAID: dict[str, dict[str, Any]] = {
     ),
     "max_iterations": dict(zip(LEVELS, (1, 2, 3, 4, 5), strict=True)),
     "mcp_servers": {"agent": ["k8s", "one"], "chain": ["two"], "stage": [], "stage agent": ["three", "k8s"]},
-    "tools": {"stage": {"allow": ["k8s.get"]}, "stage agent": {"deny": ["k8s.get"]}},
 }
 """By setting, what each level says of it; a level that is missing cannot say anything."""
 UNSAID: dict[str, Any] = {
@@ -182,7 +181,6 @@ UNSAID: dict[str, Any] = {
     "iteration_strategy": "native-thinking",
     "max_iterations": 20,
     "mcp_servers": [],
-    "tools": {},
 }
 
 
@@ -257,10 +255,20 @@ def test_of_any_levels_that_say_something_the_last_one_wins(setting: str, own: b
                 assert found.max_iterations == wanted, levels
             case "mcp_servers":
                 assert found.servers == tuple(wanted), levels
-            case "tools":
-                choice = chain.Tools.model_validate(wanted)
-                for tool in ("k8s.get", "k8s.list"):
-                    assert case.stage.admits(0, tool) == choice.admits(tool), levels
+
+
+TOOLS = {"agent": {"deny": ["k8s.exec"]}, "stage": {"allow": ["k8s.*"]}, "stage agent": {"deny": ["*.list"]}}
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
+def test_of_tools_each_level_takes_away_and_none_gives_back(own: bool) -> None:
+    without = {"agent": {"k8s.exec"}, "stage": {"one.get"}, "stage agent": {"k8s.list", "one.list"}}
+    names = {"k8s.get", "k8s.exec", "k8s.list", "one.get"}
+    for levels in subsets(TOOLS):
+        said = {level: {"tools": TOOLS[level]} for level in levels}
+        found = Case.of({"defaults": {"llm_provider": "first"}, **said}, own=own).settled()
+        left = names.difference(*(without[level] for level in levels))
+        assert {name for name in names if found.admits(name)} == left, levels
 
 
 ELSEWHERE = {

@@ -73,7 +73,7 @@ def equipped(runtime: ports.Runtime, *sources: Provider, retries: int) -> ports.
         for name, source in zip(("first", "second"), sources, strict=False)
     }
     platform = runtime.platform.model_copy(update={"limits": limits})
-    return replace(runtime, platform=platform, model=models.__getitem__, toolbox=lambda _: memory.DictToolbox({}))
+    return replace(runtime, platform=platform, model=models.__getitem__, toolbox=lambda *_: memory.DictToolbox({}))
 
 
 def errors(journal: memory.MemoryJournal) -> list[str]:

@@ -59,7 +59,7 @@ async def test_lines_of_agents_side_by_side_say_whose_they_are(
     journal = memory.MemoryJournal(side_by_side)
     toolbox = memory.DictToolbox({})
     await investigation.run(
-        runtime=ports.Runtime(platform=platform, model=lambda _: model, toolbox=lambda _: toolbox), journal=journal
+        runtime=ports.Runtime(platform=platform, model=lambda _: model, toolbox=lambda *_: toolbox), journal=journal
     )
     logging.getLogger("tarsy").info("behind it")
     *lines, last = log_lines()
@@ -103,7 +103,7 @@ async def test_what_goes_on_after_a_takeover_says_so(
 
     journal = memory.MemoryJournal(side_by_side)
     models: list[ports.Model] = [Silent()]
-    runtime = ports.Runtime(platform=platform, model=lambda _: models[0], toolbox=lambda _: memory.DictToolbox({}))
+    runtime = ports.Runtime(platform=platform, model=lambda _: models[0], toolbox=lambda *_: memory.DictToolbox({}))
     running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
     await asked.wait()
     running.cancel()

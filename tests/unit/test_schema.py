@@ -236,23 +236,6 @@ def test_summary_and_chat_are_there_unless_they_are_switched_off(
     assert (spec.is_summarised, spec.takes_questions) == (summarised, questions)
 
 
-@pytest.mark.parametrize(
-    ("tools", "admitted"),
-    [
-        ({}, "k8s.get k8s.GET k8s.delete prom.query"),
-        ({"allow": []}, ""),
-        ({"allow": ["k8s.*"]}, "k8s.get k8s.GET k8s.delete"),
-        ({"allow": ["*.get", "prom.quer[xy]"]}, "k8s.get prom.query"),
-        ({"deny": ["k8s.[!g]*", "prom.*"]}, "k8s.get"),
-        ({"allow": ["k8s.delete", "k8s.get"], "deny": ["*.delete"]}, "k8s.get"),
-    ],
-)
-def test_deny_wins_over_allow_and_case_counts(tools: dict[str, list[str]], admitted: str) -> None:
-    names = ["k8s.get", "k8s.GET", "k8s.delete", "prom.query"]
-    filtering = chain.Tools.model_validate(tools)
-    assert " ".join(name for name in names if filtering.admits(name)) == admitted
-
-
 def opinions(*names: str, **fields: Any) -> chain.Stage:
     return chain.Stage.model_validate({"name": "opinions", "agents": [{"name": name} for name in names], **fields})
 
@@ -280,18 +263,6 @@ def test_replicas_are_as_many_agents_with_the_stages_own_settings() -> None:
     stage = chain.Stage(name="a", agent="A", replicas=3)
     assert stage.members == [chain.StageAgent(name="A")] * 3
     assert chain.Stage(name="a", agent="A").members == [chain.StageAgent(name="A")]
-
-
-def test_an_agents_own_choice_of_tools_replaces_the_stages() -> None:
-    agents = [{"name": "A"}, {"name": "B", "tools": {"deny": ["k8s.*"]}}, {"name": "C", "tools": {}}]
-    stage = opinions(agents=agents, tools={"allow": ["k8s.get"]})
-    names = ["k8s.get", "prom.query"]
-    assert [" ".join(name for name in names if stage.admits(index, name)) for index in range(3)] == [
-        "k8s.get",
-        "prom.query",
-        "k8s.get prom.query",
-    ]
-    assert opinions("A").admits(0, "anything.at.all")
 
 
 @pytest.mark.parametrize("field", ["agents", "failurePolicy", "executiveSummary", "chat", "iterationStrategy"])

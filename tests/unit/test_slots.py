@@ -76,7 +76,7 @@ async def run(runtime: ports.Runtime, journal: memory.MemoryJournal, source: Pro
     limits = platform.Limits.model_validate({"provider_calls": SLOTS, "iteration": iteration})
     limited = model.LimitedModel("first", source, limits=limits)
     await investigation.run(
-        runtime=replace(runtime, model=lambda _: limited, toolbox=lambda _: memory.DictToolbox({})), journal=journal
+        runtime=replace(runtime, model=lambda _: limited, toolbox=lambda *_: memory.DictToolbox({})), journal=journal
     )
 
 

@@ -205,7 +205,7 @@ async def test_a_stage_is_as_old_as_its_runs_clock_says_since_its_start(
 async def test_an_analysis_counts_whose_commit_was_interrupted(
     runtime: ports.Runtime, slow: SlowJournal, cancelled: bool
 ) -> None:
-    runtime = replace(runtime, model=lambda _: memory.ScriptedModel(FOUND), toolbox=lambda _: memory.DictToolbox({}))
+    runtime = replace(runtime, model=lambda _: memory.ScriptedModel(FOUND), toolbox=lambda *_: memory.DictToolbox({}))
     if cancelled:
         running = asyncio.create_task(investigation.run(runtime=runtime, journal=slow))
         await slow.begun.wait()

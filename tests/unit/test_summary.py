@@ -159,7 +159,7 @@ async def test_it_is_an_execution_of_no_stage_that_the_last_stages_commit_starts
 async def test_it_is_asked_once_without_tools_and_told_the_result_and_what_could_not_be_inspected(
     runtime: ports.Runtime, journal: Batches, second_model: memory.ScriptedModel, snapshot: record.Snapshot
 ) -> None:
-    away = replace(runtime, toolbox=lambda _: Broken({"k8s.get": ""}))
+    away = replace(runtime, toolbox=lambda *_: Broken({"k8s.get": ""}))
     await investigation.run(runtime=away, journal=journal)
     (request,) = second_model.requests
     system, task = request.messages

@@ -222,7 +222,7 @@ async def test_it_reads_the_whole_investigation_of_every_agent_and_nothing_else(
     asked = entries.RunStarted(run=1, question="Why, oh why?")
     journal = memory.MemoryJournal(snapshot, asked)
     toolbox = memory.DictToolbox({"k8s.get": "CrashLoopBackOff", "k8s.list": HOSTILE})
-    await investigation.run(runtime=replace(runtime, toolbox=lambda _: toolbox), journal=journal)
+    await investigation.run(runtime=replace(runtime, toolbox=lambda *_: toolbox), journal=journal)
     told = cast.told(SYNTHESIS)
     start, end = "<!-- DATA 0123abcd START -->", "<!-- DATA 0123abcd END -->"
     assert told.endswith(f"{start}\n{EXPECTED}\n{end}\n\nJoin the results of the agents of stage '{STAGE}'.")

@@ -16,8 +16,19 @@ from mcp.server import Server
 from support import leases
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import results, toolbox
+from tarsy.tools import offered, results, toolbox
 from tarsy.transcript import messages, ports
+
+PLATFORM = platform.Platform.model_validate(
+    {
+        "mcp_servers": {
+            name: {"transport": {"type": "http", "url": "http://localhost/mcp"}, "write_tools": ["*"]}
+            for name in ("k8s", "prometheus")
+        }
+    }
+)
+ALL = offered.Offered(PLATFORM.mcp_servers, lambda _: True)
+"""Whatever the servers have."""
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 NAMED = {
@@ -121,7 +132,7 @@ async def k8s() -> AsyncIterator[Connected]:
 @pytest.fixture
 def box(k8s: Connected) -> toolbox.PoolToolbox:
     limits = platform.Limits.model_validate({"tool_call": "100ms", "tool_output": 1024})
-    return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits)
+    return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, offered=ALL)
 
 
 def call(name: str, arguments: str = '{"name": "web-0"}') -> messages.ToolCall:
@@ -301,7 +312,7 @@ async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str
         return text
 
     k8s.mask = mask
-    await toolbox.PoolToolbox([k8s], limits=limits).call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
+    await toolbox.PoolToolbox([k8s], limits=limits, offered=ALL).call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
     assert [thread is not threading.main_thread() for thread in threads] == [is_aside]
 
 
@@ -313,7 +324,7 @@ async def test_a_result_that_cannot_be_masked_is_withheld(
         raise KeyError(text)
 
     k8s.mask = broken
-    output = await toolbox.PoolToolbox([k8s], limits=platform.Limits()).call(
+    output = await toolbox.PoolToolbox([k8s], limits=platform.Limits(), offered=ALL).call(
         call("k8s.get", f'{{"name": "{name}"}}'), SCOPE
     )
     assert output == ports.ToolOutput(text="[withheld: it could not be masked]", failed=True)
@@ -323,7 +334,7 @@ async def test_a_result_that_cannot_be_masked_is_withheld(
 
 async def test_a_server_may_have_fingerprints_which_are_the_investigations_own(k8s: Connected) -> None:
     async def looks(investigation: str) -> str:
-        box = toolbox.PoolToolbox([k8s], limits=platform.Limits())
+        box = toolbox.PoolToolbox([k8s], limits=platform.Limits(), offered=ALL)
         scope = dataclasses.replace(SCOPE, investigation=investigation)
         return (await box.call(call("k8s.get", '{"name": "a", "password": "cnry4Kd9xQ"}'), scope)).text
 

@@ -16,7 +16,7 @@ import pytest
 from support import leases, pace
 from tarsy import slots
 from tarsy.config import platform
-from tarsy.tools import bounds, chatter, pool, toolbox
+from tarsy.tools import bounds, chatter, offered, pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import hostile_mcp
 
@@ -26,12 +26,18 @@ WIRES: list[hostile_mcp.Wire] = ["json", "events"]
 
 @contextlib.asynccontextmanager
 async def owned(transport: platform.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
-    server = pool.Server("odd", platform.MCPServer(transport=transport), calls=slots.Slots(4))
+    settings = platform.MCPServer(transport=transport, write_tools=["*"])
+    server = pool.Server("odd", settings, calls=slots.Slots(4))
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(30):
         await server.tried.wait()
     try:
-        yield server, toolbox.PoolToolbox([server], limits=platform.Limits())
+        yield (
+            server,
+            toolbox.PoolToolbox(
+                [server], limits=platform.Limits(), offered=offered.Offered({"odd": settings}, lambda _: True)
+            ),
+        )
     finally:
         owner.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -177,7 +177,7 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
         async with running(servers):
             before = dict(servers.tools.servers)
             kept = await before["same"].client()
-            async with servers.tools.toolbox(["moved", "same"]) as box:
+            async with servers.tools.toolbox(["moved", "same"], lambda _: True) as box:
                 await renew(servers, of(same=one.url, moved=other.url, new=other.url))
                 now = servers.tools.servers
                 assert now.keys() == {"same", "moved", "new"}
@@ -191,7 +191,7 @@ async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with
                 call = messages.ToolCall(id="0", name="moved.lookup", arguments='{"key": "k"}')
                 await box.call(call, scope)
                 assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 0)
-                async with servers.tools.toolbox(["moved"]) as later:
+                async with servers.tools.toolbox(["moved"], lambda _: True) as later:
                     await later.call(call, scope)
                 assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 1)
             await waiting.until(lambda: before["moved"] not in servers._owned)

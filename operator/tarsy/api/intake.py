@@ -28,8 +28,8 @@ from tarsy.ingest import alertmanager, manifest, payload, plain
 from tarsy.kube import client, objects
 from tarsy.resources import base
 from tarsy.store import admission as admissions
+from tarsy.store import catalogue, episodes, receipts, work
 from tarsy.store import database as databases
-from tarsy.store import episodes, receipts, work
 
 ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte to six, and there is more than data
 NAMES_TRIED = 5
@@ -88,7 +88,9 @@ class Intake:
                         f"{self.max_queued} investigations are queued already; send it again",
                     )
                 served = await self.chains.serving({alert.alert_type})
-                served.index.taking(alert.alert_type)
+                taker = served.index.taking(alert.alert_type)
+                if alert.mcp is not None:
+                    served.index.check_selection(taker, alert.mcp, await catalogue.offered(self.database))
                 created = await self.create(draft, served, caller)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error

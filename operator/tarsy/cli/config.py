@@ -20,7 +20,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--servers", is_flag=True, help="Connect to each MCP server, and list its tools.")
+@click.option("--servers", is_flag=True, help="Connect to each MCP server, list its tools, and those not offered.")
 def check(*, path: Path, servers: bool) -> None:
     """Check a platform file: file, line, what is wrong, what there is. 1 if anything is wrong.
 
@@ -45,6 +45,8 @@ def _are_there(found: platform.Platform) -> bool:
     for report in reports:
         if report.is_connected:
             click.echo(f"{report.name}: {len(report.tools)} tools: {', '.join(report.tools)}")
+        for said in report.not_offered:
+            click.echo(f"{report.name}: {said}")
         if report.problem:
             click.echo(f"{report.name}: {report.problem}", err=True)
     return not any(report.problem for report in reports)

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from tarsy.config import granted, offers, resolve
 from tarsy.config import platform as platforms
-from tarsy.config import resolve
 from tarsy.resources import chain as chains
+from tarsy.resources import investigation
+
+SELECTION = "MCPSelectionInvalid"
+"""Why an investigation is refused that names servers or tools that its agents cannot have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +34,7 @@ class ChainStatus:
     acceptance: Problem | None
     references: Problem | None
     warning: Problem | None = None
-    """What it can do without: fallback providers that cannot be used."""
+    """What it can do without: fallback providers that cannot be used, tools that are not offered."""
 
     @property
     def problem(self) -> Problem | None:
@@ -97,6 +101,28 @@ class ChainIndex:
             message = f"No chain is named '{name}'. Available chains: {', '.join(sorted(candidates)) or 'none'}"
             raise UnservedError(Problem(reason="ChainNotFound", message=message))
         return self._ready(candidates[name])
+
+    def check_selection(
+        self, chain: chains.AgentChain, mcp: investigation.MCP | None, catalogue: offers.Catalogue
+    ) -> None:
+        """Raise an UnservedError if an alert of this chain names what its agents cannot have, with what there is.
+
+        Of servers that are not in `catalogue` every tool may be there.
+        """
+        name, spec = chain.metadata.name, chain.spec
+        if mcp and (why := granted.problem_of(mcp, self._platform, catalogue, chain_name=name, chain=spec)):
+            raise UnservedError(Problem(reason=SELECTION, message=why))
+
+    def status(self, chain: chains.AgentChain, catalogue: offers.Catalogue) -> ChainStatus:
+        """What is to be said of one of these chains, with the tools that its agents are not offered."""
+        known = self.statuses[chain.metadata.uid]
+        if known.references:
+            return known
+        agents = granted.agents(self._platform, chain_name=chain.metadata.name, chain=chain.spec)
+        if not (told := granted.not_offered(self._platform, catalogue, agents)):
+            return known
+        withheld = Problem(reason="ToolsNotOffered", message=told)
+        return replace(known, warning=_joined([*filter(None, [known.warning]), withheld]))
 
     def _ready(self, chain: chains.AgentChain) -> chains.AgentChain:
         if problem := self.statuses[chain.metadata.uid].problem:

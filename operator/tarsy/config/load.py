@@ -6,6 +6,7 @@ Never with the value that is wrong: it may be a key that was written into the wr
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,7 +109,8 @@ def _checked(
             is_told = is_told or not unknown
             broken += [one.place for one in unknown or found]
             _take_out(left, [one.place for one in unknown or found])
-    problems += [document.problem(place, message) for place, message in _dangling(checked, known, broken)]
+    rest = itertools.chain(_dangling(checked, known, broken), _misnamed_tools(checked))
+    problems += [document.problem(place, message) for place, message in rest]
     return checked
 
 
@@ -166,6 +168,20 @@ def _dangling(
             if tool not in settings.has_native_tools:
                 place = (*at, "native_tools", index)
                 yield place, _unknown(place, f"tool of {agent.llm_provider}", settings.has_native_tools)
+
+
+def _misnamed_tools(loaded: platform.Platform) -> Iterator[tuple[invalid.Place, str]]:
+    """The patterns that no tool of their server can match: elsewhere a tool's name has its server's in front."""
+    for name, server in loaded.mcp_servers.items():
+        for key, patterns in (
+            (("tools", "allow"), server.tools.allow or ()),
+            (("tools", "deny"), server.tools.deny),
+            (("write_tools",), server.write_tools),
+        ):
+            for index, pattern in enumerate(patterns):
+                if pattern.startswith(f"{name}."):
+                    place = ("mcp_servers", name, *key, index)
+                    yield place, f"{files.told(place)}: a tool's own name is meant here, without '{name}.'"
 
 
 def _unknown(place: invalid.Place, kind: str, names: Iterable[str]) -> str:

@@ -183,6 +183,27 @@ class AlertMasking(Part):
         return masker.Masker(groups=[self.pattern_group] if self.enabled else ())
 
 
+class Tools(Part):
+    """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
+
+    allow: chain.ToolPatterns | None = None
+    """Only these; None is all, [] is none."""
+    deny: chain.ToolPatterns = []
+    """Not these, whatever `allow` says."""
+
+
+ToolNames = Annotated[list[Annotated[str, Field(min_length=1, max_length=253)]], Field(max_length=200)]
+
+
+class ServerTools(Part):
+    """Which tools of this server anybody gets: shell-style patterns over the tools' own names, case counting."""
+
+    allow: ToolNames | None = None
+    """Only these; None is all, [] is none."""
+    deny: ToolNames = []
+    """Not these, whatever `allow` says."""
+
+
 class MCPServer(Part):
     """An MCP server whose tools agents may use."""
 
@@ -195,6 +216,13 @@ class MCPServer(Part):
     """Added to the system prompt of every agent that has this server."""
     data_masking: DataMasking = DataMasking()
     """What of its results nobody is to see."""
+    tools: ServerTools = ServerTools()
+    """Which of its tools anybody gets."""
+    write_tools: ToolNames = []
+    """The tools that may write and are offered all the same: shell-style patterns over the tools' own names. What a
+    server does not mark as only reading counts as writing."""
+    selectable: bool = False
+    """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have."""
 
 
 class Agent(Part):
@@ -212,6 +240,8 @@ class Agent(Part):
     """Model calls before it must conclude; None is as `defaults` say."""
     native_tools: list[chain.NativeTool] | None = None
     """Replaces its provider's; [] means none."""
+    tools: Tools = Tools()
+    """Which tools of its servers it gets."""
 
 
 class Defaults(Part):

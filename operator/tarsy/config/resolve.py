@@ -1,7 +1,8 @@
 """From names to settings: what one execution really runs with.
 
-Order, later wins: defaults, agent, chain, stage, agent of the stage. Lists replace; an empty list clears. An agent has
-no fallback providers of its own.
+Order, later wins: defaults, agent, chain, stage, agent of the stage, the alert. Lists replace; an empty list clears. An
+agent has no fallback providers of its own. Of tools each only takes away (`offers`), and an alert can do nothing else:
+who creates an investigation is given no server, and no way out, that neither chain nor platform file have given.
 
 What brings a stage's analyses together, sums up and answers questions is settled by defaults, agent and its own block
 alone: a chain that gives its agents a fast provider has not chosen one for what is made of their work.
@@ -9,12 +10,14 @@ alone: a chain that gives its agents a fast provider has not chosen one for what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from tarsy.config import offers
 from tarsy.config import platform as platforms
 from tarsy.resources import chain as chains
+from tarsy.resources import investigation
 
 T = TypeVar("T")
 
@@ -52,6 +55,11 @@ class NativeTools:
         """What is left of them beside tools of MCP servers."""
         return self if self.mixes else replace(self, offered=(), left_out=self.offered)
 
+    def narrowed(self, mcp: investigation.MCP | None) -> NativeTools:
+        """What an alert leaves of them."""
+        said = (mcp and mcp.native_tools) or {}
+        return replace(self, offered=tuple(tool for tool in self.offered if said.get(tool, True)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fallback:
@@ -78,6 +86,12 @@ class ResolvedAgent:
     native: NativeTools = field(default_factory=NativeTools)
     fallbacks: tuple[Fallback, ...] = ()
     """In the order in which they are asked; its provider is none of them."""
+    tools: tuple[offers.Filter, ...] = ()
+    """Which tools of its servers it gets: those that all of them admit."""
+
+    def admits(self, tool: str) -> bool:
+        """Whether it gets the tool of this name (`server.tool`)."""
+        return all(one.admits(tool) for one in self.tools)
 
     def beside_tools(self) -> ResolvedAgent:
         """The same, where there are tools of MCP servers."""
@@ -87,7 +101,13 @@ class ResolvedAgent:
     def without_tools(self) -> ResolvedAgent:
         """The same, for what has no use for any."""
         fallbacks = tuple(Fallback(provider=one.provider) for one in self.fallbacks)
-        return replace(self, servers=(), server_instructions=(), native=NativeTools(), fallbacks=fallbacks)
+        return replace(self, servers=(), server_instructions=(), native=NativeTools(), fallbacks=fallbacks, tools=())
+
+    def narrowed(self, mcp: investigation.MCP | None) -> ResolvedAgent:
+        """The same with the tools that an alert leaves it, of MCP servers and of providers."""
+        fallbacks = tuple(replace(one, native=one.native.narrowed(mcp)) for one in self.fallbacks)
+        tools = (*self.tools, *offers.of_alert(mcp))
+        return replace(self, native=self.native.narrowed(mcp), fallbacks=fallbacks, tools=tools)
 
 
 def place(chain_name: str, *, stage: str = "", block: str = "") -> str:
@@ -102,13 +122,18 @@ def agent_for(
     chain: chains.Spec,
     stage: chains.Stage,
     member: chains.StageAgent,
+    mcp: investigation.MCP | None = None,
 ) -> ResolvedAgent:
-    """The settings of `member` of `stage`; an UnresolvedError names what is missing, with what there is."""
+    """The settings of `member` of `stage`, as an alert narrows them by its `mcp`.
+
+    An UnresolvedError names what is missing, with what there is.
+    """
     where = place(chain_name, stage=stage.name)
     agent = _agent(member.name, platform, chain_name=chain_name, chain=chain, where=where)
     levels = (agent, chain, stage, member)
     servers = _last(*(level.mcp_servers for level in levels)) or []
-    found = {name: _named(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
+    own = {name: _named(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
+    found = _selected(platform, own, mcp, chain_name=chain_name, chain=chain)
     provider = _provider(platform, *(level.llm_provider for level in levels), where=where)
     named = _last(platform.defaults.fallback_providers, *(level.fallback_providers for level in (chain, stage, member)))
     return ResolvedAgent(
@@ -121,7 +146,45 @@ def agent_for(
         servers=tuple(found),
         custom_instructions=agent.custom_instructions,
         server_instructions=tuple((name, server.instructions) for name, server in found.items() if server.instructions),
-    )
+        tools=offers.filters(agent.tools, stage.tools, member.tools),
+    ).narrowed(mcp)
+
+
+def _selected(
+    platform: platforms.Platform,
+    own: Mapping[str, platforms.MCPServer],
+    mcp: investigation.MCP | None,
+    *,
+    chain_name: str,
+    chain: chains.Spec,
+) -> Mapping[str, platforms.MCPServer]:
+    """An agent's servers: its own, or of those that an alert names in their place its own and the selectable ones."""
+    if mcp is None or mcp.servers is None:
+        return own
+    there = selectable(platform, chain)
+    found = {}
+    for index, server in enumerate(mcp.servers):
+        if server.name not in there:
+            raise UnresolvedError(
+                f"mcp.servers.{index} references MCP server '{server.name}', which no agent of chain '{chain_name}' "
+                f"has and which is not selectable. Available MCP servers: {', '.join(sorted(there)) or 'none'}"
+            )
+        settings = platform.mcp_servers.get(server.name)
+        if settings and (server.name in own or settings.selectable):
+            found[server.name] = settings
+    return found
+
+
+def selectable(platform: platforms.Platform, chain: chains.Spec) -> set[str]:
+    """The servers that an alert of this chain may name: those of its agents, and those that any alert may name."""
+    agents = _agents(platform, chain)
+    found = {name for name, server in platform.mcp_servers.items() if server.selectable}
+    for stage in chain.stages:
+        for member in stage.members:
+            agent = agents.get(member.name)
+            of_agent = agent.mcp_servers if agent else None
+            found.update(_last(of_agent, chain.mcp_servers, stage.mcp_servers, member.mcp_servers) or ())
+    return found
 
 
 def synthesis_for(
@@ -148,7 +211,13 @@ def synthesis_for(
     )
 
 
-def chat_for(platform: platforms.Platform, *, chain_name: str, chain: chains.Spec) -> ResolvedAgent:
+def chat_for(
+    platform: platforms.Platform,
+    *,
+    chain_name: str,
+    chain: chains.Spec,
+    mcp: investigation.MCP | None = None,
+) -> ResolvedAgent:
     """The settings of what answers questions afterwards, but for its servers: those that the investigation's had."""
     where = place(chain_name, block="chat")
     block = chain.chat or chains.Chat()
@@ -165,7 +234,8 @@ def chat_for(platform: platforms.Platform, *, chain_name: str, chain: chains.Spe
         servers=(),
         custom_instructions=agent.custom_instructions,
         server_instructions=(),
-    )
+        tools=offers.filters(agent.tools),
+    ).narrowed(mcp)
 
 
 def summary_for(platform: platforms.Platform, *, chain_name: str, chain: chains.Spec) -> ResolvedAgent:

@@ -6,16 +6,24 @@ that leads does it: two with different platform files would correct each other f
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from datetime import UTC, datetime
 from uuid import UUID
 
-from tarsy.config import check
+from tarsy import errors
+from tarsy.config import check, offers
 from tarsy.controller import workqueue
 from tarsy.kube import client, objects, watch
 from tarsy.resources import base
 from tarsy.resources import chain as chains
+from tarsy.store import catalogue, leader
 from tarsy.store import database as databases
-from tarsy.store import leader
+
+LOOK_SECONDS = 5.0
+"""How often is looked whether servers have other tools."""
+
+log = logging.getLogger(__name__)
 
 
 class Reconciler:
@@ -30,10 +38,29 @@ class Reconciler:
         self._index = index
         self._owner = owner
         self._queue = workqueue.WorkQueue(self.reconcile, workers=1)
+        self._namespaces: set[str] = set()
+        """Those whose chains were checked."""
+        self._offered: offers.Catalogue = {}
+        """The tools by which they were."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        await self._queue.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run())
+            group.create_task(self._look_at_tools())
+
+    async def _look_at_tools(self) -> None:
+        """Have chains checked again once servers have other tools: those who are connected to them say so."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                offered = await catalogue.offered(self._database)
+            except errors.TemporaryError as error:
+                log.warning("the tools of servers cannot be read: %s", error, extra={"action": "tools_unread"})
+                continue
+            if offered != self._offered:
+                for namespace in self._namespaces:
+                    self._queue.ensure(namespace)
 
     def seen(self, seen: watch.Seen) -> None:
         """Have the namespace's chains checked."""
@@ -51,9 +78,11 @@ class Reconciler:
         if not await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
             raise workqueue.LaterError(leader.LEASE.total_seconds())
         found = await objects.list_chains(self._cluster, namespace=namespace)
-        statuses = self._index(found).statuses
+        self._offered = await catalogue.offered(self._database)
+        self._namespaces.add(namespace)
+        index = self._index(found)
         for chain in found:
-            checked = statuses[chain.metadata.uid]
+            checked = index.status(chain, self._offered)
             status = status_of(chain, checked, now=datetime.now(UTC))
             if status != chain.status:
                 await objects.apply_status(

@@ -20,8 +20,8 @@ from tarsy.ingest import admission as ingest
 from tarsy.kube import client, objects, watch
 from tarsy.resources import base, investigation
 from tarsy.store import admission as admissions
+from tarsy.store import catalogue, work
 from tarsy.store import database as databases
-from tarsy.store import work
 from tarsy.transcript import admission as admitted
 
 CHAIN_GRACE = 10.0
@@ -112,8 +112,12 @@ class Reconciler:
         )
         if uid is None:  # its end takes the object along
             raise workqueue.LaterError(1.0)
-        admission = await asyncio.to_thread(ingest.of, found, self._index(chains), mask=self._mask, namespace_uid=uid)
-        if isinstance(admission.chain, admitted.Refusal) and not found.spec.cancel:
+        offered = await catalogue.offered(self._database) if found.spec.mcp else {}
+        admission = await asyncio.to_thread(
+            ingest.of, found, self._index(chains), mask=self._mask, namespace_uid=uid, catalogue=offered
+        )
+        refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else check.SELECTION
+        if refused != check.SELECTION and not found.spec.cancel:
             now = time.monotonic()
             left = self._missed.setdefault(found.metadata.uid, now) + CHAIN_GRACE - now
             if left > 0:

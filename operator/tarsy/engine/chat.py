@@ -45,7 +45,7 @@ def _task(journal: ports.Journal, run: int) -> execution.Task:
     tools = {tool.name for one in given for tool in one.started.tools}
 
     def settings(found: platform.Platform) -> resolve.ResolvedAgent:
-        agent = resolve.chat_for(found, chain_name=snapshot.chain_name, chain=snapshot.chain)
+        agent = resolve.chat_for(found, chain_name=snapshot.chain_name, chain=snapshot.chain, mcp=journal.record.mcp)
         of_stages = [one.started.agent for one in given if one.started.agent]
         return replace(
             agent,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tarsy.agent import loop, strategies
-from tarsy.config import contexts, platform, resolve
+from tarsy.config import contexts, offers, platform, resolve
 from tarsy.engine import retries
 from tarsy.masking import given
 from tarsy.telemetry import logs
@@ -38,8 +38,8 @@ class Task:
     """What it runs with by a platform file; an UnresolvedError says what is missing."""
     prompt: Callable[[resolve.ResolvedAgent, Sequence[messages.ToolSpec]], Sequence[messages.Message]]
     """What its conversation begins with."""
-    admits: Callable[[str], bool] = lambda _: True
-    """Whether it gets the tool of this name, of those that its servers have."""
+    admits: ports.Admits = lambda _: True
+    """Whether it gets the tool of this name, of those that its settings leave it."""
 
 
 def nothing() -> tuple[()]:
@@ -100,7 +100,7 @@ class Execution:
         except resolve.UnresolvedError as error:
             await self.fail(str(error))
             return
-        async with runtime.toolbox(agent.servers) as toolbox:
+        async with runtime.toolbox(agent.servers, functools.partial(self._admits, agent)) as toolbox:
             if self.so_far is None:
                 await self.journal.commit(*self.opening(), self._started(agent, toolbox))
             assert self.so_far  # noqa: S101 - the line above
@@ -164,13 +164,25 @@ class Execution:
             resolved,
             custom_instructions=_stored(resolved.custom_instructions),
             server_instructions=tuple((name, _stored(text)) for name, text in resolved.server_instructions),
-            problems=tuple(toolbox.problems),
+            problems=(*toolbox.problems, *self._unmatched(resolved, toolbox)),
         )
-        wanted = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
-        tools = [spec for spec in wanted if self.task.admits(spec.name)]
+        offered = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
+        tools = [spec for spec in offered if self._admits(agent, spec.name)]
         if tools:
             agent = agent.beside_tools()
         return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
+
+    def _admits(self, agent: resolve.ResolvedAgent, tool: str) -> bool:
+        """Whether it gets the tool of this name: once it has begun, those that it began with, and never another."""
+        if self.so_far:
+            return tool in {spec.name for spec in self.so_far.started.tools}
+        return agent.admits(tool) and self.task.admits(tool)
+
+    def _unmatched(self, agent: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> Iterator[str]:
+        """What the alert names of its servers' tools and is not there, a sentence each."""
+        names = [spec.name for spec in toolbox.specs]
+        for server, pattern in offers.unmatched(self.journal.record.mcp, agent.servers, names):
+            yield f"MCP server '{server}' has no tool for this agent that mcp.servers calls {_stored(pattern)}"
 
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:
         """End it, before it could begin or where it stands; its siblings go on."""

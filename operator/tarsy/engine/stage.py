@@ -186,6 +186,7 @@ class Stage:
                 chain=snapshot.chain,
                 stage=self.spec,
                 member=self.spec.members[index],
+                mcp=self.journal.record.mcp,
             )
 
         def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
@@ -201,7 +202,6 @@ class Stage:
             name=name,
             settings=settings,
             prompt=prompt,
-            admits=lambda tool: self.spec.admits(index, tool),
         )
 
     def _synthesis_task(self) -> execution.Task:

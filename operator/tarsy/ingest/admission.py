@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import MappingProxyType
 
-from tarsy.config import check
+from tarsy.config import check, offers
 from tarsy.resources import investigation
 from tarsy.transcript import admission, messages
 
@@ -19,10 +20,12 @@ def of(
     *,
     mask: Callable[[str], str],
     namespace_uid: str | None = None,
+    catalogue: offers.Catalogue = MappingProxyType({}),
 ) -> admission.Admission:
     """The admission of `found` with its chain as it is now; `mask` is applied to what stands in the object.
 
-    Data that the object refers to was masked when it was stored.
+    Data that the object refers to was masked when it was stored. `catalogue` is what the tools are held against that
+    the object names.
     """
     metadata, spec = found.metadata, found.spec
     return admission.Admission(
@@ -43,8 +46,9 @@ def of(
         digest=found.digest(),
         priority=spec.priority or 0,
         suspend=bool(spec.suspend),
+        mcp=_selection(spec.mcp),
         ttl_seconds=spec.ttl_seconds_after_finished,
-        chain=_chain(spec, chains),
+        chain=_chain(spec, chains, catalogue),
     )
 
 
@@ -57,9 +61,19 @@ def _author(name: str, *, mask: Callable[[str], str]) -> str:
     return messages.storable(shown)[: investigation.AUTHOR_MAX]
 
 
-def _chain(spec: investigation.Spec, chains: check.ChainIndex) -> admission.AdmittedChain | admission.Refusal:
+def _selection(mcp: investigation.MCP | None) -> investigation.MCP | None:
+    """What is said of tools, as the store can hold it."""
+    if mcp is None:
+        return None
+    return investigation.MCP.model_validate(messages.storable_json(mcp.model_dump(exclude_none=True)))
+
+
+def _chain(
+    spec: investigation.Spec, chains: check.ChainIndex, catalogue: offers.Catalogue
+) -> admission.AdmittedChain | admission.Refusal:
     try:
         taker = chains.named(spec.chain_ref.name) if spec.chain_ref else chains.taking(spec.alert_type)
+        chains.check_selection(taker, spec.mcp, catalogue)
     except check.UnservedError as error:
         return admission.Refusal(reason=error.problem.reason, message=error.problem.message)
     return admission.AdmittedChain(

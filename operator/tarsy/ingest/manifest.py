@@ -70,12 +70,13 @@ class Draft:
         return investigation.digest(investigation.Spec.model_validate(self.manifest["spec"]))
 
     def asks_for(self, found: investigation.Spec) -> bool:
-        """Whether `found` asks for the same: the same alert of the same type."""
+        """Whether `found` asks for the same: the same alert of the same type, with the same tools."""
         wanted = investigation.Spec.model_validate(self.manifest["spec"])
-        return (wanted.alert_type, wanted.alert_data, wanted.alert_data_ref) == (
+        return (wanted.alert_type, wanted.alert_data, wanted.alert_data_ref, wanted.mcp) == (
             found.alert_type,
             found.alert_data,
             found.alert_data_ref,
+            found.mcp,
         )
 
     @property
@@ -188,6 +189,7 @@ def of_plain(alert: plain.Alert, *, namespace: str, author: str, idempotency_key
         author=author,
         severity=mask(alert.severity or "")[:63] or None,
         runbook_url=mask(alert.runbook or "")[:2048] or None,
+        mcp=alert.mcp,
         source=investigation.Source(type="api"),
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from tarsy.ingest import payload
-from tarsy.resources import base
+from tarsy.resources import base, investigation
 
 
 def _told(data: object) -> object:
@@ -30,6 +30,10 @@ class Alert(BaseModel):
     ]
     runbook: Annotated[str | None, Field(max_length=2048, description="The URL of a runbook.")] = None
     severity: Annotated[str | None, Field(max_length=63)] = None
+    mcp: Annotated[
+        investigation.MCP | None,
+        Field(description="Narrows what tools the chain's agents have: `servers`, `tools`, `native_tools`."),
+    ] = None
 
     def text(self) -> str:
         """The data as the agents read it."""
@@ -48,4 +52,17 @@ def parse(body: bytes) -> Alert:
 
 def schema() -> dict[str, Any]:
     """The payload's JSON schema, for the API's description."""
-    return Alert.model_json_schema()
+    made = Alert.model_json_schema(by_alias=False)
+    whole: dict[str, Any] = _inlined(made, made.pop("$defs"))
+    return whole
+
+
+def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
+    """A schema without references, which would dangle there, and without what is for the API server."""
+    if isinstance(node, list):
+        return [_inlined(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        node = definitions[node["$ref"].removeprefix("#/$defs/")] | {k: node[k] for k in node if k != "$ref"}
+    return {key: _inlined(item, definitions) for key, item in node.items() if not key.startswith("x-kubernetes-")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,13 @@ ToolPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"[.*?\
 ToolPatterns = Annotated[list[ToolPattern], Field(max_length=50)]
 
 
+class Tools(base.Model):
+    """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
+
+    allow: Annotated[ToolPatterns | None, Field(description="Only these; all if missing, none if empty.")] = None
+    deny: Annotated[ToolPatterns | None, Field(description="Not these, whatever allow says.")] = None
+
+
 class Agent(base.Model):
     """An agent of the chain's own: its tools, its instructions and what it overrides of the defaults."""
 
@@ -51,21 +57,7 @@ class Agent(base.Model):
         list[NativeTool] | None,
         Field(max_length=10, description="Tools of its provider's own; replaces the provider's choice, [] means none."),
     ] = None
-
-
-class Tools(base.Model):
-    """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
-
-    allow: Annotated[ToolPatterns | None, Field(description="Only these; all if missing, none if empty.")] = None
-    deny: Annotated[ToolPatterns | None, Field(description="Not these, whatever allow says.")] = None
-
-    def admits(self, name: str) -> bool:
-        """Whether the tool of this name (`server.tool`) is one of them."""
-
-        def matches(patterns: list[str]) -> bool:
-            return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-        return (self.allow is None or matches(self.allow)) and not matches(self.deny or [])
+    tools: Annotated[Tools | None, Field(description="Which tools of its servers it gets; all if missing.")] = None
 
 
 class StageAgent(base.Model):
@@ -76,7 +68,7 @@ class StageAgent(base.Model):
     iteration_strategy: Annotated[IterationStrategy | None, Field(description="Replaces the stage's strategy.")] = None
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before it must conclude.")] = None
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the stage's servers; [] means none.")] = None
-    tools: Annotated[Tools | None, Field(description="Replaces the stage's choice of tools.")] = None
+    tools: Annotated[Tools | None, Field(description="Which of the tools that the stage leaves it gets.")] = None
     fallback_providers: Annotated[
         Fallbacks | None, Field(description="Replaces the stage's fallback providers; [] means none.")
     ] = None
@@ -169,7 +161,7 @@ class Stage(base.Model):
         None
     )
     mcp_servers: Annotated[Servers | None, Field(description="Replaces the agent's servers; [] means none.")] = None
-    tools: Annotated[Tools | None, Field(description="Which tools of these servers it gets; all if missing.")] = None
+    tools: Annotated[Tools | None, Field(description="Which of the tools that its agents leave they get.")] = None
     fallback_providers: Annotated[
         Fallbacks | None, Field(description="Replaces the chain's fallback providers; [] means none.")
     ] = None
@@ -200,11 +192,6 @@ class Stage(base.Model):
                 taken.add(name)
             shown.append(name)
         return shown
-
-    def admits(self, index: int, tool: str) -> bool:
-        """Whether its agent at `index` gets the tool of this name (`server.tool`)."""
-        choice = self.members[index].tools or self.tools
-        return choice is None or choice.admits(tool)
 
 
 class Spec(base.Model):

@@ -10,11 +10,11 @@ import hashlib
 import json
 from collections.abc import Collection
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from tarsy.resources import base
+from tarsy.resources import base, chain
 
 KIND = "AlertInvestigation"
 PLURAL = "alertinvestigations"
@@ -78,6 +78,64 @@ class Source(base.Model):
     ] = None
 
 
+class MCPServer(base.Model):
+    """An MCP server whose tools the agents may have, and which of them."""
+
+    name: Annotated[base.Reference, Field(description="One that the chain's agents have, or one that is selectable.")]
+    tools: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=253)]] | None,
+        Field(
+            min_length=1,
+            max_length=50,
+            description="Shell-style patterns over the names of its tools, without the server's; all if missing.",
+        ),
+    ] = None
+
+
+def _named_once(servers: list[MCPServer]) -> list[MCPServer]:
+    names = [server.name for server in servers]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"MCP server {twice!r} is named twice: name each once, with all its tools")
+    return servers
+
+
+MCPServers = Annotated[list[MCPServer], AfterValidator(_named_once), Field(max_length=20)]
+
+_NATIVE_TOOLS = ", ".join(f"'{name}'" for name in get_args(chain.NativeTool))
+
+
+class MCP(base.Model):
+    """What the agents of one investigation have of the tools that its chain gives them: never more."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"!has(self.nativeTools) || self.nativeTools.all(name, name in [{_NATIVE_TOOLS}])",
+                    "message": f"a native tool is one of {', '.join(get_args(chain.NativeTool))}",
+                    "fieldPath": ".nativeTools",
+                }
+            ]
+        }
+    )
+
+    servers: Annotated[
+        MCPServers | None,
+        Field(
+            description="In the place of the agents' servers: of these each agent has those that it has anyway, and "
+            "those that the platform configuration marks selectable; [] means none.",
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = None
+    tools: Annotated[
+        chain.Tools | None, Field(description="Which of the tools that the chain leaves its agents get.")
+    ] = None
+    native_tools: Annotated[
+        dict[chain.NativeTool, bool] | None,
+        Field(max_length=10, description="false switches a tool of the providers' own off; true changes nothing."),
+    ] = None
+
+
 class Spec(base.Model):
     """The alert."""
 
@@ -106,6 +164,7 @@ class Spec(base.Model):
         str | None, Field(max_length=AUTHOR_MAX, description="Who asked for it; the API writes who called it.")
     ] = None
     runbook_url: Annotated[str | None, Field(max_length=2048, description="Told to the agents.")] = None
+    mcp: Annotated[MCP | None, Field(description="Narrows what tools the chain's agents have.")] = None
     source: Annotated[Source | None, Field(description="Where the alert came from.")] = None
     labels: Annotated[
         dict[Annotated[str, Field(max_length=253)], Annotated[str, Field(max_length=1024)]] | None,

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 
-from tarsy.resources import naming
+from tarsy.resources import investigation, naming
 from tarsy.store import database as databases
 from tarsy.store import notify, tables
 from tarsy.transcript import admission as admissions
@@ -65,7 +65,7 @@ _ADMIT = text("""
   ), queued AS (
     INSERT INTO work (investigation, state, priority, suspend, log_seq)
     SELECT id, CASE WHEN reason IS NULL THEN 'queued' ELSE 'ended' END, :priority, :suspend,
-      CASE WHEN reason IS NULL THEN 0 ELSE 1 END
+      CASE WHEN reason IS NULL AND CAST(:selected_body AS text) IS NULL THEN 0 ELSE 1 END
     FROM added, decided
   ), first_run AS (
     INSERT INTO runs (investigation, number, kind, suspended_at, ended_at, ending, reason, message)
@@ -77,6 +77,11 @@ _ADMIT = text("""
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
     SELECT id, 1, clock_timestamp(), 0, 'RunEnded', CAST(:version AS integer), 0, '', '', CAST(body AS json)
     FROM added, decided WHERE reason IS NOT NULL
+  ), selected AS (
+    INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
+    SELECT id, 1, clock_timestamp(), 1, 'ToolsSelected', CAST(:selected_version AS integer), 0, '', '',
+      CAST(:selected_body AS json)
+    FROM added, decided WHERE reason IS NULL AND CAST(:selected_body AS text) IS NOT NULL
   ), audited AS (
     INSERT INTO audit (who, address, action, investigation, namespace, name)
     SELECT :author, CASE WHEN :made THEN :address ELSE receipt.address END, 'create', id, :namespace, :name
@@ -91,7 +96,8 @@ _ADMIT = text("""
   SELECT id FROM added
 """)
 # An episode that was refused is not over with: deleted, it may come again. One that is forgotten is from now on this
-# investigation's. Only the object that intake made stands for an alert (`store.receipts`).
+# investigation's. Only the object that intake made stands for an alert (`store.receipts`). What the alert selects is
+# written under the claim that it waits for: under none, the first claim would look like a takeover.
 
 
 async def admit(
@@ -129,6 +135,8 @@ async def admit(
         "suspend": admission.suspend,
         "ttl_seconds": admission.ttl_seconds,
         "version": entries.VERSIONS["RunEnded"],
+        "selected_version": entries.VERSIONS["ToolsSelected"],
+        "selected_body": _selection(admission.mcp),
         "missing_message": missing,
         "missing_body": _refusal("AlertDataNotFound", missing),
     }
@@ -181,6 +189,10 @@ _SNAPSHOT = (
 
 def _refusal(reason: str, message: str) -> str:
     return entries.encode(entries.RunEnded(ending="Failed", reason=reason, message=message)).body
+
+
+def _selection(mcp: investigation.MCP | None) -> str | None:
+    return None if mcp is None else entries.encode(entries.ToolsSelected(mcp=mcp)).body
 
 
 _IS_KNOWN = text("SELECT 1 FROM work WHERE investigation = :investigation")

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
+from tarsy.config import offers
 from tarsy.store import database as databases
 from tarsy.telemetry import standing
 
@@ -24,6 +25,8 @@ FRESH = timedelta(seconds=30)
 FORGOTTEN = timedelta(hours=1)
 """One that has not been seen for so long leaves no rows; a crash loop is to leave few."""
 ROWS_MAX = 10_000
+SERVERS_MAX = 1000
+"""Whose tools chains and alerts are held against."""
 
 _WRITE = text("""
   INSERT INTO catalogue (process, kind, name, state, since, seen_at, detail)
@@ -126,6 +129,11 @@ _TOOLS = text("""
 async def tools(database: databases.Database, *, limit: int, within: timedelta = FRESH) -> Sequence[Said]:
     """What each MCP server offers, by its name: to the process that was told last. No more than `limit` servers."""
     return [_said(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
+
+
+async def offered(database: databases.Database) -> offers.Catalogue:
+    """The tools of each MCP server, as whoever was connected to it last was told."""
+    return {said.name: offers.told(said.detail) for said in await tools(database, limit=SERVERS_MAX)}
 
 
 def _said(row: databases.Row) -> Said:

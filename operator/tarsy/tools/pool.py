@@ -30,8 +30,8 @@ from tarsy import slots
 from tarsy.config import platform, shown, transports
 from tarsy.masking import masker
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, chatter, remote, results, sse, stdio, streamable, toolbox, wire
-from tarsy.transcript import messages
+from tarsy.tools import bounds, chatter, offered, remote, results, sse, stdio, streamable, toolbox, wire
+from tarsy.transcript import messages, ports
 
 CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
@@ -47,6 +47,10 @@ TOLD_MAX = 500
 """Characters of a tool's description that are told to people."""
 
 log = logging.getLogger(__name__)
+
+
+_OF_OTHERS = ("instructions", "tools", "write_tools", "selectable")
+"""What the platform file says of a server to others: to prompts, toolboxes and alerts."""
 
 
 class Server:
@@ -95,8 +99,8 @@ class Server:
         self._unused = asyncio.Event()
 
     def is_as(self, settings: platform.MCPServer) -> bool:
-        """Whether it is, and stays, what these settings and files ask for; instructions are the prompt's."""
-        same = {"instructions": self._settings.instructions}
+        """Whether it is, and stays, what these settings and files ask for, but for what is no matter of its connection."""
+        same = {key: getattr(self._settings, key) for key in _OF_OTHERS}
         is_same = settings.model_copy(update=same) == self._settings
         return not self._unused.is_set() and is_same and transports.digests(settings.transport) == self._files
 
@@ -274,14 +278,17 @@ class Tools:
     """The MCP servers of one platform file, and what a call to them may take."""
 
     servers: Mapping[str, Server]
+    settings: Mapping[str, platform.MCPServer]
+    """What the platform file says of each."""
     limits: platform.Limits
     start: Callable[[Server], object]
     """Has the owner of a connection run."""
 
-    def toolbox(self, servers: Sequence[str]) -> toolbox.PoolToolbox:
-        """The tools of `servers`, as they are now; one that the platform file has lost since has none."""
+    def toolbox(self, servers: Sequence[str], admits: ports.Admits) -> toolbox.PoolToolbox:
+        """The tools of `servers` that are offered; of one that the platform file has lost since there are none."""
         known = [self.servers[name] for name in servers if name in self.servers]
-        return toolbox.PoolToolbox([server.lent(self.start) for server in known], limits=self.limits)
+        lent = [server.lent(self.start) for server in known]
+        return toolbox.PoolToolbox(lent, limits=self.limits, offered=offered.Offered(self.settings, admits))
 
     async def settled(self) -> None:
         """Return when every server has been tried once."""
@@ -296,7 +303,7 @@ class Pool:
         self._owned: list[Server] = []
         """Those that are connected or trying to be, or will be once it runs."""
         self._owners: asyncio.TaskGroup | None = None
-        self.tools = Tools(servers={}, limits=settings.limits, start=self._start)
+        self.tools = Tools(servers={}, settings={}, limits=settings.limits, start=self._start)
         """Those in force."""
         self.exchange(self.prepared(settings))
 
@@ -308,7 +315,7 @@ class Pool:
             if server not in self._owned:
                 self._owned.append(server)
                 self._begin(server)
-        return Tools(servers=servers, limits=settings.limits, start=self._start)
+        return Tools(servers=servers, settings=settings.mcp_servers, limits=settings.limits, start=self._start)
 
     def exchange(self, tools: Tools) -> None:
         """Have those in force from now on."""
@@ -354,7 +361,7 @@ def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> 
         {
             "name": tool.name,
             "description": (tool.description or "")[:TOLD_MAX],
-            "read_only": bool(tool.annotations and tool.annotations.read_only_hint),
+            "read_only": offered.reads_only(tool),
         }
         for tool in offer.tools
     ]

@@ -18,7 +18,7 @@ from mcp import types
 
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import arguments, bounds, patience, results, wire
+from tarsy.tools import arguments, bounds, offered, patience, results, wire
 from tarsy.transcript import messages, ports
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
@@ -78,10 +78,11 @@ class Server(Protocol):
 class PoolToolbox:
     """The tools of some servers."""
 
-    def __init__(self, servers: Sequence[Server], *, limits: platform.Limits) -> None:
+    def __init__(self, servers: Sequence[Server], *, limits: platform.Limits, offered: offered.Offered) -> None:
         self._servers = {server.name: server for server in servers}
         self._limits = limits
         self._patience = patience.Patience()
+        self._offered = offered
 
     async def __aenter__(self) -> Self:
         """Hold the servers: their connections are the pool's. Those that are away are waited for, a while."""
@@ -108,8 +109,13 @@ class PoolToolbox:
 
     @property
     def specs(self) -> Sequence[messages.ToolSpec]:
-        """The tools, by server and in the server's order."""
-        return tuple(_spec(server.name, tool) for server in self._servers.values() for tool in server.tools)
+        """The tools that are offered, by server and in the server's order."""
+        return tuple(
+            _spec(server.name, tool)
+            for server in self._servers.values()
+            for tool in server.tools
+            if self._offered.has(server.name, tool)
+        )
 
     @property
     def problems(self) -> Sequence[str]:
@@ -127,12 +133,12 @@ class PoolToolbox:
         server = self._servers.get(server_name)
         if server is not None and await self._client(server) is None:  # before a place of others is taken
             return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
-        known = next((one for one in server.tools if one.name == tool), None) if server else None
+        known = next((spec for spec in self.specs if spec.name == call.name), None)
         if server is None or known is None:
             there = ", ".join(spec.name for spec in self.specs) or "none"
             return _failed(f"There is no tool '{call.name}'. Available tools: {there}")
         try:
-            given = arguments.of(call.arguments, known.input_schema, is_child=server.is_child)
+            given = arguments.of(call.arguments, known.parameters, is_child=server.is_child)
         except arguments.UnfitError as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
         seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
@@ -187,7 +193,7 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
         name=messages.storable(f"{server}.{tool.name}"),
         description=messages.storable(tool.description or ""),
         parameters=tool.input_schema,
-        # What does not say that it is harmless is taken for the opposite: some writing tools carry no hint at all.
+        # What says neither may not be repeated: some writing tools carry no hint at all.
         idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
     )
 

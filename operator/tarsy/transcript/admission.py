@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tarsy.resources import chain
+from tarsy.resources import chain, investigation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,8 @@ class Admission:
     """With `receipt`: that of the spec it was made with."""
     priority: int = 0
     suspend: bool = False
+    mcp: investigation.MCP | None = None
+    """What it says of its agents' tools."""
     ttl_seconds: int | None = None
     """How long the object stays once it has ended, by its own word; None leaves that to its chain."""
     chain: AdmittedChain | Refusal

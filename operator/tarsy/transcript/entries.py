@@ -20,6 +20,7 @@ import pydantic
 from pydantic import ConfigDict, TypeAdapter
 
 from tarsy.config import resolve
+from tarsy.resources import investigation
 from tarsy.transcript import messages
 
 Outcome = Literal["Completed", "Failed", "TimedOut", "Cancelled"]
@@ -50,6 +51,14 @@ class RunStarted:
     run: int
     question: str
     """Masked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolsSelected:
+    """The alert says what of its chain's tools its agents have: kept at the admission, before anything has begun."""
+
+    run: int = INVESTIGATION
+    mcp: investigation.MCP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,6 +259,7 @@ class RunEnded:
 
 Entry: TypeAlias = (
     RunStarted
+    | ToolsSelected
     | StageStarted
     | ExecutionStarted
     | Answered
@@ -303,6 +313,7 @@ _COLUMNS = ("run", "stage", "execution", "final_analysis")
 """What is stored beside the body."""
 _KINDS: dict[str, type[Any]] = {
     "RunStarted": RunStarted,
+    "ToolsSelected": ToolsSelected,
     "StageStarted": StageStarted,
     "ExecutionStarted": ExecutionStarted,
     "Answered": Answered,
@@ -316,7 +327,7 @@ _KINDS: dict[str, type[Any]] = {
 }
 VERSIONS: dict[str, int] = {
     **dict.fromkeys(_KINDS, 1),
-    "ExecutionStarted": 3,  # kinds beside agent, strategies beside native-thinking; fallbacks and native tools
+    "ExecutionStarted": 4,  # kinds beside agent, strategies beside native-thinking; fallbacks, native tools; filters
     "Answered": 2,  # native tools' results, codes and providers of attempts, cost
     "Unanswered": 2,  # the same
     "ToolsAnswered": 2,  # the same, of messages

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 from tarsy.config import platform
 from tarsy.resources import chain
@@ -141,6 +141,10 @@ class Throttle(Protocol):
         ...
 
 
+Admits: TypeAlias = Callable[[str], bool]
+"""Whether an execution gets the tool of a name (`server.tool`)."""
+
+
 class Toolbox(Protocol):
     """The tools of one execution: opened once, by its own task and within its time."""
 
@@ -233,8 +237,8 @@ class Runtime:
     platform: platform.Platform
     model: Callable[[str], Model]
     """The model of a provider of the platform file."""
-    toolbox: Callable[[Sequence[str]], Toolbox]
-    """The tools of some MCP servers of the platform file, to be opened."""
+    toolbox: Callable[[Sequence[str], Admits], Toolbox]
+    """The tools of some MCP servers of the platform file, those of the names that are admitted, to be opened."""
     watched: Callable[[Turn], AbstractContextManager[Stream]] = lambda _: nullcontext(UNWATCHED)
     """Entered for as long as a model is asked for a turn and the answer is not committed."""
     is_usable: Callable[[str], bool] = lambda _: True

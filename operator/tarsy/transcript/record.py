@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tarsy.config import resolve
-from tarsy.resources import chain
+from tarsy.resources import chain, investigation
 from tarsy.transcript import entries, messages, react
 
 
@@ -16,9 +16,9 @@ class OutOfOrderError(Exception):
     """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
 
 
-CHAIN_VERSION = 3
+CHAIN_VERSION = 4
 """Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it."""
-CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = dict.fromkeys((1, 2, 3), chain.Spec.model_validate)
+CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = dict.fromkeys((1, 2, 3, 4), chain.Spec.model_validate)
 """A decoder for each version that was ever stored; what it raises is a ValueError.
 
 Each newer version has more fields and more strategies, none of them required, so what an older one wrote is one of it.
@@ -221,6 +221,8 @@ class _Scopes:
         match entry:
             case entries.RunStarted():
                 self.begin(_run(entry))
+            case entries.ToolsSelected():
+                self.require(_run(entry))
             case entries.StageStarted():
                 self.begin(_stage(entry), within=_run(entry))
             case entries.ExecutionStarted():
@@ -248,7 +250,12 @@ class _Scopes:
 
 
 def _run(
-    entry: entries.RunStarted | entries.StageStarted | entries.ExecutionStarted | entries.StageEnded | entries.RunEnded,
+    entry: entries.RunStarted
+    | entries.ToolsSelected
+    | entries.StageStarted
+    | entries.ExecutionStarted
+    | entries.StageEnded
+    | entries.RunEnded,
 ) -> Scope:
     return ("run", str(entry.run))
 
@@ -287,6 +294,8 @@ class Record:
     runs: dict[int, Run] = field(default_factory=lambda: {entries.INVESTIGATION: Run()})
     executions: dict[str, Execution] = field(default_factory=dict)
     """All of them, by their ids."""
+    mcp: investigation.MCP | None = None
+    """What the alert says of its agents' tools."""
     _scopes: _Scopes = field(default_factory=_first_run, compare=False, repr=False)
 
     @property
@@ -311,6 +320,8 @@ class Record:
         match entry:
             case entries.RunStarted():
                 self.runs[entry.run] = Run(question=entry.question)
+            case entries.ToolsSelected():
+                self.mcp = entry.mcp
             case entries.StageStarted():
                 self.runs[entry.run].stages[entry.stage] = Stage(started=entry)
             case entries.ExecutionStarted():

@@ -26,6 +26,7 @@ Type = Literal[
     "final_analysis",
     "executive_summary",
     "user_question",
+    "mcp_selection",
     "code_execution",
     "google_search_result",
     "url_context_result",
@@ -167,8 +168,8 @@ def _events(logged: entries.Logged, kind: Kind) -> Iterator[Event]:
     """What an entry tells by itself, of an execution of that kind."""
     new = _maker(logged)
     match logged.entry:
-        case entries.RunStarted() as entry:
-            yield new("question", "user_question", "completed", entry.question, {"run": entry.run})
+        case entries.RunStarted() | entries.ToolsSelected() as entry:
+            yield _asked(entry, new)
         case entries.ExecutionStarted(agent=agent) if agent and agent.native.left_out:
             yield _left_out("start", agent.provider, agent.native.left_out, new)
         case entries.Answered() as entry:
@@ -278,6 +279,25 @@ def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
     first = (*entry.results, *entry.cut, "")[0]
     place = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
     return new(place, "context_compacted", "completed", "; ".join(told), metadata)
+
+
+def _asked(entry: entries.RunStarted | entries.ToolsSelected, new: _New) -> Event:
+    """What whoever asked said, of which nothing else tells."""
+    if isinstance(entry, entries.RunStarted):
+        return new("question", "user_question", "completed", entry.question, {"run": entry.run})
+    mcp = entry.mcp
+    told = []
+    if mcp.servers is not None:
+        named = [one.name + (f" ({', '.join(one.tools)})" if one.tools is not None else "") for one in mcp.servers]
+        told.append(f"its agents have of MCP servers: {', '.join(named) or 'none'}")
+    if mcp.tools is not None and mcp.tools.allow is not None:
+        told.append(f"of tools only: {', '.join(mcp.tools.allow) or 'none'}")
+    if mcp.tools is not None and mcp.tools.deny:
+        told.append(f"not of tools: {', '.join(mcp.tools.deny)}")
+    if off := [tool for tool, is_on in (mcp.native_tools or {}).items() if not is_on]:
+        told.append(f"not of providers' own tools: {', '.join(off)}")
+    content = "; ".join(told) or "the alert says nothing of its agents' tools"
+    return new("mcp", "mcp_selection", "completed", content, mcp.model_dump(mode="json", exclude_none=True))
 
 
 def _left_out(place: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:

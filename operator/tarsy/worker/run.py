@@ -57,7 +57,7 @@ class Supervisor:
         """Run the claimed investigation until it ends, is stopped, or this task is cancelled."""
         with _told(held.claim):
             claim = held.claim
-            first = claim.attempts == 1 if claim.run else claim.log_seq == 0
+            first = claim.attempts == 1 if claim.run else claim.log_seq <= 1  # what the alert brought, at most
             log.info("run %s", "started" if first else "goes on", extra=_about(claim, "run_started"))
             try:
                 if claim.run == entries.INVESTIGATION:  # no status shows a question
