@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tarsy import equipment
@@ -68,8 +69,7 @@ async def operator(process: settings.Settings) -> None:
     A StartError says why it cannot start.
     """
     with _start_errors():
-        beside = functools.partial(registry.key_files, environment=os.environ)
-        watched = reload.Watch(process.platform_file, environment=os.environ, beside=beside)
+        watched = reload.Watch(process.platform_file, environment=os.environ, beside=_beside)
     running = asyncio.create_task(_run(process, watched))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,6 +87,12 @@ async def migrate(url: str) -> None:
             await database.migrate()
     finally:
         await database.close()
+
+
+def _beside(loaded: platform.Platform) -> set[Path]:
+    """The files that hold what that platform's providers and runbooks are asked with."""
+    token = loaded.runbooks.token_file
+    return registry.key_files(loaded, environment=os.environ) | ({token} if token else set())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +274,13 @@ class _Parts:
         lease_manager = lease.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
         speaker = live.Speaker(self.database)
         throttle = throttles.Throttle(self.database, {})
-        equipped = equipment.Equipment(in_force=self.in_force, throttle=throttle, watched=speaker.turn)
+        equipped = equipment.Equipment(
+            in_force=self.in_force,
+            throttle=throttle,
+            watched=speaker.turn,
+            mask=ALERT_MASKER.text,
+            loopback=self.process.insecure_dev,
+        )
         claims: claimer.Claimer | None = None
 
         def hint(payload: str) -> bool:

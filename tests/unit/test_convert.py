@@ -171,7 +171,7 @@ def test_what_has_no_place_is_named_with_file_and_line() -> None:
     converted = made_of("tarsy", "llm-providers")
     told = {str(note).removeprefix(f"{FOUNDING}/") for note in converted.notes}
     for place in (
-        "tarsy.yaml:3: system.dashboard_url", "tarsy.yaml:17: defaults.runbook",
+        "tarsy.yaml:3: system.dashboard_url",
         "tarsy.yaml:23: mcp_servers.cluster.transport.bearer_token",
         "tarsy.yaml:32: mcp_servers.cluster.summarization", "tarsy.yaml:42: agents.Remediator.skills",
         "tarsy.yaml:57: agent_chains.Crash_Loop.stages.2.agents.0.skills",
@@ -184,6 +184,27 @@ def test_what_has_no_place_is_named_with_file_and_line() -> None:
     assert (
         "tarsy.yaml:45: agent_chains.Crash_Loop: is called 'crash-loop': lower-case letters, digits and dashes" in told
     )
+
+
+def test_runbooks_find_their_places_and_what_stands_beside_them_is_named() -> None:
+    text = (
+        "system:\n"
+        "  github: {token_env: GITHUB_TOKEN, app_id: 5}\n"
+        "  runbooks: {allowed_domains: [github.com, raw.githubusercontent.com], repo_url: https://github.com/o/r}\n"
+        "defaults: {runbook: Call Anne.}\n"
+    )
+    converted = made(text)
+    platform = yaml.safe_load(converted.texts[convert.PLATFORM])
+    assert platform["defaults"]["runbook"] == "Call Anne."
+    assert platform["runbooks"] == {
+        "token_env": "GITHUB_TOKEN",
+        "allowed_domains": ["github.com", "raw.githubusercontent.com"],
+    }
+    told = [str(note).partition(":")[2] for note in converted.notes]
+    assert told == [f"{place}: this has no place in TARSy: left out" for place in (
+        "2: system.github.app_id", "3: system.runbooks.repo_url",
+    )]  # fmt: skip
+    is_good(converted)
 
 
 def test_patterns_keep_their_names_and_those_that_are_not_there_are_named() -> None:

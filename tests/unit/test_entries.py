@@ -232,6 +232,17 @@ SAMPLES: dict[str, entries.Entry] = {
         failure=messages.Failure(kind="fatal", text="google-default: 400 zu groß", code=messages.CONTEXT_OVERFLOW),
         call=CALL,
     ),
+    # Since runbooks:
+    "RunbookRead": entries.RunbookRead(
+        run=0, url="https://github.com/o/r/blob/main/a.md", origin="url", text="# Zuerst\n\n1. Schau nach 🔍"
+    ),
+    "RunbookRead, of another place": entries.RunbookRead(
+        run=0,
+        url="https://example.com/a.md",
+        origin="builtin",
+        text="1. Look.",
+        problem="example.com is not among runbooks.allowed_domains: github.com",
+    ),
 }
 
 
@@ -534,7 +545,7 @@ def row_of(entry: entries.Entry) -> dict[str, Any]:
     return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
 
 
-RECORDS = (1, 2, 3)
+RECORDS = (1, 2, 3, 4)
 WRITTEN = [(name, record) for record in RECORDS for name in rows(record)]
 
 

@@ -52,6 +52,24 @@ class RunStarted:
     """Masked."""
 
 
+RunbookOrigin = Literal["url", "default", "builtin"]
+"""Where the text of a runbook comes from: its address, the platform file, or TARSy itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunbookRead:
+    """The runbook that agents go by is known, from before the first stage on and for good."""
+
+    run: int = INVESTIGATION
+    url: str = ""
+    """Where it was looked for; "" where the alert names no place."""
+    origin: RunbookOrigin
+    text: str
+    """Masked, and whole."""
+    problem: str = ""
+    """Why it is not what `url` has; masked."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gap:
     """Something that could not be inspected."""
@@ -250,6 +268,7 @@ class RunEnded:
 
 Entry: TypeAlias = (
     RunStarted
+    | RunbookRead
     | StageStarted
     | ExecutionStarted
     | Answered
@@ -303,6 +322,7 @@ _COLUMNS = ("run", "stage", "execution", "final_analysis")
 """What is stored beside the body."""
 _KINDS: dict[str, type[Any]] = {
     "RunStarted": RunStarted,
+    "RunbookRead": RunbookRead,
     "StageStarted": StageStarted,
     "ExecutionStarted": ExecutionStarted,
     "Answered": Answered,

@@ -26,6 +26,7 @@ Type = Literal[
     "final_analysis",
     "executive_summary",
     "user_question",
+    "runbook",
     "code_execution",
     "google_search_result",
     "url_context_result",
@@ -167,8 +168,8 @@ def _events(logged: entries.Logged, kind: Kind) -> Iterator[Event]:
     """What an entry tells by itself, of an execution of that kind."""
     new = _maker(logged)
     match logged.entry:
-        case entries.RunStarted() as entry:
-            yield new("question", "user_question", "completed", entry.question, {"run": entry.run})
+        case entries.RunStarted() | entries.RunbookRead() as entry:
+            yield _of_run(entry, new)
         case entries.ExecutionStarted(agent=agent) if agent and agent.native.left_out:
             yield _left_out("start", agent.provider, agent.native.left_out, new)
         case entries.Answered() as entry:
@@ -243,6 +244,25 @@ def _answered(entry: entries.Answered, new: _New, kind: Kind) -> Iterator[Event]
     for call in answer.calls:
         yield new(f"{call.id}.asked", "llm_tool_call", "completed", "", _of_call(call))
         yield new(f"{call.id}.call", "mcp_tool_call", "streaming", "", _of_call(call))
+
+
+_RUNBOOKS: dict[entries.RunbookOrigin, str] = {
+    "url": "the one that the alert names",
+    "default": "the one of the platform file",
+    "builtin": "the one that is built in",
+}
+
+
+def _of_run(entry: entries.RunStarted | entries.RunbookRead, new: _New) -> Event:
+    """What is asked, or what agents are to go by."""
+    if isinstance(entry, entries.RunStarted):
+        return new("question", "user_question", "completed", entry.question, {"run": entry.run})
+    metadata = {"url": entry.url, "origin": entry.origin, "characters": len(entry.text)}
+    told = _RUNBOOKS[entry.origin]
+    if entry.problem:
+        content = f"The runbook cannot be read, {told} stands for it: {entry.problem}"
+        return new("runbook", "error", "failed", content, {"kind": "runbook"} | metadata)
+    return new("runbook", "runbook", "completed", f"The runbook is {told}.", metadata)
 
 
 _NATIVE: dict[chain.NativeTool, Type] = {
