@@ -23,12 +23,14 @@ mcp_servers:
       env: {{LOGS_TOKEN: given-env-1, KUBECONFIG: /a/b, PG: "postgres://u:given%2Fenv@h/db", MODE: fast-mode-1}}
   h:
     transport: {{type: http, url: "http://h:80/mcp?api_key=given-url-1&page=12345678"}}
+runbooks: {{token_env: ASKED_WITH, token_file: {folder}/asked-with}}
 """
 
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> platform.Platform:
     (tmp_path / "key").write_text("given-file-1\n", encoding="utf-8")
+    (tmp_path / "asked-with").write_text("given-file-2\n", encoding="utf-8")
     account = {"type": "service_account", "private_key": "given-account-1", "client_email": "web@example.com"}
     (tmp_path / "account.json").write_text(json.dumps(account), encoding="utf-8")
     [document] = files.parse(FILE.format(folder=tmp_path), file="f")
@@ -36,9 +38,10 @@ def loaded(tmp_path: Path) -> platform.Platform:
 
 
 def test_what_the_platform_file_gives_is_found(loaded: platform.Platform) -> None:
-    found = confidential.values(loaded, {"FOO": "given-key-1", "BAR": "no-secret-1"})
+    found = confidential.values(loaded, {"FOO": "given-key-1", "ASKED_WITH": "given-key-2", "BAR": "no-secret-1"})
     assert set(found) == {
-        *("given-key-1", "given-file-1", "given-account-1", "given-arg-1", "given-arg-2", "given-arg-3"),
+        *("given-key-1", "given-key-2", "given-file-1", "given-file-2", "given-account-1"),
+        *("given-arg-1", "given-arg-2", "given-arg-3"),
         *("given-env-1", "given%2Fenv", "given/env", "given-url-1"),
     }
 
