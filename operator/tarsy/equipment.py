@@ -20,6 +20,7 @@ from tarsy.config import inforce, platform
 from tarsy.llm import registry
 from tarsy.store import throttle as throttles
 from tarsy.telemetry import standing
+from tarsy.tools import runbooks
 from tarsy.transcript import ports
 from tarsy.worker import generations
 
@@ -37,7 +38,12 @@ class Equipment:
     in_force: inforce.InForce
     throttle: throttles.Throttle
     watched: Callable[[ports.Turn], AbstractContextManager[ports.Stream]]
+    mask: Callable[[str], str]
+    """What runbooks go through."""
+    loopback: bool
+    """Whether runbooks may come from this machine itself."""
     http: aiohttp.ClientSession = field(init=False)
+    direct: aiohttp.ClientSession = field(init=False)
     models: registry.Models = field(init=False)
     pool: pools.Pool = field(init=False)
     runtimes: generations.Generations = field(init=False)
@@ -46,9 +52,11 @@ class Equipment:
         """Build them; what is in force now has to be so until they are there."""
         now = self.in_force
         self.http = await stack.enter_async_context(registry.session())
+        self.direct = await stack.enter_async_context(runbooks.session(loopback=self.loopback))
         self.models = await asyncio.to_thread(self._models, now.platform, before=None)
         self.pool = await asyncio.to_thread(_pool, now.platform)
-        first = self._runtime(self.models, self.pool.tools, now.platform, now.unusable)
+        read = await asyncio.to_thread(self._runbooks, now.platform)
+        first = self._runtime(self.models, self.pool.tools, now.platform, now.unusable, read)
         self.runtimes = generations.Generations(first, end=self.models.close)
         stack.push_async_callback(self.runtimes.close)
 
@@ -68,13 +76,14 @@ class Equipment:
         """Build what is new in a platform, connect to it, and return what exchanges it for what there is."""
         models = await asyncio.to_thread(self._models, platform, before=self.models)
         tools = self.pool.prepared(platform)
+        read = await asyncio.to_thread(self._runbooks, platform)
         await self._settled(tools)
 
         def exchange() -> None:
             self.models = models
             models.hold_at_once()
             self.pool.exchange(tools)
-            self.runtimes.exchange(self._runtime(models, tools, platform, unusable), end=models.close)
+            self.runtimes.exchange(self._runtime(models, tools, platform, unusable, read), end=models.close)
 
         return exchange
 
@@ -92,14 +101,30 @@ class Equipment:
         with _without_collecting():
             return registry.build(platform, environment=os.environ, http=self.http, throttle=throttle, before=before)
 
+    def _runbooks(self, platform: platform.Platform) -> runbooks.Runbooks:
+        return runbooks.Runbooks(
+            platform.runbooks,
+            token=runbooks.token(platform.runbooks, os.environ),
+            direct=self.direct,
+            proxied=self.http,
+            mask=self.mask,
+            loopback=self.loopback,
+        )
+
     def _runtime(
-        self, models: registry.Models, tools: pools.Tools, platform: platform.Platform, unusable: Mapping[str, str]
+        self,
+        models: registry.Models,
+        tools: pools.Tools,
+        platform: platform.Platform,
+        unusable: Mapping[str, str],
+        read: runbooks.Runbooks,
     ) -> ports.Runtime:
         return ports.Runtime(
             platform=platform,
             model=models.__getitem__,
             toolbox=tools.toolbox,
             watched=self.watched,
+            runbook=read.read,
             is_usable=lambda name: name not in unusable,
         )
 

@@ -130,7 +130,8 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
 
 def _beside(loaded: platform.Platform) -> set[Path]:
     """The files that a platform file names, and that are looked at with it."""
-    return registry.key_files(loaded, os.environ) | transports.all_files(loaded)
+    token = loaded.runbooks.token_file
+    return registry.key_files(loaded, os.environ) | transports.all_files(loaded) | ({token} if token else set())
 
 
 @contextmanager
@@ -280,7 +281,13 @@ class _Parts:
         lease_manager = lease.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
         speaker = live.Speaker(self.database)
         throttle = throttles.Throttle(self.database, {})
-        equipped = equipment.Equipment(in_force=self.in_force, throttle=throttle, watched=speaker.turn)
+        equipped = equipment.Equipment(
+            in_force=self.in_force,
+            throttle=throttle,
+            watched=speaker.turn,
+            mask=ALERT_MASKER.text,
+            loopback=self.process.insecure_dev,
+        )
         claims: claimer.Claimer | None = None
 
         def hint(payload: str) -> bool:

@@ -161,6 +161,16 @@ OPENING: tuple[entries.Entry, ...] = (entries.StageStarted(stage="collect", cloc
 STORIES: dict[str, tuple[entries.Entry, ...]] = {
     "nothing yet": (),
     "a conversation that opened": OPENING,
+    "a runbook before it": (
+        entries.RunbookRead(
+            url="https://github.com/o/r/blob/main/a.md", origin="url", text="# Zuerst\n\u2028 💥", problem=""
+        ),
+        *OPENING,
+    ),
+    "a runbook that could not be read": (
+        entries.RunbookRead(url="https://x.example", origin="builtin", text="", problem="überlastet"),
+        *OPENING,
+    ),
     "an answer with all that an answer may have": (
         *OPENING,
         answered(

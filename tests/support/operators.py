@@ -161,12 +161,14 @@ class Operator:
         providers: Mapping[str, Any] | None = None,
         as_installed: bool = False,
         waits: bool = False,
+        insecure_dev: bool = False,
     ) -> Process:
         """Start one more, with `env` added to its environment, and wait until it has begun, or, if it `waits`, answers.
 
         It runs as the account that the chart gives its role, unless `env` has another kubeconfig.
         It comes from the nursery; `as_installed`, the program itself is run, which costs 4 s of a processor: for what
         is tested of the start, and for an `env` that imports depend on.
+        With `insecure_dev` its API needs no token, and its runbooks may come from this machine.
         `providers` are the platform file's beside `scripted`, as far as they differ from that; None is left out.
         """
         number = len(self._children)
@@ -185,6 +187,9 @@ class Operator:
         name, log = f"operator {number}", self._folder / f"operator-{number}.log"
         kubeconfig = await self.accounts.kubeconfig(role)
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **self._env, **(env or {})}
+        if insecure_dev:
+            arguments.append("--insecure-dev")
+            del environment["TARSY_WEBHOOK_TOKEN"]
         if as_installed:
             tarsy = Path(sys.executable).with_name("tarsy")
             child = children.start([tarsy, *arguments], name=name, log=log, cwd=tools.ROOT, env=environment)

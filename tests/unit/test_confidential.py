@@ -29,7 +29,9 @@ mcp_servers:
       ca_file: {folder}/ca
       certificate_file: {folder}/certificate
       key_file: {folder}/tls-key
-  t: {{transport: {{type: sse, url: "http://t/sse", bearer_token_env: SSE_TOKEN, bearer_token_file: {folder}/token}}}}
+  t:
+    transport: {{type: sse, url: "http://t:80/sse", bearer_token_env: SSE_TOKEN, bearer_token_file: {folder}/token}}
+runbooks: {{token_env: ASKED_WITH, token_file: {folder}/asked-with}}
 """
 
 
@@ -38,6 +40,7 @@ def loaded(tmp_path: Path) -> platform.Platform:
     (tmp_path / "key").write_text("given-file-1\n", encoding="utf-8")
     for name in ("ca", "certificate", "tls-key", "token"):
         (tmp_path / name).write_text(f"given-{name}-1\n", encoding="utf-8")
+    (tmp_path / "asked-with").write_text("given-file-2\n", encoding="utf-8")
     account = {"type": "service_account", "private_key": "given-account-1", "client_email": "web@example.com"}
     (tmp_path / "account.json").write_text(json.dumps(account), encoding="utf-8")
     [document] = files.parse(FILE.format(folder=tmp_path), file="f")
@@ -45,9 +48,13 @@ def loaded(tmp_path: Path) -> platform.Platform:
 
 
 def test_what_the_platform_file_gives_is_found(loaded: platform.Platform) -> None:
-    found = confidential.values(loaded, {"FOO": "given-key-1", "SSE_TOKEN": "given-sse-1", "BAR": "no-secret-1"})
+    environment = {
+        "FOO": "given-key-1", "SSE_TOKEN": "given-sse-1", "ASKED_WITH": "given-key-2", "BAR": "no-secret-1"
+    }  # fmt: skip
+    found = confidential.values(loaded, environment)
     assert set(found) == {
-        *("given-key-1", "given-file-1", "given-account-1", "given-arg-1", "given-arg-2", "given-arg-3"),
+        *("given-key-1", "given-key-2", "given-file-1", "given-file-2", "given-account-1"),
+        *("given-arg-1", "given-arg-2", "given-arg-3"),
         *("given-env-1", "given%2Fenv", "given/env", "given-url-1"),
         *(
             "given-header-1",

@@ -176,7 +176,7 @@ def test_what_has_no_place_is_named_with_file_and_line() -> None:
     converted = made_of("tarsy", "llm-providers")
     told = {str(note).removeprefix(f"{FOUNDING}/") for note in converted.notes}
     for place in (
-        "tarsy.yaml:3: system.dashboard_url", "tarsy.yaml:17: defaults.runbook",
+        "tarsy.yaml:3: system.dashboard_url",
         "tarsy.yaml:32: mcp_servers.cluster.summarization", "tarsy.yaml:42: agents.Remediator.skills",
         "tarsy.yaml:57: agent_chains.Crash_Loop.stages.2.agents.0.skills",
         "tarsy.yaml:59: agent_chains.Crash_Loop.scoring",
@@ -205,6 +205,27 @@ def test_the_transport_of_a_server_keeps_all_but_a_token_that_is_written_there()
     told = "\n".join(map(str, converted.notes))
     assert "mcp_servers.s.transport.bearer_token: give it by bearer_token_env or bearer_token_file: left out" in told
     assert "s3cret-token" not in told
+
+
+def test_runbooks_find_their_places_and_what_stands_beside_them_is_named() -> None:
+    text = (
+        "system:\n"
+        "  github: {token_env: GITHUB_TOKEN, app_id: 5}\n"
+        "  runbooks: {allowed_domains: [github.com, raw.githubusercontent.com], repo_url: https://github.com/o/r}\n"
+        "defaults: {runbook: Call Anne.}\n"
+    )
+    converted = made(text)
+    platform = yaml.safe_load(converted.texts[convert.PLATFORM])
+    assert platform["defaults"]["runbook"] == "Call Anne."
+    assert platform["runbooks"] == {
+        "token_env": "GITHUB_TOKEN",
+        "allowed_domains": ["github.com", "raw.githubusercontent.com"],
+    }
+    told = [str(note).partition(":")[2] for note in converted.notes]
+    assert told == [f"{place}: this has no place in TARSy: left out" for place in (
+        "2: system.github.app_id", "3: system.runbooks.repo_url",
+    )]  # fmt: skip
+    is_good(converted)
 
 
 def test_patterns_keep_their_names_and_those_that_are_not_there_are_named() -> None:

@@ -255,6 +255,17 @@ SAMPLES: dict[str, entries.Entry] = {
         )
     ),
     "ToolsSelected, small": entries.ToolsSelected(mcp=investigation.MCP()),
+    # Since runbooks:
+    "RunbookRead": entries.RunbookRead(
+        run=0, url="https://github.com/o/r/blob/main/a.md", origin="url", text="# Zuerst\n\n1. Schau nach 🔍"
+    ),
+    "RunbookRead, of another place": entries.RunbookRead(
+        run=0,
+        url="https://example.com/a.md",
+        origin="builtin",
+        text="1. Look.",
+        problem="example.com is not among runbooks.allowed_domains: github.com",
+    ),
 }
 
 

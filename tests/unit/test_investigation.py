@@ -12,7 +12,7 @@ import pytest
 from tarsy import failpoints
 from tarsy.agent import loop, prompts, quoting
 from tarsy.config import platform as platforms
-from tarsy.engine import handover, investigation
+from tarsy.engine import handover, investigation, runbook
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
 
@@ -121,36 +121,36 @@ NEW_WORD = prompts.new_word
 
 
 def blocks(text: str) -> list[str]:
-    """What stands between the markers of a task; their word is the same everywhere in it."""
+    """What stands between the markers of a task, but for its runbook; their word is the same everywhere in it."""
     (word,) = set(re.findall(r"<!-- DATA ([0-9a-f]{8}) START -->", text))
-    return re.findall(rf"<!-- DATA {word} START -->\n(.*?)\n<!-- DATA {word} END -->", text, re.DOTALL)
+    alert, read, *known = re.findall(rf"<!-- DATA {word} START -->\n(.*?)\n<!-- DATA {word} END -->", text, re.DOTALL)
+    assert read == runbook.builtin()
+    return [alert, *known]
 
 
 @pytest.mark.parametrize("severity", ["critical", None])
-@pytest.mark.parametrize("runbook", ["https://runbooks/crash", None])
+@pytest.mark.parametrize("url", ["https://runbooks/crash", None])
 async def test_an_agent_is_told_what_is_known_of_the_alert_before_its_data(
     runtime: ports.Runtime,
     snapshot: record.Snapshot,
     model: memory.ScriptedModel,
     severity: str | None,
-    runbook: str | None,
+    url: str | None,
 ) -> None:
-    known = replace(snapshot, severity=severity, runbook_url=runbook)
+    known = replace(snapshot, severity=severity, runbook_url=url)
     await investigation.run(runtime=runtime, journal=memory.MemoryJournal(known))
-    lines = (f"Severity: {severity}\n" if severity else "") + (f"Runbook: {runbook}\n" if runbook else "")
+    lines = (f"Severity: {severity}\n" if severity else "") + (f"Runbook: {url}\n" if url else "")
     task = model.requests[0].messages[1].text
     assert task.startswith("Investigation: tarsy/web-crash\n\n<!-- DATA ")
     assert blocks(task) == [f"Alert type: KubePodCrashLooping\n{lines}\n{snapshot.alert_data}"]
     assert task.endswith("\n\nDo the work of stage 'data-collection'.")
 
 
-@pytest.mark.parametrize(
-    "runbook", ["look at the wiki", "javascript:alert(1)", "https://", "http://a b", "https://[", ""]
-)
+@pytest.mark.parametrize("url", ["look at the wiki", "javascript:alert(1)", "https://", "http://a b", "https://[", ""])
 async def test_a_runbook_that_is_no_url_is_not_told(
-    runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel, runbook: str
+    runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel, url: str
 ) -> None:
-    await investigation.run(runtime=runtime, journal=memory.MemoryJournal(replace(snapshot, runbook_url=runbook)))
+    await investigation.run(runtime=runtime, journal=memory.MemoryJournal(replace(snapshot, runbook_url=url)))
     assert "Runbook" not in model.requests[0].messages[1].text
 
 
@@ -213,7 +213,7 @@ async def test_nothing_that_comes_with_an_alert_ends_its_block_early(
     (block,) = blocks(task)
     assert "<!--" not in block
     assert "-->" not in block
-    assert task.count("<!--") == task.count("-->") == 2
+    assert task.count("<!--") == task.count("-->") == 4
 
 
 async def test_the_word_of_the_markers_is_another_one_each_time_and_the_model_is_told_it(

@@ -62,7 +62,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "agent: {}",
-            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, api",  # noqa: E501
+            "the file: unknown: agent. Available: defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, runbooks, api",  # noqa: E501
         ),
         (
             "llm_providers: {g: {type: google, model: m, api_key_env: AIza-a-key-itself}}",
@@ -110,7 +110,10 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "mcp_servers.k.transport: expected one of 'stdio', 'http', 'sse'",
         ),
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
-        ("[1]", "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, api"),
+        (
+            "[1]",
+            "expected a mapping of defaults, llm_providers, mcp_servers, agents, limits, queue, ingest, runbooks, api",
+        ),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
             f"defaults.llm_provider: unknown provider. Available: {', '.join(sorted(['a', 'b', *PROVIDERS]))}",

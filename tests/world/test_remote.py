@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from support import certificates, leases, waiting
 from tarsy import slots
 from tarsy.config import platform
-from tarsy.tools import pool, toolbox
+from tarsy.tools import offered, pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy
 
@@ -33,12 +33,18 @@ def transport(kind: str, url: str, **keys: Any) -> platform.HTTPTransport | plat
 
 @contextlib.asynccontextmanager
 async def owned(settings: platform.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
-    server = pool.Server("tools", platform.MCPServer(transport=settings), calls=slots.Slots(8))
+    there = platform.MCPServer(transport=settings)
+    server = pool.Server("tools", there, calls=slots.Slots(8))
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(20):
         await server.tried.wait()
     try:
-        yield server, toolbox.PoolToolbox([server], limits=platform.Limits())
+        yield (
+            server,
+            toolbox.PoolToolbox(
+                [server], limits=platform.Limits(), offered=offered.Offered({"tools": there}, lambda _: True)
+            ),
+        )
     finally:
         owner.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -83,7 +83,7 @@ async def test_servers_that_are_down_cost_an_execution_so_long_once_and_its_call
             settings = of(down=http(refused), other=http(refused), silent=http(url), fine=http(there.url))
             async with running(settings) as servers:
                 with within(1.5):  # for all three together
-                    box = await servers.tools.toolbox(["down", "other", "silent", "fine"]).__aenter__()
+                    box = await servers.tools.toolbox(["down", "other", "silent", "fine"], lambda _: True).__aenter__()
                 assert {problem.split("'")[1] for problem in box.problems} == {"down", "other", "silent"}
                 assert {spec.name.split(".")[0] for spec in box.specs} == {"fine"}
                 with within(1):
@@ -100,7 +100,7 @@ async def test_a_server_that_goes_while_an_execution_works_costs_it_no_more_and_
 ) -> None:
     monkeypatch.setattr(patience, "AWAY_SECONDS", 0.5)
     monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
-    async with proxied() as (servers, between), servers.tools.toolbox(["one"]) as box:
+    async with proxied() as (servers, between), servers.tools.toolbox(["one"], lambda _: True) as box:
         server = servers.tools.servers["one"]
         assert (await call(box, "one.lookup")).text == "web-0 exists"
         between.refuse()
@@ -139,7 +139,7 @@ async def test_whoever_gives_up_before_a_server_is_there_leaves_nothing_behind()
     with silent() as url:
         async with running(of(one=http(url), own=http(url, stateful=True))) as servers:
             for number in range(3):
-                opening = asyncio.create_task(servers.tools.toolbox(["one", "own"]).__aenter__())
+                opening = asyncio.create_task(servers.tools.toolbox(["one", "own"], lambda _: True).__aenter__())
                 await waiting.until(lambda: owners("own") == 2)
                 opening.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -175,7 +175,7 @@ async def test_an_execution_of_a_stateful_server_has_a_connection_of_its_own_unt
         async with running(of(own=http(url, stateful=True), shared=http(url))) as servers:
             shared = servers.tools.servers["shared"]
             first = await asyncio.wait_for(shared.client(), 20)
-            boxes = [servers.tools.toolbox(["own", "shared"]) for _ in range(3)]
+            boxes = [servers.tools.toolbox(["own", "shared"], lambda _: True) for _ in range(3)]
             async with contextlib.AsyncExitStack() as stack:
                 for box in boxes:
                     await stack.enter_async_context(box)
@@ -200,7 +200,7 @@ async def test_a_cancelled_execution_ends_the_program_that_was_started_for_it(
         inside = asyncio.Event()
 
         async def execution() -> None:
-            async with servers.tools.toolbox(["own"]):
+            async with servers.tools.toolbox(["own"], lambda _: True):
                 inside.set()
                 await asyncio.Event().wait()
 
@@ -218,7 +218,7 @@ async def test_fifty_executions_share_one_connection_to_a_server() -> None:
         clients = set()
 
         async def execution(servers: pool.Pool) -> None:
-            async with servers.tools.toolbox(["one"]) as box:
+            async with servers.tools.toolbox(["one"], lambda _: True) as box:
                 clients.add(id(await box._servers["one"].client()))
                 assert (await call(box, "one.lookup")).text == "web-0 exists"
 

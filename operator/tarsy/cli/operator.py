@@ -39,7 +39,11 @@ from tarsy.telemetry import logs
     show_default=True,
     help="What this process does of what an operator does.",
 )
-@click.option("--insecure-dev", is_flag=True, help="Serve without a token, JSON from this machine only.")
+@click.option(
+    "--insecure-dev",
+    is_flag=True,
+    help="Serve without a token, JSON from this machine only, which runbooks may come from too.",
+)
 @click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING"]), default="INFO", show_default=True)
 @click.option(
     "--log-format",

@@ -104,9 +104,7 @@ class _Converter(_Notes):
         self._queue = sources.settings.get("queue")
         for source in sources.unknown:
             self.left_out(source)
-        if system := sources.settings.get("system"):
-            for key in system.data:
-                self.left_out(system.at(key))
+        self._system = sources.settings.get("system")
 
     # The platform file
 
@@ -119,6 +117,7 @@ class _Converter(_Notes):
             "agents": self._section("agents", self._agent),
             "limits": self._limits(),
             "queue": self._made_queue(),
+            "runbooks": self._runbooks(),
         }
         if self._defaults and "alert_type" in self._defaults.data:
             made["ingest"] = {"default_alert_type": self._defaults.data["alert_type"]}
@@ -136,6 +135,8 @@ class _Converter(_Notes):
             match key:
                 case "llm_provider" | "max_iterations":
                     made[key] = self._text(source)
+                case "runbook":
+                    made |= {key: source.data} if source.data else {}
                 case "fallback_providers":
                     made[key] = self._fallbacks(source)
                 case "iteration_strategy" | "llm_backend" | "backend" | "success_policy" | "alert_type":
@@ -296,6 +297,20 @@ class _Converter(_Notes):
             elif key == "session_timeout":
                 if former.seconds(source.data) is None:
                     self.problems.append(source.problem(f"{source.told}: not a duration, such as 40m"))
+            else:
+                self.left_out(source)
+        return made
+
+    def _runbooks(self) -> JSON:
+        """What stands under `system`: of all that only this has a place."""
+        made: JSON = {}
+        for key in self._system.data if self._system else ():
+            assert self._system  # noqa: S101 - it has the key
+            source = self._system.at(key)
+            if key == "runbooks" and isinstance(source.data, dict):
+                made |= self._block(source, ("allowed_domains",), case=str)
+            elif key == "github" and isinstance(source.data, dict):
+                made |= self._block(source, ("token_env",), case=str)
             else:
                 self.left_out(source)
         return made

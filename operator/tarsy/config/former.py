@@ -20,21 +20,17 @@ SECTIONS = ("agents", "agent_chains", "llm_providers", "mcp_servers")
 SETTINGS = ("defaults", "queue", "system")
 LATER = frozenset(
     (
-        "allowed_domains",
         "allowed_ws_origins",
         "cleanup_interval",
         "cost_estimation",
         "dashboard_url",
         "embedding",
         "event_ttl",
-        "github",
         "holidays",
         "memory",
         "orchestrator",
         "required_skills",
         "retention",
-        "runbook",
-        "runbooks",
         "scoring",
         "session_cleanup_url",
         "skills",

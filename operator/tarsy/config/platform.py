@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tarsy.config import providers
 from tarsy.config.parts import URL, Duration, Network, Origin, Part, Time, Variable, Word, within
+from tarsy.config.runbooks import TEXT_MAX, Runbooks
 from tarsy.masking import customs, masker
 from tarsy.masking import patterns as naming
 from tarsy.resources import base, chain
@@ -256,7 +257,9 @@ class Defaults(Part):
     max_iterations: chain.Iterations = 20
     """Model calls before an agent must conclude."""
     alert_masking: AlertMasking = AlertMasking()
-    """What of alerts, and of questions, nobody is to see."""
+    """What of alerts, of runbooks and of questions, nobody is to see."""
+    runbook: Annotated[str, Field(max_length=TEXT_MAX)] = ""
+    """The text that agents go by where an alert names no runbook, or it cannot be fetched; "" is what is built in."""
 
 
 class Limits(Part):
@@ -352,4 +355,5 @@ class Platform(Part):
     limits: Limits = Limits()
     queue: Queue = Queue()
     ingest: Ingest = Ingest()
+    runbooks: Runbooks = Runbooks()
     api: API = API()

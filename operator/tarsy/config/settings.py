@@ -72,6 +72,8 @@ class Settings:
     role: Role
     webhook_token: Secret | None
     """None only with `--insecure-dev`, and where the API is not served."""
+    insecure_dev: bool = False
+    """Whether this machine's loopback may be asked for what comes from elsewhere otherwise (`tools.runbooks`)."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -115,6 +117,7 @@ def operator(
         listen_port=int(port),
         role=role,
         webhook_token=token,
+        insecure_dev=insecure_dev,
     )
 
 

@@ -151,9 +151,13 @@ def _rule(place: tuple[str, ...]) -> _Rule:
             return lambda value, _: url(value)
         case ("llm_providers", _, "options", *_):
             return _option
-        case ("llm_providers", _, "api_key_env") | ("mcp_servers", _, "transport", "bearer_token_env"):
+        case (
+            ("llm_providers", _, "api_key_env")
+            | ("mcp_servers", _, "transport", "bearer_token_env")
+            | ("runbooks", "token_env")
+        ):
             return lambda value, _: _variable(value)
-        case ("llm_providers", _, "api_key_file" | "credentials_file"):
+        case ("llm_providers", _, "api_key_file" | "credentials_file") | ("runbooks", "token_file"):
             return lambda value, _: _file(value)
         case ("mcp_servers", _, "transport", "bearer_token_file" | "ca_file" | "certificate_file" | "key_file"):
             return lambda value, _: _file(value)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from tarsy.agent import prompts
 from tarsy.config import platform, resolve
-from tarsy.engine import execution, handover, retries
+from tarsy.engine import execution, handover, retries, runbook
 from tarsy.transcript import entries, messages, ports, record
 
 TASK = "Answer the question that stands between the last two markers."
@@ -58,6 +58,7 @@ def _task(journal: ports.Journal, run: int) -> execution.Task:
         earlier = [runs[number] for number in sorted(runs) if entries.INVESTIGATION < number < run]
         assignment = prompts.Assignment(
             snapshot=snapshot,
+            runbook=runbook.of(journal.record),
             place=f"chain '{snapshot.chain_name}'",
             name=agent.name,
             known=handover.investigation(runs[entries.INVESTIGATION], earlier),

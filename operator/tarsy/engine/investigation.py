@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from tarsy.engine import grounds, handover, retries, stage, summary
+from tarsy.engine import grounds, handover, retries, runbook, stage, summary
 from tarsy.resources import chain
 from tarsy.transcript import entries, ports, record
 
@@ -36,6 +36,8 @@ async def _run(*, runtime: ports.Runtime, journal: ports.Journal, held: contextl
         after = record.Run(stages=so_far.stages | {ended.ended.stage: ended})
         return following_entries(spec, after, summary=lines)
 
+    if not journal.suspended():
+        await runbook.look(runtime=runtime, journal=journal)
     for step in spec.stages:
         if so_far.ended or journal.suspended():
             return

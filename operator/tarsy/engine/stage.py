@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 from tarsy.agent import loop, prompts, strategies
 from tarsy.config import platform, resolve
-from tarsy.engine import execution, handover, retries, timer
+from tarsy.engine import execution, handover, retries, runbook, timer
 from tarsy.resources import chain
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -228,6 +228,7 @@ class Stage:
         snapshot = self.journal.record.snapshot
         return prompts.Assignment(
             snapshot=snapshot,
+            runbook=runbook.of(self.journal.record),
             place=f"stage '{self.spec.name}' of chain '{snapshot.chain_name}'",
             name=name,
             known=known,

@@ -280,7 +280,7 @@ def _counts(entry: entries.Entry) -> Row:
 
 def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], place: Place) -> tuple[int, str, str]:
     match entry:
-        case entries.RunStarted() | entries.ToolsSelected() | entries.RunEnded():
+        case entries.RunStarted() | entries.ToolsSelected() | entries.RunbookRead() | entries.RunEnded():
             return entry.run, "", ""
         case entries.StageStarted() | entries.StageEnded():
             return entry.run, entry.stage, ""

@@ -99,7 +99,7 @@ class Server:
         self._unused = asyncio.Event()
 
     def is_as(self, settings: platform.MCPServer) -> bool:
-        """Whether it is, and stays, what these settings and files ask for, but for what is no matter of its connection."""
+        """Whether it is, and stays, what these settings and files ask for, as far as its connection is concerned."""
         same = {key: getattr(self._settings, key) for key in _OF_OTHERS}
         is_same = settings.model_copy(update=same) == self._settings
         return not self._unused.is_set() and is_same and transports.digests(settings.transport) == self._files

@@ -53,6 +53,24 @@ class RunStarted:
     """Masked."""
 
 
+RunbookOrigin = Literal["url", "default", "builtin"]
+"""Where the text of a runbook comes from: its address, the platform file, or TARSy itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunbookRead:
+    """The runbook that agents go by is known, from before the first stage on and for good."""
+
+    run: int = INVESTIGATION
+    url: str = ""
+    """Where it was looked for; "" where the alert names no place."""
+    origin: RunbookOrigin
+    text: str
+    """Masked, and whole."""
+    problem: str = ""
+    """Why it is not what `url` has; masked."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolsSelected:
     """The alert says what of its chain's tools its agents have: kept at the admission, before anything has begun."""
@@ -259,6 +277,7 @@ class RunEnded:
 
 Entry: TypeAlias = (
     RunStarted
+    | RunbookRead
     | ToolsSelected
     | StageStarted
     | ExecutionStarted
@@ -314,6 +333,7 @@ _COLUMNS = ("run", "stage", "execution", "final_analysis")
 _KINDS: dict[str, type[Any]] = {
     "RunStarted": RunStarted,
     "ToolsSelected": ToolsSelected,
+    "RunbookRead": RunbookRead,
     "StageStarted": StageStarted,
     "ExecutionStarted": ExecutionStarted,
     "Answered": Answered,

@@ -31,6 +31,10 @@ class ModelError(Exception):
         self.call = call
 
 
+class RunbookError(Exception):
+    """A runbook cannot be had; the message says why, and nothing that is secret."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What a model is asked: the whole conversation, and the tools it may call."""
@@ -226,6 +230,10 @@ class Turn:
     """Of its execution; both say what its text is to people."""
 
 
+async def _no_runbook(_: str) -> str:
+    raise RunbookError("runbooks are not fetched here")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """What the engine works with, all of one platform file.
@@ -241,6 +249,8 @@ class Runtime:
     """The tools of some MCP servers of the platform file, those of the names that are admitted, to be opened."""
     watched: Callable[[Turn], AbstractContextManager[Stream]] = lambda _: nullcontext(UNWATCHED)
     """Entered for as long as a model is asked for a turn and the answer is not committed."""
+    runbook: Callable[[str], Awaitable[str]] = _no_runbook
+    """The text of the runbook at an address, masked; a RunbookError says why not. Cancelling it ends the fetch."""
     is_usable: Callable[[str], bool] = lambda _: True
     """Whether a provider of the platform file can be asked, as far as that is known beforehand."""
     newest: Callable[[], AbstractContextManager[Runtime]] | None = None

@@ -169,6 +169,8 @@ class Run:
 
     question: str = ""
     """What was asked, where it is not the investigation itself."""
+    runbook: entries.RunbookRead | None = None
+    """None where none was looked for: then what is built in is read."""
     stages: dict[str, Stage] = field(default_factory=dict)
     executions: dict[str, Execution] = field(default_factory=dict)
     """Those of no stage: its summary, or its answer."""
@@ -223,6 +225,9 @@ class _Scopes:
                 self.begin(_run(entry))
             case entries.ToolsSelected():
                 self.require(_run(entry))
+            case entries.RunbookRead():
+                self.begin(_runbook(entry), within=_run(entry))
+                self.end(_runbook(entry))
             case entries.StageStarted():
                 self.begin(_stage(entry), within=_run(entry))
             case entries.ExecutionStarted():
@@ -252,12 +257,17 @@ class _Scopes:
 def _run(
     entry: entries.RunStarted
     | entries.ToolsSelected
+    | entries.RunbookRead
     | entries.StageStarted
     | entries.ExecutionStarted
     | entries.StageEnded
     | entries.RunEnded,
 ) -> Scope:
     return ("run", str(entry.run))
+
+
+def _runbook(entry: entries.RunbookRead) -> Scope:
+    return ("the runbook of run", str(entry.run))
 
 
 def _stage(entry: entries.StageStarted | entries.StageEnded | entries.ExecutionStarted) -> Scope:
@@ -322,6 +332,8 @@ class Record:
                 self.runs[entry.run] = Run(question=entry.question)
             case entries.ToolsSelected():
                 self.mcp = entry.mcp
+            case entries.RunbookRead():
+                self.runs[entry.run].runbook = entry
             case entries.StageStarted():
                 self.runs[entry.run].stages[entry.stage] = Stage(started=entry)
             case entries.ExecutionStarted():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from tarsy.resources import chain
+from tarsy.resources import chain, investigation
 from tarsy.transcript import entries, messages, react, record
 
 Type = Literal[
@@ -27,6 +27,7 @@ Type = Literal[
     "executive_summary",
     "user_question",
     "mcp_selection",
+    "runbook",
     "code_execution",
     "google_search_result",
     "url_context_result",
@@ -168,8 +169,8 @@ def _events(logged: entries.Logged, kind: Kind) -> Iterator[Event]:
     """What an entry tells by itself, of an execution of that kind."""
     new = _maker(logged)
     match logged.entry:
-        case entries.RunStarted() | entries.ToolsSelected() as entry:
-            yield _asked(entry, new)
+        case entries.RunStarted() | entries.ToolsSelected() | entries.RunbookRead() as entry:
+            yield _of_run(entry, new)
         case entries.ExecutionStarted(agent=agent) if agent and agent.native.left_out:
             yield _left_out("start", agent.provider, agent.native.left_out, new)
         case entries.Answered() as entry:
@@ -246,6 +247,33 @@ def _answered(entry: entries.Answered, new: _New, kind: Kind) -> Iterator[Event]
         yield new(f"{call.id}.call", "mcp_tool_call", "streaming", "", _of_call(call))
 
 
+_RUNBOOKS: dict[entries.RunbookOrigin, str] = {
+    "url": "the one that the alert names",
+    "default": "the one of the platform file",
+    "builtin": "the one that is built in",
+}
+
+
+def _of_run(entry: entries.RunStarted | entries.ToolsSelected | entries.RunbookRead, new: _New) -> Event:
+    """What is asked, what the alert says of tools, or what agents are to go by."""
+    match entry:
+        case entries.RunStarted():
+            return new("question", "user_question", "completed", entry.question, {"run": entry.run})
+        case entries.ToolsSelected():
+            return _selected(entry.mcp, new)
+        case entries.RunbookRead():
+            return _runbook(entry, new)
+
+
+def _runbook(entry: entries.RunbookRead, new: _New) -> Event:
+    metadata = {"url": entry.url, "origin": entry.origin, "characters": len(entry.text)}
+    told = _RUNBOOKS[entry.origin]
+    if entry.problem:
+        content = f"The runbook cannot be read, {told} stands for it: {entry.problem}"
+        return new("runbook", "error", "failed", content, {"kind": "runbook"} | metadata)
+    return new("runbook", "runbook", "completed", f"The runbook is {told}.", metadata)
+
+
 _NATIVE: dict[chain.NativeTool, Type] = {
     "code_execution": "code_execution",
     "google_search": "google_search_result",
@@ -281,11 +309,7 @@ def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
     return new(place, "context_compacted", "completed", "; ".join(told), metadata)
 
 
-def _asked(entry: entries.RunStarted | entries.ToolsSelected, new: _New) -> Event:
-    """What whoever asked said, of which nothing else tells."""
-    if isinstance(entry, entries.RunStarted):
-        return new("question", "user_question", "completed", entry.question, {"run": entry.run})
-    mcp = entry.mcp
+def _selected(mcp: investigation.MCP, new: _New) -> Event:
     told = []
     if mcp.servers is not None:
         named = [one.name + (f" ({', '.join(one.tools)})" if one.tools is not None else "") for one in mcp.servers]

@@ -1,0 +1,50 @@
+"""Where runbooks may be fetched from, and who asks for them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tarsy.config.parts import Part, Variable
+
+TOKEN_DOMAIN = "raw.githubusercontent.com"  # noqa: S105 - where it goes to
+"""The only host that gets the token: GitHub's, for files as they are."""
+LOOPBACK = ("localhost", "127.0.0.1")
+"""What is asked with `--insecure-dev` only."""
+TEXT_MAX = 64 * 1024
+"""Characters of a runbook that stands in the file."""
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)+(?![0-9]+\Z){_LABEL}")
+
+
+def _domain(value: str) -> str:
+    name = value.lower()
+    if name not in LOOPBACK and not _NAME.fullmatch(name):
+        raise ValueError("not a host's whole name: write one such as github.com, without scheme, port, path or *")
+    return name
+
+
+Domain = Annotated[str, AfterValidator(_domain)]
+"""A host's whole name: none of the hosts below it, and no address."""
+
+
+class Runbooks(Part):
+    """Where runbooks may be fetched from that an alert names, by its annotation `runbook_url` or `spec.runbookURL`."""
+
+    allowed_domains: Annotated[list[Domain], Field(max_length=100)] = ["github.com", TOKEN_DOMAIN]
+    """The hosts that may be asked, or redirect to, by their whole names; [] is none, so that nothing is fetched."""
+    token_env: Variable | None = None
+    """The environment variable that holds a token for private repositories; raw.githubusercontent.com alone gets it."""
+    token_file: Path | None = None
+    """A file that holds the token, such as a mounted Secret; it goes before `token_env`."""
+
+    @model_validator(mode="after")
+    def _token_has_a_place(self) -> Runbooks:
+        if self.token_env is not None or self.token_file is not None:
+            key = "token_env" if self.token_file is None else "token_file"
+            if TOKEN_DOMAIN not in self.allowed_domains:
+                raise ValueError(f"{key}: {TOKEN_DOMAIN} alone gets the token, and is not among allowed_domains")
+        return self

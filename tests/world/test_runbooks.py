@@ -1,0 +1,556 @@
+"""Runbooks over real sockets: what is asked of whom, with what, for how long, and what is taken for text."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import itertools
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import abc
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from tarsy.config import runbooks as settings
+from tarsy.masking import masker
+from tarsy.tools import runbooks
+from tarsy.transcript import ports
+from tarsy_dev import loopback
+
+RAW = "raw.githubusercontent.com"
+OTHER = "runbooks.example.com"
+HOSTS = ("github.com", RAW, OTHER)
+PAGE = "https://github.com/o/r/blob/main/crash.md"
+FILE = "/o/r/main/crash.md"
+TEXT = "# Crash loops\n\nLook at the limits first. 💥"
+TOKEN = "ghp_" + "a1B2" * 9
+
+Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+def answer(body: bytes | str = TEXT, *headers: str, status: str = "200 OK", length: int | None = None) -> bytes:
+    """An answer in HTTP."""
+    data = body.encode() if isinstance(body, str) else body
+    told = headers or ("Content-Type: text/plain; charset=utf-8",)
+    lines = [f"HTTP/1.1 {status}", *told, f"Content-Length: {len(data) if length is None else length}", "", ""]
+    return "\r\n".join(lines).encode() + data
+
+
+def redirection(location: str, status: str = "302 Found") -> bytes:
+    return answer(b"", f"Location: {location}", status=status)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A request as it came."""
+
+    line: str
+    headers: dict[str, str]
+    name: str | None
+    """What TLS was asked for."""
+
+
+@dataclass(kw_only=True)
+class Site:
+    """A server with TLS for all hosts, which answers by path; what it is asked is noted."""
+
+    port: int
+    trusts: ssl.SSLContext
+    """Whoever connects by it takes its certificates."""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+    connections: int = 0
+    closed: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    """Released with each connection that its client has closed."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:-2])}
+            secured = writer.get_extra_info("ssl_object")
+            self.asked.append(Asked(line=head[0], headers=headers, name=getattr(secured, "server_name_told", None)))
+            found = self.answers.get(head[0].split()[1], answer(b"", status="404 Not Found"))
+            if isinstance(found, bytes):
+                writer.write(found)
+            else:
+                await found(writer)
+            await writer.drain()
+            await reader.read()
+        self.closed.release()
+        writer.close()
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{one.headers['host']} {one.line.split()[1]}" for one in self.asked]
+
+
+class Names(abc.AbstractResolver):
+    """What names stand for, in the order in which it is asked; the last one stays."""
+
+    def __init__(self, *found: Sequence[tuple[str, int]]) -> None:
+        self._found = [*found]
+        self.asked: list[str] = []
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,  # noqa: ARG002 - the interface's
+        family: socket.AddressFamily = socket.AF_INET,  # noqa: ARG002
+    ) -> list[abc.ResolveResult]:
+        self.asked.append(host)
+        known = self._found.pop(0) if len(self._found) > 1 else self._found[0]
+        return [
+            abc.ResolveResult(hostname=host, host=address, port=port, family=_family(address), proto=0, flags=0)
+            for address, port in known
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _family(address: str) -> int:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def certificate(names: Sequence[str], folder: Path) -> Path:
+    """A certificate for `names` that signs itself, with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(subject_name=name, issuer_name=name, public_key=key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(one) for one in names]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    file = folder / f"{names[0]}.pem"
+    told = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
+    file.write_bytes(told + made.public_bytes(encoding))
+    return file
+
+
+@contextlib.asynccontextmanager
+async def serving(file: Path | None) -> AsyncIterator[Site]:
+    """A site with that certificate, or without TLS."""
+    listening = loopback.listen()
+    site = Site(port=listening.getsockname()[1], trusts=ssl.create_default_context(cafile=file))
+    secured = None
+    if file is not None:
+        secured = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        secured.load_cert_chain(file)
+
+        def told(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            connection.server_name_told = name  # type: ignore[attr-defined]
+
+        secured.sni_callback = told
+    server = await asyncio.start_server(site.serve, sock=listening, ssl=secured)
+    try:
+        yield site
+    finally:
+        server.close()
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with serving(certificate(HOSTS, tmp_path)) as found:
+        yield found
+
+
+@dataclass(kw_only=True)
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def reading(
+    site: Site,
+    names: Names | None = None,
+    *,
+    token: runbooks.Token | None = None,
+    mask: Callable[[str], str] = str,
+    clock: Clock | None = None,
+    in_development: bool = False,
+) -> AsyncIterator[runbooks.Runbooks]:
+    """Runbooks of hosts that all stand for `site`: its address passes, and no address in a URL does."""
+    names = names or Names([(loopback.HOST, site.port)])
+    async with (
+        runbooks.session(loopback=True, names=names, tls=site.trusts) as direct,
+        aiohttp.ClientSession() as other,
+    ):
+        yield runbooks.Runbooks(
+            settings.Runbooks(allowed_domains=[*HOSTS]),
+            token=token or runbooks.Token(),
+            direct=direct,
+            proxied=other,
+            mask=mask,
+            loopback=in_development,
+            clock=clock or Clock(),
+        )
+
+
+async def problem(found: runbooks.Runbooks, url: str = PAGE) -> str:
+    """Why there is no runbook."""
+    async with asyncio.timeout(20):
+        with pytest.raises(ports.RunbookError) as caught:
+            await found.read(url)
+    return str(caught.value)
+
+
+async def test_a_file_is_fetched_from_the_address_that_was_looked_at_under_its_own_name(site: Site) -> None:
+    site.answers[FILE] = answer()
+    async with reading(site) as found:
+        assert await found.read(PAGE) == TEXT
+    (asked,) = site.asked
+    assert asked.line == f"GET {FILE} HTTP/1.1"
+    assert (asked.headers["host"], asked.name) == (RAW, RAW)
+    assert asked.headers["accept-encoding"] == "identity"
+    assert "authorization" not in asked.headers
+    assert "cookie" not in asked.headers
+
+
+async def test_this_machine_is_read_in_development_on_any_port_without_tls() -> None:
+    async with serving(None) as site, reading(site, in_development=True) as found:
+        site.answers["/a.md"] = answer()
+        assert await found.read(f"http://127.0.0.1:{site.port}/a.md") == TEXT
+        assert await found.read(f"http://localhost:{site.port}/a.md#part") == TEXT
+    assert len(site.asked) == 2
+
+
+async def test_what_is_read_is_masked_and_can_be_stored(site: Site) -> None:
+    secret = "hunter2hunter2"
+    site.answers[FILE] = answer(f"\ufeffLog in first:\npassword: {secret}\nthen look\x1b\n")
+    async with reading(site, mask=masker.Masker(groups=["security"]).text) as found:
+        text = await found.read(PAGE)
+    assert text == "Log in first:\npassword: [MASKED:password]\nthen look\x1b\n"
+
+
+async def test_what_cannot_be_masked_is_not_read(site: Site) -> None:
+    def fails(_: str) -> str:
+        raise RuntimeError("with the text in it")
+
+    site.answers[FILE] = answer("x" * runbooks.AT_ONCE * 2)
+    async with reading(site, mask=lambda text: fails(text) if len(text) > runbooks.AT_ONCE else text) as found:
+        assert await problem(found) == "it could not be masked"
+
+
+async def test_the_token_goes_to_its_own_host_only_whoever_redirects(site: Site) -> None:
+    site.answers["/o/r/releases/a.md"] = redirection(f"https://{RAW}{FILE}?token=x")
+    site.answers[f"{FILE}?token=x"] = redirection(f"https://{OTHER}/a.md")
+    site.answers["/a.md"] = answer()
+    async with reading(site, token=runbooks.Token(value=TOKEN)) as found:
+        assert await found.read("https://github.com/o/r/releases/a.md") == TEXT
+    assert site.lines == ["github.com /o/r/releases/a.md", f"{RAW} {FILE}?token=x", f"{OTHER} /a.md"]
+    assert [one.headers.get("authorization") for one in site.asked] == [None, f"Bearer {TOKEN}", None]
+
+
+async def test_a_token_that_is_missing_is_told_where_it_could_have_helped(site: Site) -> None:
+    async with reading(site, token=runbooks.Token(problem="runbooks.token_env: there is no token")) as found:
+        assert await problem(found) == f"{RAW} answers 404: runbooks.token_env: there is no token"
+        assert await problem(found, f"https://{OTHER}/a.md") == f"{OTHER} answers 404"
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "value", "told"),
+    [
+        (None, {"T_KEN": f" {TOKEN}\n"}, TOKEN, ""),
+        (f"{TOKEN}\n".encode(), {"T_KEN": "other"}, TOKEN, ""),
+        (None, {}, "", "runbooks.token_env: there is no token"),
+        (b"\n", {"T_KEN": TOKEN}, "", "runbooks.token_file: there is no token"),
+        (b"\xff", {}, "", "runbooks.token_file: no file of UTF-8 text"),
+        (None, {"T_KEN": "a\r\nX: y"}, "", "runbooks.token_env: it has characters that no token has"),
+    ],
+)
+def test_a_token_is_read_from_its_file_or_its_variable_and_never_shown(
+    tmp_path: Path, file: bytes | None, environment: dict[str, str], value: str, told: str
+) -> None:
+    given = settings.Runbooks(token_env="T_KEN")
+    if file is not None:
+        (tmp_path / "token").write_bytes(file)
+        given = settings.Runbooks(token_env="T_KEN", token_file=tmp_path / "token")
+    assert runbooks.token(given, environment) == runbooks.Token(value=value, problem=told)
+    missing = settings.Runbooks(token_file=tmp_path / "missing")
+    assert runbooks.token(missing, {}).problem == "runbooks.token_file: No such file or directory"
+    assert runbooks.token(settings.Runbooks(), {"T_KEN": TOKEN}) == runbooks.Token()
+
+
+ELSEWHERE = [
+    *("https://evil.example/a", "//evil.example/a", "https://github.com.evil.example/", "https://sub.github.com/"),
+    *("http://github.com/a", "http://169.254.169.254/latest/meta-data/", "https://169.254.169.254/latest"),
+    *("https://127.0.0.1/a", "http://127.0.0.1:8080/a", "http://localhost/a", "https://[::1]/a", "https://2130706433/"),
+    *("https://user:word@github.com/a", "https://github.com@evil.example/a", "https://github.com\\@evil.example/a"),
+    *("https://github.com:8443/a", "ftp://github.com/a", "file:///etc/passwd", "gopher://github.com/a", "javascript:1"),
+    *("https://kubernetes.default.svc/api", "https://github.com/" + "a" * 4000),
+]
+
+
+@pytest.mark.parametrize("location", ELSEWHERE)
+@pytest.mark.parametrize("status", ["302 Found", "307 Temporary Redirect"])
+async def test_a_redirection_out_of_the_list_is_not_followed(site: Site, location: str, status: str) -> None:
+    site.answers[FILE] = redirection(location, status)
+    names = Names([(loopback.HOST, site.port)])
+    async with reading(site, names, token=runbooks.Token(value=TOKEN)) as found:
+        told = await problem(found)
+    assert told.startswith("it redirects where nobody is asked: ")
+    assert (names.asked, site.connections) == ([RAW], 1)
+
+
+async def test_few_redirections_are_followed_and_no_more(site: Site) -> None:
+    for number in range(10):
+        site.answers[f"/{number}"] = redirection(f"/{number + 1}", "308 Permanent Redirect")
+    site.answers["/10"] = answer()
+    async with reading(site) as found:
+        assert await problem(found, f"https://{OTHER}/1") == "it redirects more than 5 times"
+        assert len(site.asked) == runbooks.REDIRECTIONS_MAX + 1
+        assert await found.read(f"https://{OTHER}/5") == TEXT
+
+
+PRIVATE = [
+    *("10.0.0.1", "169.254.169.254", "192.168.1.1", "100.64.0.1", "0.0.0.0", "224.0.0.1", "240.0.0.1"),  # noqa: S104
+    *("::", "fe80::1", "fd00:ec2::254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1"),
+]
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+async def test_a_name_that_stands_for_an_address_of_ours_is_not_connected_to_be_it_one_of_several(
+    site: Site, address: str
+) -> None:
+    site.answers[FILE] = answer()
+    good = (loopback.HOST, site.port)
+    for known in ([(address, site.port)], [good, (address, site.port)], [(address, site.port), good]):
+        async with reading(site, Names(known)) as found:
+            assert await problem(found) == f"{RAW} is at {address}, an address that is not public"
+    assert site.connections == 0
+
+
+async def test_this_machine_has_no_name_but_in_development(site: Site) -> None:
+    async with runbooks.session(loopback=False, names=Names([(loopback.HOST, site.port)]), tls=site.trusts) as http:
+        with pytest.raises(ports.RunbookError, match=r"is at 127\.0\.0\.1, an address that is not public"):
+            await http.get(PAGE)
+    assert site.connections == 0
+
+
+async def test_a_name_is_looked_at_anew_for_each_connection_and_by_nobody_else(site: Site) -> None:
+    """What it stood for a moment before says nothing."""
+    site.answers[FILE] = redirection(f"https://{RAW}/second")
+    site.answers["/second"] = answer()
+    names = Names([(loopback.HOST, site.port)], [("169.254.169.254", 80)])
+    async with reading(site, names) as found:
+        assert await problem(found) == f"{RAW} is at 169.254.169.254, an address that is not public"
+    assert site.connections == 1
+    assert names.asked == [RAW, RAW]
+
+
+async def test_a_certificate_of_somebody_else_is_none(tmp_path: Path) -> None:
+    async with serving(certificate(["evil.example"], tmp_path)) as site, reading(site) as found:
+        assert "certificate" in (await problem(found)).lower()
+        assert site.asked == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "told"),
+    [
+        (("Content-Type: text/html; charset=utf-8",), b"<p>", "it is 'text/html', and no plain text"),
+        (("Content-Type: image/png",), b"\x89PNG", "it is 'image/png', and no plain text"),
+        (("Content-Type: application/octet-stream",), b"a", "it is 'application/octet-stream', and no plain text"),
+        (("X: y",), b"a", "it is 'application/octet-stream', and no plain text"),
+        (("Content-Type: text/plain; charset=utf-16",), b"a\0", "it is written in 'utf-16', and not in UTF-8"),
+        (("Content-Type: text/plain; charset=unicode_escape",), b"a", "it is written in 'unicode_escape'"),
+        (("Content-Type: text/plain",), b"\xff\xfea", "it is not UTF-8"),
+        (("Content-Type: text/plain",), b"a\0b", "it is no text"),
+        (("Content-Type: text/plain",), b" \n", "it is empty"),
+        (("Content-Type: text/plain", "Content-Encoding: gzip"), gzip.compress(b"a" * 10**7), "it came compressed"),
+        (("Content-Type: text/plain", "Content-Encoding: br"), b"a", "it came compressed"),
+        (("Content-Type: text/plain",), b"a" * (runbooks.SIZE_MAX + 1), "it has more than 1024 KiB"),
+    ],
+)
+async def test_what_is_no_plain_text_is_no_runbook(
+    site: Site, headers: tuple[str, ...], body: bytes, told: str
+) -> None:
+    site.answers[FILE] = answer(body, *headers)
+    async with reading(site) as found:
+        assert (await problem(found)).startswith(told)
+
+
+@pytest.mark.parametrize("kind", ["text/markdown; charset=UTF-8", "text/x-rst", "application/json", "application/yaml"])
+async def test_text_of_any_kind_is_one_up_to_its_last_byte(site: Site, kind: str) -> None:
+    text = "é" * (runbooks.SIZE_MAX // 2)
+    site.answers[FILE] = answer(text, f"Content-Type: {kind}")
+    async with reading(site) as found:
+        assert await found.read(PAGE) == text
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 900\r\n\r\nhalf",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000 + b"\r\n",
+        b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\n\r\n",
+    ],
+    ids=lambda raw: raw[:40],
+)
+async def test_whatever_is_answered_is_told_and_not_raised(site: Site, raw: bytes) -> None:
+    async def broken(writer: asyncio.StreamWriter) -> None:
+        writer.write(raw)
+        await writer.drain()
+        writer.close()
+
+    site.answers[FILE] = broken
+    async with reading(site) as found:
+        assert (told := await problem(found))
+        assert "y" * 100 not in told
+
+
+async def test_a_body_without_end_ends_at_the_limit(site: Site) -> None:
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in itertools.count():
+            writer.write(b"10000\r\n" + b"a" * 65536 + b"\r\n")
+            await writer.drain()
+
+    site.answers[FILE] = endless
+    async with reading(site) as found:
+        assert await problem(found) == "it has more than 1024 KiB"
+
+
+async def silent(writer: asyncio.StreamWriter) -> None:
+    await asyncio.Event().wait()
+
+
+async def dripping(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"1\r\na\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("slow", [silent, dripping])
+async def test_what_takes_too_long_is_not_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch, slow: Callable[[asyncio.StreamWriter], Awaitable[None]]
+) -> None:
+    monkeypatch.setattr(runbooks, "SECONDS", 0.2)
+    site.answers[FILE] = slow
+    async with reading(site) as found:
+        assert await problem(found) == "it was not there after 0.2 s"
+
+
+async def test_time_is_for_all_redirections_together(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def later(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.15)
+        writer.write(redirection(FILE))
+
+    monkeypatch.setattr(runbooks, "SECONDS", 0.4)
+    site.answers[FILE] = later
+    async with reading(site) as found:
+        assert await problem(found) == "it was not there after 0.4 s"
+
+
+async def test_what_came_of_an_address_is_remembered_for_a_minute(site: Site) -> None:
+    site.answers[FILE] = answer("first")
+    clock = Clock()
+    async with reading(site, clock=clock) as found:
+        assert await found.read(PAGE) == "first"
+        site.answers[FILE] = answer("second")
+        clock.now = 59.0
+        assert await found.read(f"{PAGE}#part") == "first"
+        assert (await problem(found, f"https://{OTHER}/a")) == (await problem(found, f"https://{OTHER}/a"))
+        assert len(site.asked) == 2
+        clock.now = 61.0
+        assert await found.read(PAGE) == "second"
+
+
+async def test_no_more_is_remembered_than_there_is_room_for(site: Site) -> None:
+    async with reading(site) as found:
+        for number in range(20):
+            site.answers[f"/{number}"] = answer("a" * runbooks.SIZE_MAX)
+            await found.read(f"https://{OTHER}/{number}")
+        assert len(site.asked) == 20
+        await found.read(f"https://{OTHER}/19")
+        assert len(site.asked) == 20
+        await found.read(f"https://{OTHER}/0")
+        assert len(site.asked) == 21
+
+
+@pytest.fixture
+def held(site: Site) -> Iterator[asyncio.Event]:
+    """The file is answered once this is set."""
+    release = asyncio.Event()
+
+    async def answers(writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        writer.write(answer())
+
+    site.answers[FILE] = answers
+    yield release
+    release.set()
+
+
+async def asked_of(site: Site) -> None:
+    """Wait until it was asked."""
+    async with asyncio.timeout(20):
+        while not site.asked:  # noqa: ASYNC110 - what is waited for is a plain attribute
+            await asyncio.sleep(0.01)
+
+
+async def test_who_asks_for_the_same_shares_one_request(site: Site, held: asyncio.Event) -> None:
+    async with reading(site) as found, asyncio.timeout(20):
+        readers = [asyncio.create_task(found.read(PAGE)) for _ in range(20)]
+        await asked_of(site)
+        for reader in readers[:10]:
+            reader.cancel()
+        ended = await asyncio.gather(*readers[:10], return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) for one in ended)
+        held.set()
+        assert await asyncio.gather(*readers[10:]) == [TEXT] * 10
+    assert site.connections == 1
+
+
+async def test_when_nobody_waits_any_more_the_request_ends_and_the_next_one_begins_anew(
+    site: Site, held: asyncio.Event
+) -> None:
+    async with reading(site) as found, asyncio.timeout(20):
+        readers = [asyncio.create_task(found.read(PAGE)) for _ in range(3)]
+        await asked_of(site)
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        held.set()
+        await site.closed.acquire()
+        assert await found.read(PAGE) == TEXT
+    assert site.connections == 2
+
+
+async def test_a_proxy_of_the_environment_is_asked_for_the_host_and_is_told_no_token(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may stand at a private address; which addresses it reaches is its word."""
+    async with serving(None) as proxy, reading(site, token=runbooks.Token(value=TOKEN)) as found:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+        proxy.answers[f"{RAW}:443"] = answer(b"", status="403 Forbidden")
+        assert await problem(found)
+    (asked,) = proxy.asked
+    assert asked.line == f"CONNECT {RAW}:443 HTTP/1.1"
+    assert TOKEN not in str(asked.headers)
+    assert site.connections == 0
