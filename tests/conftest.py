@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Mapping
 
 import hypothesis
@@ -24,6 +25,21 @@ pytest_plugins = [
 ]
 
 
+class Loop(uvloop.Loop):
+    """The loop that an operator runs on; a test that leaves something open in it fails.
+
+    uvloop warns of such a thing while it closes it. Were the warning an error there, the thing would stay open, and
+    uvloop would wait for its end for ever, where no time limit reaches.
+    """
+
+    def close(self) -> None:
+        with warnings.catch_warnings(record=True) as unclosed:
+            warnings.simplefilter("always")
+            super().close()
+        if unclosed:
+            raise AssertionError("left open: " + "; ".join(str(warning.message) for warning in unclosed))
+
+
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Tests run on the loop that an operator runs on."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"uvloop": Loop}

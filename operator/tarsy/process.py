@@ -127,6 +127,8 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
 def _start_errors() -> Iterator[None]:
     try:
         yield
+    except databases.NotOpenError as error:
+        raise StartError(error.why) from error
     except (load.ConfigError, databases.SchemaError, databases.StoreDownError, client.ConfigError, OSError) as error:
         raise StartError(str(error)) from error
 

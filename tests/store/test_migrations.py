@@ -109,12 +109,15 @@ async def test_what_is_not_allowed_just_now_may_be_later(empty: databases.Databa
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text(f"CREATE ROLE late_{name} LOGIN PASSWORD 'x'"))
     theirs = databases.Database(f"postgresql://late_{name}:x@127.0.0.1:{postgres.port}/{name}")
-    with pytest.raises(databases.StoreDownError, match="not open to this user: permission denied for table work"):
-        await theirs.run(sqlalchemy.text("SELECT 1 FROM work"))
-    with pytest.raises(databases.StoreDownError, match="not open to this user"):
-        async with theirs.begin() as connection:
-            await connection.execute(sqlalchemy.text("SELECT 1 FROM work"))
-    await theirs.close()
+    try:
+        with pytest.raises(databases.NotOpenError, match="not open to TARSy") as refused:
+            await theirs.run(sqlalchemy.text("SELECT 1 FROM work"))
+        assert "not open to this user: permission denied for table work" in refused.value.why
+        with pytest.raises(databases.NotOpenError, match="not open to TARSy"):
+            async with theirs.begin() as connection:
+                await connection.execute(sqlalchemy.text("SELECT 1 FROM work"))
+    finally:
+        await theirs.close()
 
 
 def same_default(

@@ -291,6 +291,7 @@ async def test_a_websocket_keeps_its_place_and_gives_it_back(served: Served, mon
             for one in sockets:
                 await one.send_str("still there")
                 assert await one.receive_str() == "still there"
+            await asyncio.sleep(SECONDS / 8)  # the pace: who sends as fast as it can is closed
         await sockets.pop().close()
         while await status(await served.connect(HOSTILE, ask("/"))) != 200:  # until the server has seen it go
             pass

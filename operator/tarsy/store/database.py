@@ -76,6 +76,14 @@ class StoreDownError(errors.TemporaryError):
     """The database cannot be reached, or does not let us in, or cannot serve, just now; it may work later."""
 
 
+class NotOpenError(StoreDownError):
+    """The database does not let this user do what TARSy needs; `why` is what Postgres says, for who runs TARSy."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("the database is not open to TARSy as it has to be; its log has more, for who runs it")
+        self.why = f"the database's schema is not open to this user: {why}"
+
+
 class TooLongError(Exception):
     """A statement was not done within its time, and the database has stopped it."""
 
@@ -320,9 +328,9 @@ def _raise_for(error: Exception, *, state: str) -> None:
     if state.startswith(_NOT_NOW):
         raise StoreDownError(f"the database cannot serve just now: {why}") from error
     if state == _NOT_ALLOWED:
-        log.warning("the database's schema is not open to this user: %s", why, extra={"action": "database_closed"})
-        told = "the database is not open to TARSy as it has to be; its log has more, for who runs it"
-        raise StoreDownError(told) from error
+        closed = NotOpenError(str(why))
+        log.warning("%s", closed.why, extra={"action": "database_closed"})
+        raise closed from error
 
 
 def _state(error: Exception) -> str:
