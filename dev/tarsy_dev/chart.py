@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel
@@ -125,16 +125,20 @@ def pages() -> dict[Path, str]:
     }
 
 
-def rendered(given: JSON, *, name: str, namespace: str, folder: Path = CHART) -> dict[str, str]:
-    """The files of the chart in `folder` as Helm renders them for a first installation, by path below templates/.
+def rendered(
+    given: JSON, *, name: str, namespace: str, folder: Path = CHART, is_upgrade: bool = False
+) -> dict[str, str]:
+    """The files of the chart in `folder` as Helm renders them for a new release, or for an upgrade, by path.
 
-    A RefusedError says what is wrong with the values, and where.
+    Paths are below templates/. A RefusedError says what is wrong with the values, and where.
     """
     import helm_python  # 85 MB of Go, for those who render alone
 
     with helm_python.Chart.load(folder) as loaded:
         try:
-            found = loaded.render(given, name=name, namespace=namespace)
+            found = loaded.render(
+                given, name=name, namespace=namespace, is_install=not is_upgrade, is_upgrade=is_upgrade
+            )
         except (helm_python.HelmValuesError, helm_python.HelmRenderError) as error:
             raise RefusedError(str(error)) from error
     return {path.partition("/templates/")[2]: text for path, text in found.items()}
@@ -222,6 +226,9 @@ def values_schema() -> JSON:
         for key, node in definition.get("properties", {}).items():
             node.pop("title", None)
             node["description"] = words[aliases[key]]
+    for part in {type(part) for part in _groups(values.Values())}:
+        definition = made if part is values.Values else made["$defs"][part.__name__]
+        definition["required"] = sorted({*definition.get("required", ()), *_kept(part)})
     platform = described.schema()
     platform.pop("$schema")
     made["$defs"] |= {
@@ -234,6 +241,23 @@ def values_schema() -> JSON:
     made["properties"]["chains"]["patternProperties"][name] = {"$ref": "#/$defs/Chain"}
     _close(made)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Values of TARSy's chart"} | made
+
+
+def _groups(part: values.Part) -> Iterator[values.Part]:
+    """That part of the values, and all in it of which values.yaml has every key, whoever else may use it."""
+    yield part
+    for name, _ in _shown(part):
+        below = getattr(part, name)
+        if isinstance(below, values.Part) and not isinstance(part, values.Process) and not isinstance(below, _EVIDENT):
+            yield from _groups(below)
+
+
+def _kept(part: type[values.Part]) -> Iterator[str]:
+    """The keys of such a part that are always there, so that null must not take them away."""
+    for name in part.__annotations__.keys() & part.model_fields.keys():
+        field = part.model_fields[name]
+        if not field.is_required() and type(None) not in get_args(field.annotation):
+            yield field.alias or name
 
 
 def _moved(found: JSON, *, to: str) -> JSON:

@@ -41,7 +41,8 @@ invalid changes nothing (`/readyz` and `system/warnings` say so).
 In any string, but not in keys, `{{.VAR}}` is what the operator's environment says; a variable that is not set is an
 error. `${VAR}` is text. `{{"{{.VAR}}"}}` is `{{.VAR}}` as text. Keys of providers are better named by `api_key_env` or
 `api_key_file`. Durations are a number and `ms`, `s`, `m`, `h` or `d`. Agents, providers and servers are laid over those
-that are built in, the same name replacing whole; `defaults` key by key.
+that are built in, the same name replacing whole; `defaults` key by key. `mcp_servers: {kubernetes-server: null}` takes
+the built-in server out, and from the built-in agent that has it.
 """
 
 

@@ -21,17 +21,44 @@ KEYS = "/etc/tarsy/keys"
 
 Anything = dict[str, Any]
 Text = Annotated[str, Field(min_length=1)]
-Texts = dict[str, str]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+Qualified = Annotated[
+    str,
+    Field(
+        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+        r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+        max_length=317,
+    ),
+]
+"""The name of a label or an annotation."""
+Label = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
+Labels = dict[Qualified, Label]
+Annotations = dict[Qualified, str]
+Name = Annotated[
+    str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", max_length=253)
+]
+Host = Annotated[
+    str, Field(pattern=r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", max_length=253)
+]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Positive = Annotated[int, Field(ge=1)]
 NameOrNothing = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=43)]
+ServiceNameOrNothing = Annotated[str, Field(pattern=r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$", max_length=43)]
 Digest = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
 Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$")]
 Registry = Annotated[str, Field(pattern=r"^([A-Za-z0-9.-]+(:[0-9]+)?)?$")]
 Repository = Annotated[str, Field(pattern=r"^[a-z0-9]+([._/-]+[a-z0-9]+)*$")]
 Key = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
-CIDR = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_GROUP = "[0-9a-fA-F]{1,4}"
+_SHORTENED = "|".join(
+    f"({_GROUP}:){{{before}}}(:{_GROUP}){{1,{7 - before}}}" if before else f":(:{_GROUP}){{1,7}}" for before in range(7)
+)
+NETWORK = (
+    f"^({_BYTE}(\\.{_BYTE}){{3}}/(3[0-2]|[12]?[0-9])"
+    f"|(({_GROUP}:){{7}}{_GROUP}|({_GROUP}:){{1,7}}:|{_SHORTENED}|::)/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$"
+)
+CIDR = Annotated[str, Field(pattern=NETWORK)]
+"""A network of IPv4 or IPv6."""
 Share = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[0-9]{1,3}%$")]
 Quantity = (
     Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?([munkKMGTPE]|[KMGTPE]i)?$")] | Annotated[float, Field(ge=0)]
@@ -89,28 +116,33 @@ class Resources(Part):
 class Pods(Part):
     """What may be said of any pod."""
 
-    labels: Texts = {}
+    labels: Labels = {}
     """Labels of the pods, beside those that select them."""
-    annotations: Texts = {}
+    annotations: Annotations = {}
     """Annotations of the pods."""
-    node_selector: Texts = {}
+    node_selector: Labels = {}
     """The nodes that they may run on, by labels."""
     tolerations: list[Anything] = []
     """Taints that do not keep them away."""
     affinity: Anything = {}
     """Where they would rather run."""
-    topology_spread_constraints: list[Anything] = []
+    topology_spread_constraints: list[Anything] = [
+        {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    ]
     """How they are spread; one without a labelSelector gets that of its pods."""
     priority_class_name: str = ""
     """Their priority class."""
     pod_security_context: Anything = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    """Of the pods, beside user and group; as it stands it satisfies Pod Security `restricted`."""
+    """Of the pods; as it stands it satisfies Pod Security `restricted`. runAsUser, runAsGroup and fsGroup are 65532
+    (of the trial Postgres 999) unless they say otherwise; null leaves one to the cluster, as OpenShift wants it."""
     security_context: Anything = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
     """Of the containers."""
+    extra_egress: list[Anything] = []
+    """More of what they may call, as rules of a NetworkPolicy: MCP servers or models in the cluster, proxies."""
 
 
 class Autoscaling(Part):
@@ -147,7 +179,7 @@ class Strategy(Part):
 class Account(Part):
     """What may be said of one ServiceAccount."""
 
-    annotations: Texts = {}
+    annotations: Annotations = {}
     """Such as a cloud's identity, for Vertex AI."""
 
 
@@ -171,7 +203,7 @@ class Process(Pods):
     """How they are replaced. Two versions side by side share the work by leases."""
     resources: Resources = Resources(requests=Amounts(cpu="100m", memory="320Mi"), limits=Amounts(memory="1Gi"))
     """What they get."""
-    startup_probe: Probe = Probe(period_seconds=2, timeout_seconds=2, failure_threshold=60)
+    startup_probe: Probe = Probe(period_seconds=2, timeout_seconds=5, failure_threshold=60)
     """Until the first answer of /healthz; then the pod is started again."""
     liveness_probe: Probe = Probe(period_seconds=10, timeout_seconds=5, failure_threshold=6)
     """/healthz, which answers as long as the process lives; else the pod is started again."""
@@ -181,7 +213,7 @@ class Process(Pods):
     """A pod that ends stops taking work, lets requests end (10 s) and gives its investigations back."""
     autoscaling: Autoscaling = Autoscaling()
     """By how much work there is; {} is not at all."""
-    pod_disruption_budget: Budget = Budget(max_unavailable=1)
+    pod_disruption_budget: Budget | None = Budget(max_unavailable=1)
     """What maintenance leaves of them; null is none."""
     service_account: Account = Account()
     """Their account."""
@@ -208,16 +240,16 @@ class Service(Part):
     """Its type."""
     port: Port = 8080
     """Its port."""
-    annotations: Texts = {}
+    annotations: Annotations = {}
     """Its annotations."""
 
 
 class TLS(Part):
     """A certificate of the Ingress."""
 
-    secret_name: Name
-    """Its Secret."""
-    hosts: list[Text] = []
+    secret_name: Name | None = None
+    """Its Secret; without one the controller's own certificate."""
+    hosts: list[Host] = []
     """Whose it is."""
 
 
@@ -228,14 +260,10 @@ class Ingress(Part):
     """Whether there is one."""
     class_name: str = ""
     """Its class; empty is the cluster's default."""
-    annotations: Texts = {}
+    annotations: Annotations = {}
     """Its annotations."""
-    hosts: list[Text] = []
-    """Its hosts; all if there are none."""
-    path: Annotated[str, Field(pattern="^/")] = "/"
-    """Below which it serves the API."""
-    path_type: Literal["Prefix", "Exact", "ImplementationSpecific"] = "Prefix"
-    """How paths are compared."""
+    hosts: list[Host] = []
+    """Its hosts, of which it has all paths; any host if there are none."""
     tls: list[TLS] = []
     """Its certificates."""
 
@@ -290,11 +318,11 @@ class Postgres(Pods):
 class Migrate(Pods):
     """`tarsy migrate`, which brings the database to this version's schema; and every key of `pods`."""
 
-    mode: Literal["Hook", "Init", "Manual"] = "Hook"
-    """Hook: a Job after the installation and before upgrades. Init: a container before each pod's own, for
-    `helm --wait`, Argo CD and Flux, which wait for pods before they run that Job. Manual: you run it."""
+    mode: Literal["Job", "Init", "Manual"] = "Job"
+    """Job: one that comes with the installation and waits for the database, and one before each upgrade, which waits
+    two minutes. Init: a container before each pod's own, which waits. Manual: you run it."""
     active_deadline_seconds: Positive = 600
-    """After which the Job has failed."""
+    """After which the Job before an upgrade has failed."""
     resources: Resources = Resources(requests=Amounts(cpu="50m", memory="128Mi"), limits=Amounts(memory="512Mi"))
     """What it gets."""
 
@@ -317,8 +345,14 @@ class MCP(Pods):
     """Whether there is one. The platform file's `kubernetes-server` is it, unless that file names another."""
     replicas: Positive = 1
     """How many pods."""
-    toolsets: list[Literal["core", "helm", "kcp", "kiali", "kubevirt", "netobserv", "tekton"]] = ["core"]
-    """What it can do; `config` would tell its own credentials."""
+    toolsets: Annotated[
+        list[Literal["core", "helm", "kcp", "kiali", "kubevirt", "netobserv", "tekton"]], Field(min_length=1)
+    ] = ["core"]
+    """What it can do; `config` would tell its own credentials. All but `core` need `extraRules` or `extraConfig`."""
+    extra_rules: list[Anything] = []
+    """More of what its account may do in all namespaces, as rules of a ClusterRole: kinds of other operators."""
+    extra_config: str = ""
+    """More of its configuration, in TOML, such as where `kiali` is: [toolset_configs.kiali]."""
     denied_resources: list[DeniedResource] = [DeniedResource(kind="Secret")]
     """What it refuses, whatever its account may read; its ClusterRole has no Secrets either."""
     instructions: str = builtin.PLATFORM["mcp_servers"]["kubernetes-server"]["instructions"]
@@ -327,7 +361,7 @@ class MCP(Pods):
     """How much it logs."""
     resources: Resources = Resources(requests=Amounts(cpu="50m", memory="96Mi"), limits=Amounts(memory="512Mi"))
     """What it gets."""
-    pod_disruption_budget: Budget = Budget(max_unavailable=1)
+    pod_disruption_budget: Budget | None = Budget(max_unavailable=1)
     """What maintenance leaves of it; null is none."""
 
 
@@ -345,7 +379,7 @@ class Egress(Part):
 
     ports: list[Port] = [443]
     """On these ports,"""
-    cidrs: list[Block] = [
+    cidrs: list[Block | CIDR] = [
         Block(
             cidr="0.0.0.0/0",
             except_=[
@@ -365,9 +399,9 @@ class Egress(Part):
 class APIServer(Part):
     """Where the API server is, whose address a chart cannot know."""
 
-    ports: list[Port] = [443, 6443]
+    ports: list[Port] = [443, 6443, 8443, 16443]
     """On these ports,"""
-    cidrs: list[CIDR] = []
+    cidrs: list[Block | CIDR] = []
     """at these addresses; any, if there are none."""
 
 
@@ -376,7 +410,7 @@ class DatabaseServer(Part):
 
     ports: list[Port] = [5432]
     """On these ports,"""
-    cidrs: list[CIDR] = []
+    cidrs: list[Block | CIDR] = []
     """at these addresses; any, if there are none."""
 
 
@@ -393,8 +427,6 @@ class NetworkPolicy(Part):
     """The API server."""
     database: DatabaseServer = DatabaseServer()
     """The database."""
-    extra_egress: list[Anything] = []
-    """More rules for the operator's pods, as a policy has them: MCP servers or models in the cluster, proxies."""
 
 
 class CRDs(Part):
@@ -404,7 +436,7 @@ class CRDs(Part):
     """Whether this release brings them; of several in a cluster one does."""
     keep: bool = True
     """Whether they stay, with all their objects, when the release is uninstalled."""
-    annotations: Texts = {}
+    annotations: Annotations = {}
     """Their annotations."""
 
 
@@ -446,9 +478,9 @@ class Values(Part):
     """Not read: for a chart that has this one as a dependency."""
     name_override: NameOrNothing = ""
     """Instead of the chart's name."""
-    fullname_override: NameOrNothing = ""
+    fullname_override: ServiceNameOrNothing = ""
     """Instead of the release's and the chart's name, in the names of all objects."""
-    common_labels: Texts = {}
+    common_labels: Labels = {}
     """Labels of all objects."""
     image: Image = Image(repository="tarsy")
     """The image of everything but the trial Postgres."""

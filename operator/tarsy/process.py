@@ -17,6 +17,7 @@ import logging
 import os
 import signal
 import socket
+import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -46,6 +47,8 @@ COLLECTED_AFTER = 20_000
 """Containers made and not freed since the last look for cycles. Python's own 700 are reached once an iteration."""
 FIRST_SECONDS = 1.0
 """For so long what answers to the outside comes first."""
+MIGRATE_SECONDS = 1.0
+"""Between two looks at a database that is to be migrated and is not there yet."""
 ALERT_MASKER = masker.InForce(platform.AlertMasking().masker())
 """What every alert goes through before it is stored or sent."""
 
@@ -61,6 +64,7 @@ class PartEndedError(Exception):
 
 
 Part = Callable[[], Coroutine[Any, Any, None]]
+_NOT_YET = (settings.SecretError, databases.StoreDownError)
 
 
 async def operator(process: settings.Settings) -> None:
@@ -79,14 +83,37 @@ async def operator(process: settings.Settings) -> None:
     log.info("stopped", extra={"action": "stopped"})
 
 
-async def migrate(url: str) -> None:
-    """Bring the database at `url` to the newest schema; a StartError says why it cannot be done."""
-    database = databases.Database(url)
+async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str], None]) -> str:
+    """Bring the database at `url` to the newest schema; a StartError says why it cannot be done.
+
+    A newer version's that serves this one, too, stays as it is, and its revision is returned; else "". For `patience`
+    seconds what is not there yet is waited for: the file with the URL, the server, the database and the way into it.
+    `waits` is told what that is, whenever it is something else.
+    """
+    until = time.monotonic() + patience
+    told = ""
+    while True:
+        try:
+            return await _migrate(url)
+        except _NOT_YET as error:
+            why = error.why if isinstance(error, databases.NotOpenError) else str(error)
+            if time.monotonic() >= until:
+                raise StartError(why) from error
+            if why != told:
+                told = why
+                waits(told)
+        await asyncio.sleep(MIGRATE_SECONDS)
+
+
+async def _migrate(url: settings.Secret) -> str:
+    database = databases.Database(url.read())
     try:
-        with _start_errors():
-            await database.migrate()
+        at = await database.migrate()
+    except databases.SchemaError as error:
+        raise StartError(str(error)) from error
     finally:
         await database.close()
+    return "" if at == databases.NEWEST else at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +165,7 @@ def _beside(loaded: platform.Platform) -> set[Path]:
 def _start_errors() -> Iterator[None]:
     try:
         yield
-    except databases.NotOpenError as error:
-        raise StartError(error.why) from error
-    except (load.ConfigError, databases.SchemaError, databases.StoreDownError, client.ConfigError, OSError) as error:
+    except (load.ConfigError, client.ConfigError, OSError) as error:
         raise StartError(str(error)) from error
 
 

@@ -244,7 +244,7 @@ async def test_the_charts_pods_migrate_and_investigate_in_the_image_and_write_no
 ) -> None:
     llm.script = investigate
     secrets = {**SECRETS, "database": {"uri": database_url}}
-    printed(image.run(installation.container("Job/tarsy-migrate", secrets=secrets)))
+    printed(image.run(installation.container("Job/tarsy-migrate-0-1-0", secrets=secrets)))
     plane.kubectl("apply", "-f", "-", namespace=namespace, input=json.dumps(manifests.chain()))
 
     pods = [

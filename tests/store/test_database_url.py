@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import sqlalchemy
 from click.testing import CliRunner
+from tarsy import process
 from tarsy.cli import main
+from tarsy.config import settings
 from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
 from tarsy.store import notify
@@ -129,6 +135,64 @@ def test_migrate_says_in_a_line_that_it_lacks_the_right(database_url: str, postg
     result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": guest})
     told = "the database's schema is not open to this user: permission denied for schema public"
     assert (result.exit_code, result.output) == (1, f"Error: {told}\n")
+
+
+async def test_migrate_waits_for_what_is_not_there_yet_and_says_for_what(
+    database_url: str, postgres: launcher.Server, tmp_path: Path
+) -> None:
+    """For the Secret, then for the database of its URL, then for the way into it."""
+    file, (address, _, name) = tmp_path / "uri", database_url.rpartition("/")
+    url = settings.database_url({"DATABASE_URL_FILE": str(file)})
+    told: asyncio.Queue[str] = asyncio.Queue()
+    migrating = asyncio.create_task(process.migrate(url, patience=60, waits=told.put_nowait))
+    try:
+        assert await told.get() == "DATABASE_URL_FILE: the file that it names: No such file or directory"
+        file.write_text(f"{address}/later_{name}")
+        assert "the server has no database of this name" in await told.get()
+        file.write_text(database_url.replace("postgres:", "postgres:s3cret", 1))
+        assert "refuses this user with this password" in await told.get()
+        file.write_text(database_url)
+        assert await migrating == ""
+    finally:
+        migrating.cancel()
+    assert told.empty()
+
+
+def test_migrate_waits_no_longer_than_it_is_told_to(database_url: str) -> None:
+    result = CliRunner().invoke(main.main, ["migrate", "--wait=1s"], env={"DATABASE_URL": f"{database_url}_later"})
+    assert result.exit_code == 1
+    waiting, error = result.output.splitlines()
+    assert waiting.startswith("Waiting: cannot connect to the database: the server has no database of this name")
+    assert waiting.removeprefix("Waiting: ") == error.removeprefix("Error: ")
+
+
+@pytest.mark.parametrize("wait", ["soon", "5", ""])
+def test_migrate_says_how_a_duration_looks(wait: str) -> None:
+    result = CliRunner().invoke(main.main, ["migrate", f"--wait={wait}"], env={"DATABASE_URL": ""})
+    assert result.exit_code == 2
+    assert "'--wait': not a duration: write a number and ms, s, m, h or d, such as 20s" in result.output
+
+
+def test_migrate_that_waits_for_ever_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    """As the first process of a container, which no signal ends that it does not ask for."""
+    code = "from tarsy.cli.main import main; main(['migrate', '--wait'])"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DATABASE_URL_FILE": str(tmp_path / "none")}
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline().startswith("Waiting: DATABASE_URL_FILE: the file that it names: ")
+        waiting.terminate()
+        assert waiting.wait(10) == 1
+        assert waiting.stderr.read().strip() == "Aborted!"
+
+
+def test_migrate_leaves_a_newer_schema_that_serves_it(migrated_url: str, postgres: launcher.Server) -> None:
+    postgres.execute(
+        "UPDATE alembic_version SET version_num = '9999', serves = '{9999}' || serves",
+        database=migrated_url.rpartition("/")[2],
+    )
+    result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": migrated_url})
+    told = "The database's schema is of a newer version, 9999, and serves this one, too: nothing was changed.\n"
+    assert (result.exit_code, result.output) == (0, told)
 
 
 async def test_a_schema_of_another_version_is_refused_in_words_and_left_alone(database: databases.Database) -> None:

@@ -6,12 +6,13 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
+from importlib import resources
 from pathlib import Path
 
 import asyncpg
 import pytest
 import sqlalchemy
-from alembic import autogenerate, command, config
+from alembic import autogenerate, command, config, script
 from alembic.runtime import migration
 from tarsy.store import database as databases
 from tarsy.store import tables
@@ -69,6 +70,80 @@ async def test_a_database_of_another_version_is_told_with_both(
             await connection.execute(sqlalchemy.text("INSERT INTO alembic_version VALUES (:at)"), {"at": revision})
     assert await empty.lacks() == f"the database's schema, {told}".replace("live", databases.NEWEST)
     assert await empty.lacks(revision=False) == ""
+
+
+async def stands_at(database: databases.Database, revision: str, *, serves: list[str]) -> None:
+    """Have the schema be at that revision of another version, which says whose programs it serves."""
+    async with database.begin() as connection:
+        await connection.execute(
+            sqlalchemy.text("UPDATE alembic_version SET version_num = :at, serves = :serves"),
+            {"at": revision, "serves": serves},
+        )
+
+
+async def test_a_newer_schema_is_used_where_it_says_so_and_left_as_it_is(empty: databases.Database) -> None:
+    assert await empty.migrate() == databases.NEWEST
+    await stands_at(empty, "newer", serves=["newer", databases.NEWEST])
+    assert await empty.lacks() == ""
+    assert await empty.migrate() == "newer"
+    async with empty.begin() as connection:
+        found = await connection.execute(sqlalchemy.text("SELECT version_num, serves FROM alembic_version"))
+        assert [tuple(row) for row in found] == [("newer", ["newer", databases.NEWEST])]
+
+
+@pytest.mark.parametrize("serves", [[], [databases.NEWEST], ["newer"], ["newer", f"{databases.NEWEST}er"]])
+async def test_a_newer_schema_is_refused_where_it_does_not_say_so(empty: databases.Database, serves: list[str]) -> None:
+    await empty.migrate()
+    await stands_at(empty, "newer", serves=serves)
+    assert (await empty.lacks()).endswith(f"at newer, not {databases.NEWEST}: it is of another version of tarsy")
+    with pytest.raises(databases.SchemaError, match="of another version of tarsy"):
+        await empty.migrate()
+
+
+async def test_an_older_schema_is_migrated_whomever_it_served(empty: databases.Database) -> None:
+    """A newer program says for each of its revisions whom it serves: what the older one said does not count."""
+    await empty.migrate()
+    async with empty.begin() as connection:
+        await connection.execute(sqlalchemy.text("ALTER TABLE alembic_version DROP COLUMN serves"))
+    assert await empty.lacks() == "", "as a schema of before there were such"
+    assert await empty.migrate() == databases.NEWEST
+    async with empty.begin() as connection:
+        (serves,) = (await connection.execute(sqlalchemy.text("SELECT serves FROM alembic_version"))).scalars()
+    assert serves[0] == databases.NEWEST
+
+
+COLUMNS = """
+    SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
+    WHERE table_schema = 'public' AND table_name <> 'alembic_version'
+"""
+
+
+async def test_a_migration_that_is_called_additive_takes_nothing_from_older_programs(empty: databases.Database) -> None:
+    """All that was there is there as it was, and what is new in a table needs no value of theirs."""
+
+    def seen(connection: sqlalchemy.Connection) -> tuple[dict[tuple[str, str], tuple[str, ...]], set[tuple[str, ...]]]:
+        columns = {(row[0], row[1]): tuple(row[2:]) for row in connection.execute(sqlalchemy.text(COLUMNS))}
+        return columns, {tuple(row) for row in connection.execute(sqlalchemy.text(CONSTRAINTS))}
+
+    def walk(connection: sqlalchemy.Connection) -> None:
+        migrations = config.Config(attributes={"connection": connection})
+        migrations.set_main_option("script_location", str(resources.files("tarsy.store") / "migrations"))
+        for one in reversed(list(script.ScriptDirectory.from_config(migrations).walk_revisions())):
+            columns, constraints = seen(connection)
+            command.upgrade(migrations, one.revision)
+            if not getattr(one.module, "ADDITIVE", False):
+                continue
+            now, bound = seen(connection)
+            assert columns.items() <= now.items(), f"{one.revision} changes a column"
+            tables_before = {table for table, _ in columns}
+            for place in now.keys() - columns.keys():
+                _, nullable, default = now[place]
+                assert place[0] not in tables_before or nullable == "YES" or default, f"{one.revision}: {place}"
+            new = {each for each in bound - constraints if each[0] in tables_before}
+            assert not new, f"{one.revision} has older programs keep a new rule"
+
+    async with empty.begin() as connection:
+        await connection.run_sync(walk)
 
 
 async def test_a_table_that_is_not_there_is_named(empty: databases.Database) -> None:

@@ -22,9 +22,11 @@ def values(name: str) -> Object:
     return found
 
 
-def render(values: Object | None = None, *, name: str = NAME, namespace: str = NAME) -> list[Object]:
+def render(
+    values: Object | None = None, *, name: str = NAME, namespace: str = NAME, is_upgrade: bool = False
+) -> list[Object]:
     """The objects of a release, hooks among them; a chart.RefusedError says what is wrong with the values."""
-    return chart.objects(chart.rendered(values or {}, name=name, namespace=namespace))
+    return chart.objects(chart.rendered(values or {}, name=name, namespace=namespace, is_upgrade=is_upgrade))
 
 
 @functools.cache

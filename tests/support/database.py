@@ -16,7 +16,7 @@ EMPTY = f"""
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
     TRUNCATE {", ".join(tables.metadata.tables)} RESTART IDENTITY;
-    UPDATE alembic_version SET version_num = '{databases.NEWEST}'
+    UPDATE alembic_version SET version_num = '{databases.NEWEST}', serves = ARRAY['{databases.NEWEST}']
 """  # noqa: S608 - names of ours
 
 

@@ -48,6 +48,36 @@ def test_the_shipped_file_says_what_is_built_in() -> None:
     assert shipped.model_dump(include=same) == builtin.model_dump(include=same)
 
 
+def test_null_takes_the_builtin_server_out_and_from_the_builtin_agent(tmp_path: Path) -> None:
+    builtin = load.platform_file(None)
+    found = laid(tmp_path, "mcp_servers: {kubernetes-server: null}")
+    assert found.mcp_servers == {}
+    assert found.agents == builtin.agents | {"KubernetesAgent": platform.Agent()}
+    own = "{kubernetes-server: null, mine: {transport: {type: http, url: 'http://127.0.0.1:1/mcp'}}}"
+    found = laid(tmp_path, f"mcp_servers: {own}\nagents: {{KubernetesAgent: {{mcp_servers: [mine]}}}}")
+    assert list(found.mcp_servers) == ["mine"]
+    assert found.agents["KubernetesAgent"] == platform.Agent(mcp_servers=["mine"])
+    assert load.platform_file(None) == builtin, "what is built in stays what it is"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("mcp_servers: {other: null}", r"1: mcp_servers\.other: "),
+        ("agents: {KubernetesAgent: null}", r"1: agents\.KubernetesAgent: "),
+        ("mcp_servers: null", "1: mcp_servers: "),
+        ("{mcp_servers: {kubernetes-server: null}, agents: []}", "1: agents: "),
+        (
+            "{mcp_servers: {kubernetes-server: null}, agents: {Mine: {mcp_servers: [kubernetes-server]}}}",
+            r"agents\.Mine\.mcp_servers\.0: unknown MCP server\. Available: none$",
+        ),
+    ],
+)
+def test_null_takes_out_nothing_else(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(load.ConfigError, match=told):
+        laid(tmp_path, text)
+
+
 def test_the_same_name_replaces_whole_and_the_others_stay(tmp_path: Path) -> None:
     builtin = load.platform_file(None)
     found = laid(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import shutil
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +15,7 @@ from support import charts
 from support.charts import Object
 from tarsy.config import load
 from tarsy.resources import schema
-from tarsy_dev import chart, tools, values
+from tarsy_dev import chart, tools
 
 FILES = charts.FILES
 SPLIT = {"mode": "split"}
@@ -24,57 +24,7 @@ CLUSTER_WIDE = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
 SELECTING = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
 ENVIRONMENT = {"GATEWAY_MODEL": "qwen3", "TEAM": "sre"}
 
-BAD = [
-    ("{imge: {tag: x}}", ""),
-    ("{image: {tag: a b}}", "/image/tag"),
-    ("{image: {digest: latest}}", "/image/digest"),
-    ("{image: {repository: ''}}", "/image/repository"),
-    ("{image: {registry: https://registry.example}}", "/image/registry"),
-    ("{image: {pullPolicy: Sometimes}}", "/image/pullPolicy"),
-    ("{imagePullSecrets: [registry]}", "/imagePullSecrets/0"),
-    ("{mode: both}", "/mode"),
-    ("{nameOverride: Tarsy}", "/nameOverride"),
-    ("{commonLabels: {a: 1}}", "/commonLabels/a"),
-    ("{pods: {nodeSelector: {a: true}}}", "/pods/nodeSelector/a"),
-    ("{pods: {tolerations: {key: a}}}", "/pods/tolerations"),
-    ("{operator: {replicas: -1}}", "/operator/replicas"),
-    ("{operator: {replicas: two}}", "/operator/replicas"),
-    ("{operator: {resources: {limits: {memory: lots}}}}", "/operator/resources/limits/memory"),
-    ("{operator: {autoscaling: {enabled: true}}}", "/operator/autoscaling"),
-    ("{operator: {extraEnv: {A: b}}}", "/operator/extraEnv"),
-    ("{operator: {podDisruptionBudget: {maxUnavailable: half}}}", "/operator/podDisruptionBudget/maxUnavailable"),
-    ("{operator: {strategy: {type: BlueGreen}}}", "/operator/strategy/type"),
-    ("{worker: {replcas: 2}}", "/worker"),
-    ("{worker: {livenessProbe: {periodSeconds: 3}}}", "/worker/livenessProbe"),
-    ("{service: {port: 70000}}", "/service/port"),
-    ("{ingress: {path: api}}", "/ingress/path"),
-    ("{ingress: {tls: [{hosts: [a]}]}}", "/ingress/tls/0"),
-    ("{database: {existingSecret: Some_Secret}}", "/database/existingSecret"),
-    ("{database: {url: 'postgresql://a:b@c/d'}}", "/database"),
-    ("{webhook: {token: secret}}", "/webhook"),
-    ("{llmKeys: {GOOGLE_API_KEY: key}}", "/llmKeys"),
-    ("{postgres: {enabled: true}}", "/postgres"),
-    ("{postgres: {storage: {size: big}}}", "/postgres/storage/size"),
-    ("{migrate: {mode: Never}}", "/migrate/mode"),
-    ("{mcp: {toolsets: [config]}}", "/mcp/toolsets/0"),
-    ("{mcp: {deniedResources: [{group: apps}]}}", "/mcp/deniedResources/0"),
-    ("{networkPolicy: {egress: {cidrs: [10.0.0.0/8]}}}", "/networkPolicy/egress/cidrs/0"),
-    ("{networkPolicy: {database: {cidrs: [db.example.com]}}}", "/networkPolicy/database/cidrs/0"),
-    ("{crds: {enabled: 'yes'}}", "/crds/enabled"),
-    ("{test: {timeoutSeconds: 5m}}", "/test/timeoutSeconds"),
-    ("{extraObjects: [1]}", "/extraObjects/0"),
-    ("{platform: {llm_provider: google-default}}", "/platform"),
-    ("{platform: {llm_providers: {x: {type: gogle, model: y}}}}", "/platform/llm_providers/x/type"),
-    ("{platform: {limits: {tool_call: 1 minute}}}", "/platform/limits/tool_call"),
-    ("{platform: {agents: {A: {max_iterations: 1000}}}}", "/platform/agents/A/max_iterations"),
-    ("{platform: {mcp_servers: {a: {transport: {type: http}}}}}", "/platform/mcp_servers/a/transport"),
-    ("{platform: {mcp_servers: {a__b: {transport: {type: http, url: 'http://a'}}}}}", "/platform/mcp_servers"),
-    ("{chains: {c: {alertTypes: [], stages: [{name: s, agent: A}]}}}", "/chains/c/alertTypes"),
-    ("{chains: {c: {alertTypes: [a]}}}", "/chains/c"),
-    ("{chains: {c: {alertTypes: [a], stages: [{name: s, agent: A, replicas: 20}]}}}", "/chains/c/stages/0/replicas"),
-    ("{chains: {c: {alertTypes: [a], stages: [{name: s, agnt: A}]}}}", "/chains/c/stages/0"),
-    ("{chains: {Chain_A: {alertTypes: [a], stages: [{name: s, agent: A}]}}}", "/chains"),
-]
+ENVIRONMENT = {"GATEWAY_MODEL": "qwen3", "TEAM": "sre"}
 
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
@@ -87,75 +37,6 @@ def containers(template: Object) -> Iterator[Object]:
     """The containers of a pod, first those that come first."""
     yield from template["spec"].get("initContainers", [])
     yield from template["spec"]["containers"]
-
-
-@pytest.fixture(scope="module")
-def refusals() -> list[tuple[Object, str]]:
-    """The bad values, as many of them in one installation as do not stand in each other's way, and what is said."""
-    batches: list[Object] = []
-    for given, _ in BAD:
-        for batch in batches:
-            if _joined(batch, yaml.safe_load(given)):
-                break
-        else:
-            batches.append(yaml.safe_load(given))
-    assert len(batches) < 8
-    return [(batch, refusal(batch)) for batch in batches]
-
-
-def _joined(batch: Object, given: Object) -> bool:
-    """Put `given` into `batch`; False, and nothing put, where both say something of the same place."""
-    (key, value), *more = given.items()
-    if more:
-        return False
-    if key not in batch:
-        batch[key] = value
-        return True
-    both = isinstance(value, dict) and isinstance(batch[key], dict)
-    return both and _joined(batch[key], value)
-
-
-def refusal(given: Object) -> str:
-    """What is said of values that are refused."""
-    with pytest.raises(chart.RefusedError) as error:
-        charts.render(given)
-    return str(error.value)
-
-
-@pytest.mark.parametrize(("given", "path"), BAD, ids=[given for given, _ in BAD])
-def test_bad_values_are_refused_with_their_path(given: str, path: str, refusals: list[tuple[Object, str]]) -> None:
-    told = [told for batch, told in refusals if _is_in(yaml.safe_load(given), batch)]
-    assert any(f"at '{path}'" in one for one in told)
-
-
-def _is_in(given: Any, batch: Any) -> bool:
-    if not isinstance(given, dict) or not given:
-        return bool(given == batch)
-    return isinstance(batch, dict) and all(key in batch and _is_in(given[key], batch[key]) for key in given)
-
-
-def test_unknown_keys_are_refused_in_every_group() -> None:
-    given: Object = {}
-    groups = list(_groups(values.Values(), ()))
-    for path in groups:
-        at = given
-        for key in path:
-            at = at.setdefault(key, {})
-        at["unheardOf"] = 1
-    told = refusal(given)
-    assert len(groups) > 40
-    for path in groups:
-        assert re.search(
-            f"at '{''.join(f'/{key}' for key in path)}': additional properties 'unheardOf' not allowed", told
-        )
-
-
-def _groups(part: values.Part, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Where the groups of values are."""
-    yield path
-    for name, field in type(part).model_fields.items():
-        if isinstance(below := getattr(part, name), values.Part):
-            yield from _groups(below, (*path, field.alias or name))
 
 
 def test_helm_finds_nothing_wrong_with_the_chart() -> None:
@@ -363,8 +244,77 @@ def test_a_role_replaces_what_is_said_of_all() -> None:
     assert classes["Deployment/tarsy-api"] == "middle"
     assert classes["Deployment/tarsy-worker"] == "high"
     assert all(one["nodeSelector"] == {"a": "b"} for one in found.values())
+    assert all(one["topologySpreadConstraints"][0]["topologyKey"] == "kubernetes.io/hostname" for one in found.values())
     assert "A" in {one["name"] for one in found["Deployment/tarsy-api"]["containers"][0]["env"]}
     assert "A" not in {one["name"] for one in found["Deployment/tarsy-worker"]["containers"][0]["env"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ({}, {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532, "runAsNonRoot": True}),
+        ({"runAsUser": 1000680000}, {"runAsUser": 1000680000, "runAsGroup": 65532, "runAsNonRoot": True}),
+        ({"runAsUser": None, "runAsGroup": None, "fsGroup": None}, {"runAsNonRoot": True}),
+        ({"runAsNonRoot": None, "seccompProfile": None}, {"fsGroup": 65532}),
+    ],
+    ids=["as it is", "another", "the cluster's", "less"],
+)
+def test_user_and_groups_are_what_the_values_say(said: Object, wanted: Object) -> None:
+    """OpenShift gives each namespace users of its own, and refuses pods that name another."""
+    everywhere = TRIAL | SPLIT | {"pods": {"podSecurityContext": said}}
+    for name, found in charts.pod_templates(charts.render(everywhere)).items():
+        own = {"runAsUser": 999, "runAsGroup": 999, "fsGroup": 999} if "postgres" in name else {}
+        context = found["spec"]["securityContext"]
+        for key in {"runAsUser", "runAsGroup", "fsGroup", "runAsNonRoot"} & wanted.keys() - said.keys():
+            assert context[key] == (own | said).get(key, wanted[key])
+        assert {key: context.get(key) for key in said} == said
+
+
+def test_what_is_empty_for_one_part_is_no_broken_yaml() -> None:
+    empty = {
+        "podSecurityContext": {}, "securityContext": {}, "resources": {}, "strategy": {}, "autoscaling": {},
+        "podDisruptionBudget": {}, "labels": {}, "annotations": {}, "serviceAccount": {},
+        "topologySpreadConstraints": [{}], "tolerations": [{}], "affinity": {}, "nodeSelector": {}, "extraEnv": [],
+    }  # fmt: skip
+    found = charts.render(SPLIT | {"worker": empty})
+    worker = charts.pod_templates(found)["Deployment/tarsy-worker"]["spec"]
+    labels = {
+        f"app.kubernetes.io/{key}": value for key, value in zip(("name", "instance"), ("tarsy",) * 2, strict=True)
+    }
+    own = {"matchLabels": labels | {"app.kubernetes.io/component": "worker"}}
+    assert worker["topologySpreadConstraints"] == [{"labelSelector": own}]
+    assert worker["securityContext"].keys() == {"runAsUser", "runAsGroup", "fsGroup", "fsGroupChangePolicy"}
+
+
+def test_without_the_charts_server_none_is_started_beside_the_operator(tmp_path: Path) -> None:
+    """The one that is built in would have the operator's own account."""
+    path = tmp_path / "tarsy.yaml"
+    for own in ({}, {"mine": {"transport": {"type": "http", "url": "http://mine:1/mcp"}}}):
+        given = {"mcp": {"enabled": False}, "platform": {"mcp_servers": own}}
+        path.write_text(charts.one(charts.render(given), "ConfigMap", "tarsy-platform")["data"]["tarsy.yaml"])
+        assert load.platform_file(path, environment={}).mcp_servers.keys() == own.keys()
+
+
+def test_more_toolsets_come_with_their_rights_and_their_way() -> None:
+    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "list"]}
+    egress = [{"ports": [{"port": 20001, "protocol": "TCP"}]}]
+    more = '[toolset_configs.kiali]\nurl = "http://kiali:20001"\n'
+    given = {
+        "toolsets": ["core", "kubevirt", "kiali"],
+        "extraRules": [rule],
+        "extraConfig": more,
+        "extraEgress": egress,
+    }
+    found = charts.render({"mcp": given})
+    (role,) = (one for one in found if one["kind"] == "ClusterRole" and one["metadata"]["name"].endswith("-mcp"))
+    assert role["rules"][-1] == rule
+    config = tomllib.loads(charts.one(found, "ConfigMap", "tarsy-mcp")["data"]["config.toml"])
+    assert config == {
+        "read_only": True,
+        "toolset_configs": {"kiali": {"url": "http://kiali:20001"}},
+        "denied_resources": [{"group": "", "version": "v1", "kind": "Secret"}],
+    }
+    assert charts.one(found, "NetworkPolicy", "tarsy-mcp")["spec"]["egress"][-1:] == egress
 
 
 @pytest.mark.parametrize(
@@ -391,10 +341,15 @@ def test_probes_tell_dead_from_not_ready() -> None:
 
 
 def test_the_database_is_migrated_after_installations_and_before_upgrades_or_before_each_pod() -> None:
-    job = charts.one(charts.render(), "Job", "tarsy-migrate")
-    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,pre-upgrade"
-    assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["tarsy", "migrate"]
-    for mode, commands in (("Init", [["tarsy", "migrate"]]), ("Manual", [])):
+    command = ["tarsy", "migrate", "--wait"]
+    job = charts.one(charts.render(), "Job", "tarsy-migrate-0-1-0")
+    assert "annotations" not in job["metadata"], "helm would wait for a hook that waits for a Secret"
+    assert job["spec"].keys() == {"template"}, "it waits as long as it takes, and stays: with a ttl it would come again"
+    assert job["spec"]["template"]["spec"]["containers"][0]["command"] == command
+    job = charts.one(charts.render(is_upgrade=True), "Job", "tarsy-migrate")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
+    assert job["spec"]["template"]["spec"]["containers"][0]["command"] == [*command[:2], "--wait=2m"]
+    for mode, commands in (("Init", [command]), ("Manual", [])):
         found = charts.render({"migrate": {"mode": mode}})
         assert not [one for one in found if one["kind"] == "Job"]
         first = charts.pod_templates(found)["Deployment/tarsy"]["spec"].get("initContainers", [])
@@ -444,6 +399,14 @@ def test_the_notes_have_a_receiver_that_reaches_the_service() -> None:
     assert webhook["url"] == "http://r-tarsy.ns.svc:80/api/v1/webhooks/alertmanager"
     assert webhook["http_config"]["authorization"]["credentials_file"].endswith("/hook/secret")
     assert "kubectl -n ns get inv" in text
+
+
+def test_the_notes_say_that_an_agent_has_no_tools() -> None:
+    told = "KubernetesAgent has no tools"
+    own: Object = {"agents": {"KubernetesAgent": {"mcp_servers": ["mine"]}}}
+    assert told in charts.notes({"mcp": {"enabled": False}})
+    for given in ({}, {"mcp": {"enabled": False}, "platform": own}):
+        assert told not in charts.notes(given)
 
 
 class TestNetwork:
@@ -514,6 +477,22 @@ class TestNetwork:
         assert not self.reaches(found, "migrate", address="10.0.0.1", port=6443)
         (postgres,) = (one for one in found if self.selects(one, "postgres"))
         assert postgres["spec"]["egress"] == []
+
+    def test_each_part_has_ways_of_its_own_beside_those_of_all(self) -> None:
+        parts = ("api", "controller", "worker", "mcp", "migrate", "postgres", "test")
+        rules = {part: [{"ports": [{"port": port, "protocol": "TCP"}]}] for port, part in enumerate(parts, 1)}
+        own = {part: {"extraEgress": rule} for part, rule in rules.items()}
+        own["postgres"]["trial"] = True  # type: ignore[assignment]
+        found = charts.render(SPLIT | own)
+        for port, part in enumerate(parts, 1):
+            assert [one for one in parts if self.reaches(found, one, port=port)] == [part]
+        found = charts.render(SPLIT | TRIAL | {"pods": {"extraEgress": rules["api"]}})
+        assert all(self.reaches(found, part, port=1) for part in parts)
+
+    def test_the_api_server_is_reached_where_clusters_have_it(self) -> None:
+        found = charts.render()
+        for port in (443, 6443, 8443, 16443):
+            assert self.reaches(found, "operator", address="10.0.0.1", port=port)
 
     def test_tools_and_database_are_called_by_those_who_use_them_alone(self) -> None:
         found = charts.render(SPLIT | TRIAL)

@@ -61,7 +61,7 @@ def test_a_missing_variable_is_named(missing: str, empty: bool) -> None:
     ],
 )
 def test_a_database_url_is_what_asyncpg_reads(url: str) -> None:
-    assert settings.database_url({"DATABASE_URL": url}) == url
+    assert settings.database_url({"DATABASE_URL": url}).read() == url
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> N
     file = tmp_path / "secret"
     file.write_text("mysql://u:secret@h/t")
     with pytest.raises(load.ConfigError, match=r"names: DATABASE_URL is not the URL of a Postgres database: ") as error:
-        settings.database_url({"DATABASE_URL_FILE": str(file)})
+        settings.database_url({"DATABASE_URL_FILE": str(file)}).read()
     assert "secret" not in str(error.value)
 
 

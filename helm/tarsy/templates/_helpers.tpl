@@ -20,8 +20,8 @@ is in a label with a hash behind it, so 43 characters are left.
 
 {{/* What selects the pods of a component; never changes for a release. Takes root and component. */}}
 {{- define "tarsy.selector" -}}
-app.kubernetes.io/name: {{ include "tarsy.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "tarsy.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -40,8 +40,8 @@ app.kubernetes.io/component: {{ .component }}
 
 {{/* Name, namespace and labels of an object of a component. Takes root, component, and name where it is another. */}}
 {{- define "tarsy.metadata" -}}
-name: {{ .name | default (include "tarsy.componentName" .) }}
-namespace: {{ .root.Release.Namespace }}
+name: {{ .name | default (include "tarsy.componentName" .) | quote }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "tarsy.labels" .root | fromYaml | merge (include "tarsy.selector" . | fromYaml) | toYaml | nindent 2 }}
 {{- end }}
@@ -95,14 +95,19 @@ enableServiceLinks: false
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- $user := .user | default 65532 }}
+{{- $context := dict "runAsUser" $user "runAsGroup" $user "fsGroup" $user "fsGroupChangePolicy" "OnRootMismatch" }}
+{{- range $key, $value := .pod.podSecurityContext }}
+{{- if kindIs "invalid" $value }}
+{{- $context = omit $context $key }}
+{{- else }}
+{{- $_ := set $context $key $value }}
+{{- end }}
+{{- end }}
 securityContext:
-  runAsUser: {{ .user | default 65532 }}
-  runAsGroup: {{ .user | default 65532 }}
-  fsGroup: {{ .user | default 65532 }}
-  fsGroupChangePolicy: OnRootMismatch
-  {{- toYaml .pod.podSecurityContext | nindent 2 }}
+  {{- toYaml $context | nindent 2 }}
 {{- with .pod.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .pod.nodeSelector }}
 nodeSelector:
@@ -116,16 +121,14 @@ affinity:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .pod.topologySpreadConstraints }}
-topologySpreadConstraints:
-{{- range . }}
-- {{ toYaml . | nindent 2 | trim }}
-  {{- if not .labelSelector }}
-  labelSelector:
-    matchLabels:
-      {{- include "tarsy.selector" $ | nindent 6 }}
-  {{- end }}
+{{- $constraints := list }}
+{{- range .pod.topologySpreadConstraints }}
+{{- $own := dict "labelSelector" (dict "matchLabels" (include "tarsy.selector" $ | fromYaml)) }}
+{{- $constraints = append $constraints (merge (deepCopy .) (hasKey . "labelSelector" | ternary dict $own)) }}
 {{- end }}
+{{- with $constraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -150,9 +153,9 @@ resources:
 {{- define "tarsy.databaseVolume" -}}
 name: database
 secret:
-  secretName: {{ ternary (printf "%s-postgres" (include "tarsy.fullname" .)) .Values.database.existingSecret .Values.postgres.trial }}
+  secretName: {{ ternary (printf "%s-postgres" (include "tarsy.fullname" .)) .Values.database.existingSecret .Values.postgres.trial | quote }}
   items:
-  - key: {{ ternary "uri" .Values.database.key .Values.postgres.trial }}
+  - key: {{ ternary "uri" .Values.database.key .Values.postgres.trial | quote }}
     path: uri
   defaultMode: 0440
   optional: true

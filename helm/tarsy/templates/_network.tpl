@@ -41,12 +41,19 @@
 {{- end }}
 {{- end }}
 
+{{/* Egress that the values have beside the chart's own for a component's pods. Takes root and component. */}}
+{{- define "tarsy.egressExtra" -}}
+{{- with (include "tarsy.pod" . | fromYaml).extraEgress }}
+{{- toYaml . }}
+{{- end }}
+{{- end }}
+
 {{/* What selects the pods of some components. Takes root and components. */}}
 {{- define "tarsy.podsOf" -}}
 podSelector:
   matchLabels:
-    app.kubernetes.io/name: {{ include "tarsy.name" .root }}
-    app.kubernetes.io/instance: {{ .root.Release.Name }}
+    app.kubernetes.io/name: {{ include "tarsy.name" .root | quote }}
+    app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
   matchExpressions:
   - key: app.kubernetes.io/component
     operator: In

@@ -28,6 +28,9 @@ def schema() -> JSON:
             described.pop("title", None)
             if key in words:
                 described["description"] = words[key]
+    servers = made["properties"]["mcp_servers"]["patternProperties"]
+    for pattern, server in servers.items():
+        servers[pattern] = {"anyOf": [server, {"type": "null"}]}  # see `load`
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "TARSy's platform file"} | made
 
 

@@ -39,8 +39,9 @@ class Loaded:
 def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> platform.Platform:
     """Load and check the platform file at `path`, laid over what is built in; None is what is built in alone.
 
-    Of agents, servers and providers the same name replaces the built-in one whole. A ConfigError lists everything that
-    is wrong. Without an environment, what its variables stand for is not looked at, and missing where it would count.
+    Of agents, servers and providers the same name replaces the built-in one whole, and null takes the built-in server
+    out. A ConfigError lists everything that is wrong. Without an environment, what its variables stand for is not
+    looked at, and missing where it would count.
     """
     return as_written(path, environment=environment).platform
 
@@ -135,11 +136,28 @@ def _take_out(data: dict[str, Any], places: Iterable[invalid.Place]) -> None:
 
 
 def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:
-    return data | {
+    laid = data | {
         section: builtin.PLATFORM[section] | data[section]
         if isinstance(data.get(section), dict)
         else data.get(section, builtin.PLATFORM[section])
         for section in builtin.PLATFORM
+    }
+    return (
+        _without_unwanted(laid) if isinstance(laid["mcp_servers"], dict) and isinstance(laid["agents"], dict) else laid
+    )
+
+
+def _without_unwanted(laid: dict[str, Any]) -> dict[str, Any]:
+    """The same without those of the built-in servers that the file has taken out, and built-in agents without them."""
+    unwanted = {name for name in builtin.PLATFORM["mcp_servers"] if laid["mcp_servers"][name] is None}
+    agents = {
+        name: agent | {"mcp_servers": [one for one in agent.get("mcp_servers", ()) if one not in unwanted]}
+        for name, agent in builtin.PLATFORM["agents"].items()
+        if laid["agents"][name] is agent and unwanted & set(agent.get("mcp_servers", ()))
+    }
+    return laid | {
+        "mcp_servers": {name: server for name, server in laid["mcp_servers"].items() if name not in unwanted},
+        "agents": laid["agents"] | agents,
     }
 
 

@@ -25,7 +25,8 @@ from pydantic_core import CoreSchema, core_schema
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def _time(value: object) -> timedelta:
+def duration(value: object) -> timedelta:
+    """What a text such as `20s` means; a ValueError says how it should look."""
     if isinstance(value, str) and (match := re.fullmatch(r"(\d{1,9})(ms|s|m|h|d)", value)):
         return timedelta(**{_UNITS[match[2]]: int(match[1])})
     raise ValueError("not a duration: write a number and ms, s, m, h or d, such as 20s")
@@ -40,7 +41,7 @@ class within:  # noqa: N801 - an annotation, like pydantic's
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Check what the annotated type lets through."""
-        low, high = _time(self.least), _time(self.most)
+        low, high = duration(self.least), duration(self.most)
 
         def check(value: timedelta) -> timedelta:
             if not low <= value <= high:
@@ -56,7 +57,7 @@ class within:  # noqa: N801 - an annotation, like pydantic's
 
 Time = Annotated[
     timedelta,
-    BeforeValidator(_time),
+    BeforeValidator(duration),
     WithJsonSchema({"type": "string", "pattern": r"^([0-9]{1,9}(ms|s|m|h|d)|.*\{\{.*)$"}),
 ]
 """A time as the file writes it: `20s`, `5m`, `7d`."""

@@ -106,7 +106,7 @@ def operator(
         raise load.ConfigError(
             f"{WEBHOOK_TOKEN} is not set: set it or {WEBHOOK_TOKEN}{FILE}, or give --insecure-dev for an open loopback"
         )
-    url = _database_url(environment)
+    url = database_url(environment)
     if token is not None and insecure_dev:
         raise load.ConfigError(f"--insecure-dev: {WEBHOOK_TOKEN} is set as well: unset it, or leave the flag out")
     return Settings(
@@ -129,15 +129,11 @@ def _secret(environment: Mapping[str, str], variable: str, *, check: Callable[[s
     return Secret(variable=variable, value=check(value)) if value else None
 
 
-def database_url(environment: Mapping[str, str]) -> str:
-    """The database's URL as a file or the environment has it now.
+def database_url(environment: Mapping[str, str]) -> Secret:
+    """The database's URL, of a file or the environment.
 
     A ConfigError says how it should look, and never how it does look.
     """
-    return _database_url(environment).read()
-
-
-def _database_url(environment: Mapping[str, str]) -> Secret:
     url = _secret(environment, DATABASE_URL, check=_checked)
     if url is None:
         raise load.ConfigError(f"{DATABASE_URL} is not set: set it or {DATABASE_URL}{FILE}; {_URL_LOOKS}")

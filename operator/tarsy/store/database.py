@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import sqlalchemy
@@ -29,6 +29,9 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from tarsy import errors
 from tarsy.store import tables
 from tarsy.telemetry import logs
+
+if TYPE_CHECKING:
+    from alembic import script
 
 NEWEST = "live"
 """The newest migration."""
@@ -41,7 +44,13 @@ TRANSACTIONS = 5
 """At once."""
 _DIALECT = dialects.dialect()  # type: ignore[no-untyped-call]
 _VERSION = "alembic_version"
-_REVISION = sqlalchemy.text(f"SELECT version_num FROM {_VERSION}")  # noqa: S608 - a constant
+_SERVES = "serves"
+"""Beside the revision: itself, and the older ones whose programs can work with the schema as it is."""
+_REVISION = sqlalchemy.text(f"""
+  SELECT version_num,
+    COALESCE(served ->> 0 = version_num AND served @> to_jsonb(CAST(:mine AS text)), false) AS serves_us
+    FROM (SELECT version_num, to_jsonb(one) -> '{_SERVES}' AS served FROM {_VERSION} AS one) AS found
+""")  # noqa: S608 - constants; by way of JSON, because a schema of before it has no such column
 RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 """What an operator needs on each table; `tarsy migrate` needs to own them."""
 _LACKING = sqlalchemy.text("""
@@ -232,9 +241,9 @@ class Database:
             if not by_name[_VERSION].is_there:
                 return "the database's schema, which is not there yet: `tarsy migrate` makes it"
             if revision and not by_name[_VERSION].rights:
-                rows = await self.run(_REVISION)
-                if (at := rows[0].version_num if rows else None) != NEWEST:
-                    return _other_schema(at)
+                rows = await self.run(_REVISION, mine=NEWEST)
+                if not rows or (rows[0].version_num != NEWEST and not rows[0].serves_us):
+                    return _other_schema(rows[0].version_num if rows else None)
         if absent := [name for name, row in by_name.items() if not row.is_there]:
             return f"the database's schema, which has no table {_some(absent)}"
         lacking: dict[str, list[str]] = {}
@@ -244,11 +253,15 @@ class Database:
         told = "; ".join(f"{right} on {_some(names)}" for right, names in lacking.items())
         return f"rights in the database: {told}" if told else ""
 
-    async def migrate(self) -> None:
-        """Bring the schema to the newest revision; does nothing where it is there already."""
+    async def migrate(self) -> str:
+        """Bring the schema to the newest revision, where it is not there yet; the revision at which it is now.
+
+        A newer one that serves this program too, as after a rollback, stays as it is. A SchemaError is of one that
+        cannot be used.
+        """
         async with self.begin() as connection:
             await connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-            await connection.run_sync(_upgrade)
+            return await connection.run_sync(_upgrade)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -349,17 +362,25 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
+def _known() -> set[str]:
+    """The revisions that this program can migrate from."""
+    return {Path(file.name).stem for file in (resources.files("tarsy.store") / "migrations" / "versions").iterdir()}
+
+
 def _other_schema(found: str | None) -> str:
-    """What is wrong with a schema that is at another revision than ours."""
-    known = {Path(file.name).stem for file in (resources.files("tarsy.store") / "migrations" / "versions").iterdir()}
-    if found is None or found in known:
+    """What is wrong with a schema that is at another revision than ours, and does not serve us."""
+    if found is None or found in _known():
         return f"the database's schema, which is at {found or 'nothing'}, not {NEWEST}: `tarsy migrate` brings it there"
     return f"the database's schema, which is at {found}, not {NEWEST}: it is of another version of tarsy"
 
 
-def _upgrade(connection: sqlalchemy.Connection) -> None:
-    from alembic import command, config, util  # a tenth of a second, and an operator does not need it
+def _upgrade(connection: sqlalchemy.Connection) -> str:
+    from alembic import command, config, script, util  # a tenth of a second, and an operator does not need it
 
+    if sqlalchemy.inspect(connection).has_table(_VERSION):
+        found = connection.execute(_REVISION, {"mine": NEWEST}).one_or_none()
+        if found and found.serves_us and found.version_num not in _known():
+            return str(found.version_num)
     migrations = config.Config(attributes={"connection": connection})
     migrations.set_main_option("script_location", str(resources.files("tarsy.store") / "migrations"))
     try:
@@ -369,3 +390,15 @@ def _upgrade(connection: sqlalchemy.Connection) -> None:
             f"the database's schema is of another version of tarsy: {error}. A newer one needs that version of tarsy; "
             "of one from before the log nothing can be kept: give this version a database of its own"
         ) from error
+    served = list(_served(script.ScriptDirectory.from_config(migrations)))
+    connection.execute(sqlalchemy.text(f"ALTER TABLE {_VERSION} ADD COLUMN IF NOT EXISTS {_SERVES} text[]"))
+    connection.execute(sqlalchemy.text(f"UPDATE {_VERSION} SET {_SERVES} = :served"), {"served": served})  # noqa: S608
+    return NEWEST
+
+
+def _served(scripts: script.ScriptDirectory) -> Iterator[str]:
+    """The revisions whose programs can work with the newest schema: from there back to one that did more than add."""
+    for one in scripts.walk_revisions():
+        yield one.revision
+        if not getattr(one.module, "ADDITIVE", False):
+            break
