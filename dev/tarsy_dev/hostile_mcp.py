@@ -3,9 +3,9 @@
     python -m tarsy_dev.hostile_mcp [--offer OFFER] [--stderr-lines N] [--noise LINE]   # over stdio
 
     async with hostile_mcp.serve(wire="events") as server:
-        ...  # over streamable HTTP, at server.url
+        ...  # over streamable HTTP, or with wire="sse" over server-sent events, at server.url
 
-It has a tool `say`, whose argument `how` is a key of `HOWS`, and what its `OFFER` adds.
+It has a tool `say`, whose argument `how` is a key of `HOWS` or one of `FAULTS`, and what its `OFFER` adds.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tarsy_dev import loopback
 
@@ -54,6 +55,9 @@ HOWS: dict[str, Callable[[], Iterable[str]]] = {
     "many values": lambda: ["a million lists of nothing stand beside this"],
     "endless": lambda: itertools.repeat(MEGABYTE),
 }
+Fault = Literal["hang", "half", "half and silence", "reset", "crash"]
+"""No answer; half of one, which ends there, or goes on never; half of one and a broken connection; nothing but that."""
+FAULTS: tuple[Fault, ...] = get_args(Fault)
 PARTS = {"many parts": 120_000, "broken parts": 900}
 """How many parts that are none it answers with."""
 """What it says, as pieces of JSON strings."""
@@ -95,6 +99,18 @@ def answer(request: Message, *, offer: str) -> Iterator[bytes]:
     yield json.dumps(head | {"result": result}).encode()
 
 
+def fault(request: Message) -> Fault | None:
+    """What is to go wrong with the answer to a request."""
+    how = request["params"]["arguments"]["how"] if request.get("method") == "tools/call" else None
+    return how if how in FAULTS else None
+
+
+def half(request: Message) -> bytes:
+    """Half of an answer."""
+    fine = request | {"params": {"arguments": {"how": "fine"}}}
+    return b"".join(answer(fine, offer="plain"))[:60]
+
+
 class Server:
     """What is served over HTTP."""
 
@@ -107,6 +123,8 @@ class Server:
         self._wire = wire
         self._offer = offer
         self._stream = stream
+        self._events: asyncio.StreamWriter | None = None
+        """Where answers go over server-sent events."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request."""
@@ -115,7 +133,11 @@ class Server:
             lengths = [line.partition(":")[2] for line in head.splitlines() if line.startswith("content-length:")]
             body = await reader.readexactly(int(lengths[0])) if lengths else b""
             request = json.loads(body) if head.startswith("post") else {}
-            if "id" in request:
+            if self._wire == "sse":
+                await self._answer_by_event(request, reader, writer)
+            elif fault(request):
+                await self._fail(request, reader, writer)
+            elif "id" in request:
                 await self._answer(request, writer)
             elif self._stream and head.startswith("get"):
                 await self._answer(ENDLESS, writer)
@@ -126,6 +148,45 @@ class Server:
         except (ConnectionError, asyncio.IncompleteReadError):
             self.cut.set()
         writer.close()
+
+    async def _answer_by_event(
+        self, request: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Open the stream of events, or take a message whose answer goes there."""
+        if not request:
+            self._events = writer
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+            writer.write(b"event: endpoint\ndata: /message?session=1\n\n")
+            await reader.read()
+            return
+        writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        if (events := self._events) is None:
+            raise ConnectionError("messages come behind the stream")
+        if wrong := fault(request):
+            if wrong != "hang":
+                events.write(b"data: " + half(request) + (b"\n\n" if wrong == "half" else b""))
+                await events.drain()
+            if wrong in ("reset", "crash"):
+                events.transport.abort()
+        elif "id" in request:
+            for piece in itertools.chain([b"data: "], answer(request, offer=self._offer), [b"\n\n"]):
+                events.write(piece)
+                self.sent += len(piece)
+                await events.drain()
+
+    async def _fail(self, request: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wrong = fault(request)
+        if wrong not in ("hang", "crash"):
+            kind = "text/event-stream" if self._wire == "events" else "application/json"
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n".encode())
+            writer.write((b"data: " if self._wire == "events" else b"") + half(request))
+            await writer.drain()
+        if wrong in ("reset", "crash"):
+            writer.transport.abort()
+        elif wrong != "half":
+            await reader.read()  # until whoever has asked gives up
 
     async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
         events = self._wire == "events" or request is ENDLESS
@@ -147,13 +208,13 @@ class Server:
             writer.write(packer.flush())
 
 
-Wire = Literal["json", "events", "gzip"]
+Wire = Literal["json", "events", "gzip", "sse"]
 """How an answer is sent over HTTP."""
 
 
 @contextlib.asynccontextmanager
 async def serve(*, wire: Wire = "json", offer: str = "plain", stream: bool = False) -> AsyncIterator[Server]:
-    """Serve streamable HTTP on a free port of 127.0.0.1.
+    """Serve streamable HTTP, or server-sent events, on a free port of 127.0.0.1.
 
     With `stream` it has messages of its own to send as well, and the first of them never ends.
     """
@@ -170,7 +231,13 @@ def _stdio(*, offer: str, stderr_lines: int, noise: str) -> None:
         request = json.loads(line)
         for number in range(stderr_lines):
             print(f"line {number} \x1b[31m of {request['method']}", file=sys.stderr)
-        if "id" in request:
+        if wrong := fault(request):
+            if wrong not in ("hang", "crash"):
+                sys.stdout.buffer.write(half(request) + (b"\n" if wrong == "half" else b""))
+                sys.stdout.buffer.flush()
+            if wrong in ("reset", "crash"):
+                os._exit(1)
+        elif "id" in request:
             sys.stdout.buffer.write(noise.encode() + b"\n" if noise else b"")
             for piece in answer(request, offer=offer):
                 sys.stdout.buffer.write(piece)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +15,9 @@ from support import manifests
 from tarsy.config import check, platform, providers
 from tarsy.controller import chains, workqueue
 from tarsy.kube import client
+from tarsy.store import catalogue
 from tarsy.store import database as databases
+from tarsy.telemetry import standing
 from tarsy_dev.controlplane import ControlPlane
 
 GOOGLE = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
@@ -26,6 +30,7 @@ def reconciler(
     known = platform.Platform(
         defaults=platform.Defaults(llm_provider="only"),
         llm_providers=PROVIDERS,
+        mcp_servers={"k8s": platform.MCPServer(transport=platform.HTTPTransport(type="http", url="http://k8s/mcp"))},
         agents={name: platform.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
     )
     index = functools.partial(check.ChainIndex, platform=known, unusable_providers={"keyless": "it has no key"})
@@ -99,3 +104,53 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
     resolved = conditions["ResolvedRefs"]
     assert (resolved["status"], resolved["reason"], resolved["message"]) == ("True", "FallbackUnusable", told)
     assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == ("True", "Ready")
+
+
+async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_that_comes_and_goes(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "SERVERS_SECONDS", 0.05)
+    needs = manifests.chain(name="needs", stages=[manifests.stage("analysis", agent="Only", mcpServers=["k8s"])])
+    other = manifests.chain("Other", name="other", stages=[manifests.stage("analysis", agent="Only")])
+    for made in (needs, other):
+        plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+
+    async def say(process: int, state: str, problem: str = "") -> None:
+        now = datetime.now(UTC)
+        detail = {"problem": problem, "missing": "", "tools": 3}
+        facts = [
+            standing.Fact(kind="process", name=f"pod-{process}", state="running", since=now, detail={}),
+            standing.Fact(kind="server", name="k8s", state=state, since=now, detail=detail),
+        ]
+        await catalogue.write(database, UUID(int=process), facts)
+
+    async def shown(name: str, status: str) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            while True:
+                read: Any = await asyncio.to_thread(
+                    plane.kubectl, "get", "chain", name, "-o", "json", namespace=cluster.namespace
+                )
+                listed: list[dict[str, Any]] = json.loads(read).get("status", {}).get("conditions", [])
+                there = {one["type"]: one for one in listed}
+                found = there.get("MCPServersReachable", {"status": ""})
+                if there and found["status"] == status:
+                    assert (there["Ready"]["status"], there["Stalled"]["status"]) == ("True", "False")
+                    return found
+
+    conditions = reconciler(cluster, database, owner=1, agents=("Only",))
+    running = asyncio.create_task(conditions.run())
+    conditions.check_again(cluster.namespace)
+    assert (await shown("needs", "Unknown"))["reason"] == "ServersNotConnected"
+    await say(1, "connected")
+    await say(2, "connected")
+    assert (await shown("needs", "True"))["reason"] == "ServersReachable"
+    await say(2, "unreachable", "cannot be reached: no such host")
+    told = await shown("needs", "False")
+    assert told["reason"] == "ServersUnreachable"
+    assert told["message"] == "MCP server 'k8s' (in 1 of 2 processes) cannot be reached: no such host"
+    await say(2, "connected")
+    await shown("needs", "True")
+    await shown("other", "")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running

@@ -107,6 +107,14 @@ def test_the_file_that_the_documentation_of_providers_shows_is_one(tmp_path: Pat
     assert types == {"google", "vertexai", "openai", "anthropic", "xai", "langchain"}
 
 
+def test_the_file_that_the_documentation_of_servers_shows_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/mcp-servers.md").read_text(encoding="utf-8")
+    shown, _, _ = page.partition("```yaml\n")[2].partition("```")
+    servers = laid(tmp_path, shown).mcp_servers
+    assert {server.transport.type for server in servers.values()} == {"stdio", "http", "sse"}
+    assert [name for name, server in servers.items() if server.stateful] == ["browser"]
+
+
 @pytest.mark.parametrize("section", ["agents", "mcp_servers", "llm_providers", "defaults"])
 def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, section: str) -> None:
     for value in ("[KubernetesAgent]", "null"):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
+from tarsy.agent import strategies
 from tarsy.config import check
-from tarsy.controller import chains
+from tarsy.controller import chains, reach
 from tarsy.resources import base, chain
+from tarsy.store import catalogue
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
 GOOD = check.ChainStatus(acceptance=None, references=None)
@@ -34,7 +38,7 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
     checked: check.ChainStatus, accepted: str, resolved: str, ready: str, stalled: str
 ) -> None:
     mine = make(generation=3)
-    status = chains.status_of(mine, checked, now=NOW)
+    status = chains.status_of(mine, checked, servers={}, now=NOW)
     assert {found.type: f"{found.status} {found.reason}" for found in status.conditions} == {
         "Accepted": accepted,
         "ResolvedRefs": resolved,
@@ -60,9 +64,9 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
     problem: check.Problem | None, shown: str
 ) -> None:
     warning = check.Problem(reason="FallbackUnusable", message="second has no key")
-    without = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), now=NOW)
+    without = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), servers={}, now=NOW)
     checked = check.ChainStatus(acceptance=None, references=problem, warning=warning)
-    found = chains.status_of(make(), checked, now=NOW)
+    found = chains.status_of(make(), checked, servers={}, now=NOW)
     assert [one.status for one in found.conditions] == [one.status for one in without.conditions]
     (resolved,) = [one for one in found.conditions if one.type == "ResolvedRefs"]
     assert f"{resolved.status} {resolved.reason} {resolved.message}" == shown
@@ -71,26 +75,70 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    first = chains.status_of(make(), DANGLING, now=NOW)
+    first = chains.status_of(make(), DANGLING, servers={}, now=NOW)
     # Another reason and another generation are no transition.
-    second = chains.status_of(make(generation=2, status=first), CONFLICT, now=NOW + timedelta(hours=1))
+    second = chains.status_of(make(generation=2, status=first), CONFLICT, servers={}, now=NOW + timedelta(hours=1))
     times = {found.type: found.last_transition_time for found in second.conditions}
     old, new = NOW.replace(microsecond=0), NOW.replace(microsecond=0) + timedelta(hours=1)
     assert times == {"Accepted": new, "ResolvedRefs": new, "Ready": old, "Stalled": old}
 
 
 def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() -> None:
-    written = chains.status_of(make(), GOOD, now=NOW).model_dump(mode="json", by_alias=True, exclude_none=True)
+    written = chains.status_of(make(), GOOD, servers={}, now=NOW).model_dump(
+        mode="json", by_alias=True, exclude_none=True
+    )
     read = make(status=chain.Status.model_validate(written))
-    assert chains.status_of(read, GOOD, now=NOW + timedelta(hours=1)) == read.status
+    assert chains.status_of(read, GOOD, servers={}, now=NOW + timedelta(hours=1)) == read.status
 
 
 def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
     problem = check.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
-    status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), now=NOW)
+    status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), servers={}, now=NOW)
     assert status.conditions[-1].message == "é" * base.MESSAGE_MAX
 
 
 def test_the_hash_changes_with_the_spec_alone() -> None:
     assert make(deadline=60).digest() != make().digest() == make(generation=2).digest()
     assert len(make().digest()) == 16
+
+
+def said(name: str, state: str, problem: str = "") -> catalogue.Said:
+    detail = {"problem": problem, "missing": "", "tools": 3}
+    return catalogue.Said(
+        process=UUID(int=0), host="pod", kind="server", name=name, state=state, since=NOW, detail=detail
+    )
+
+
+UP, DOWN, NEW = said("k8s", "connected"), said("k8s", "unreachable", "cannot be reached: x"), said("k8s", "connecting")
+OTHER, LOGS = said("other", "unreachable", "cannot be reached: y"), said("logs", "unreachable", "cannot be reached: z")
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ([UP], "True ServersReachable "),
+        ([UP, OTHER], "True ServersReachable "),
+        ([UP, NEW], "True ServersReachable "),
+        ([NEW], "Unknown ServersNotConnected MCP server 'k8s' has not been connected to yet"),
+        ([], "Unknown ServersNotConnected MCP server 'k8s' has not been connected to yet"),
+        ([DOWN, NEW, DOWN], "False ServersUnreachable MCP server 'k8s' (in 2 of 3 processes) cannot be reached: x"),
+        ([DOWN], "False ServersUnreachable MCP server 'k8s' cannot be reached: x"),
+    ],
+)
+def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(told: list[catalogue.Said], shown: str) -> None:
+    checked = replace(GOOD, servers=("k8s",))
+    without = chains.status_of(make(), GOOD, servers=reach.by_name(told), now=NOW)
+    found = chains.status_of(make(), checked, servers=reach.by_name(told), now=NOW)
+    *others, last = found.conditions
+    assert others == without.conditions, "a chain that needs none has none"
+    assert last.type == "MCPServersReachable"
+    assert f"{last.status} {last.reason} {last.message}" == shown
+
+
+def test_all_servers_that_are_down_are_told() -> None:
+    verdict = reach.judged(("k8s", "logs"), reach.by_name([DOWN, LOGS]))
+    assert verdict.message == "MCP server 'k8s' cannot be reached: x; MCP server 'logs' cannot be reached: z"
+
+
+def test_the_strategies_without_tools_are_those_of_the_table() -> None:
+    assert {name for name, row in strategies.STRATEGIES.items() if not row.tools} == set(check.WITHOUT_TOOLS)

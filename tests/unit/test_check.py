@@ -175,7 +175,7 @@ def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_re
     mine = make_chain("mine", "A", **stage)
     problem = check.Problem(reason=reason, message=message)
     status = index([mine]).statuses["mine"]
-    assert status == check.ChainStatus(acceptance=None, references=problem)
+    assert (status.acceptance, status.references, status.warning) == (None, problem, None)
     assert status.problem == problem
     with pytest.raises(check.UnservedError) as error:
         index([mine]).taking("A")
@@ -288,9 +288,9 @@ def test_a_name_that_is_not_there_is_told_at_its_block_even_where_the_block_has_
     index: check.Indexer, stage: dict[str, Any], spec: dict[str, Any], message: str
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
-    assert index([mine]).statuses["mine"] == check.ChainStatus(
-        acceptance=None, references=check.Problem(reason="ReferenceNotFound", message=message)
-    )
+    status = index([mine]).statuses["mine"]
+    problem = check.Problem(reason="ReferenceNotFound", message=message)
+    assert (status.acceptance, status.references, status.warning) == (None, problem, None)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,8 @@ def test_a_fallback_that_cannot_be_used_is_told_and_keeps_no_chain_from_its_aler
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
     told = "; ".join(f"{place}: fallback LLM provider 'second' cannot be used: {WHY}" for place in places)
     warning = check.Problem(reason="FallbackUnusable", message=told) if told else None
-    assert index([mine]).statuses["mine"] == check.ChainStatus(acceptance=None, references=None, warning=warning)
+    status = index([mine]).statuses["mine"]
+    assert (status.acceptance, status.references, status.warning) == (None, None, warning)
     assert index([mine]).taking("A") == mine
 
 
@@ -419,3 +420,18 @@ def test_a_chain_is_not_ready_where_a_fallback_is_unknown_or_is_all_that_it_has(
     found = index([make_chain("mine", "A", **stage)]).statuses["mine"].problem
     assert found
     assert found.message == problem
+
+
+@pytest.mark.parametrize(
+    ("stage", "servers"),
+    [
+        ({}, ("k8s",)),
+        ({"mcpServers": []}, ()),
+        ({"iterationStrategy": "react-final-analysis"}, ()),
+        ({"iterationStrategy": "react"}, ("k8s",)),
+    ],
+)
+def test_a_chain_needs_the_servers_of_those_of_its_agents_that_use_tools(
+    index: check.Indexer, stage: dict[str, Any], servers: tuple[str, ...]
+) -> None:
+    assert index([make_chain("mine", "A", **stage)]).statuses["mine"].servers == servers

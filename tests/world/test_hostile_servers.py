@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from support import leases, pace
@@ -25,19 +26,19 @@ WIRES: list[hostile_mcp.Wire] = ["json", "events"]
 
 
 @contextlib.asynccontextmanager
-async def owned(transport: platform.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+async def owned(
+    transport: platform.Transport, *, limits: platform.Limits | None = None
+) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
     settings = platform.MCPServer(transport=transport, write_tools=["*"])
     server = pool.Server("odd", settings, calls=slots.Slots(4))
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(30):
         await server.tried.wait()
     try:
-        yield (
-            server,
-            toolbox.PoolToolbox(
-                [server], limits=platform.Limits(), offered=offered.Offered({"odd": settings}, lambda _: True)
-            ),
+        box = toolbox.PoolToolbox(
+            [server], limits=limits or platform.Limits(), offered=offered.Offered({"odd": settings}, lambda _: True)
         )
+        yield server, box
     finally:
         owner.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -56,9 +57,25 @@ def child(*args: str) -> platform.StdioTransport:
 @contextlib.asynccontextmanager
 async def remote(
     wire: hostile_mcp.Wire, offer: str = "plain"
-) -> AsyncIterator[tuple[hostile_mcp.Server, platform.HTTPTransport]]:
+) -> AsyncIterator[tuple[hostile_mcp.Server, platform.RemoteTransport]]:
     async with hostile_mcp.serve(wire=wire, offer=offer) as server:
-        yield server, platform.HTTPTransport(type="http", url=server.url)
+        if wire == "sse":
+            yield server, platform.SSETransport(type="sse", url=server.url)
+        else:
+            yield server, platform.HTTPTransport(type="http", url=server.url)
+
+
+@contextlib.asynccontextmanager
+async def reached(
+    wire: str, *, limits: platform.Limits | None = None
+) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
+    """A server over any of the wires."""
+    async with contextlib.AsyncExitStack() as stack:
+        transport: platform.Transport = child()
+        if wire != "stdio":
+            assert wire in ("json", "events", "sse")
+            _, transport = await stack.enter_async_context(remote(cast("hostile_mcp.Wire", wire)))
+        yield await stack.enter_async_context(owned(transport, limits=limits or platform.Limits()))
 
 
 async def say(box: toolbox.PoolToolbox, how: str) -> ports.ToolOutput:
@@ -74,6 +91,33 @@ TOO_MUCH = pytest.mark.parametrize(
         ("many values", "it sent more than 250000 values in one message"),
     ],
 )
+
+
+@pytest.mark.parametrize("wire", ["stdio", *WIRES, "sse"])
+@pytest.mark.parametrize("how", hostile_mcp.FAULTS)
+async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(wire: str, how: str) -> None:
+    limits = platform.Limits.model_validate({"tool_call": "1s"})
+    async with reached(wire, limits=limits) as (server, box):
+        started = time.monotonic()
+        outputs = await asyncio.gather(*(say(box, how) for _ in range(3)))
+        assert time.monotonic() - started < 4
+        assert all(output.failed and len(output.text) < 1000 for output in outputs)
+        async with asyncio.timeout(20):  # behind half an answer even a good one is none over one wire
+            while (output := await say(box, "fine")).failed:
+                assert len(output.text) < 1000
+        assert output.text == "fine"
+        assert server.problem == ""
+
+
+@TOO_MUCH
+async def test_a_stream_of_events_that_says_too_much_is_closed_and_opened_anew(how: str, why: str) -> None:
+    async with remote("sse") as (there, transport), owned(transport) as (server, box):
+        first = await server.client()
+        output = await say(box, how)
+        assert output.text == f"The connection to 'odd' closed during the call, because {why}; its outcome is unknown"
+        assert there.sent < 3 * bounds.MESSAGE_MAX
+        assert (await say(box, "fine")).text == "fine"
+        assert await server.client() is not first
 
 
 @TOO_MUCH

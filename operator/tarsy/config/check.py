@@ -18,6 +18,9 @@ from tarsy.resources import investigation
 SELECTION = "MCPSelectionInvalid"
 """Why an investigation is refused that names servers or tools that its agents cannot have."""
 
+WITHOUT_TOOLS = ("react-final-analysis", "synthesis", "synthesis-native-thinking")
+"""The strategies that have no use for tools."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
@@ -35,6 +38,8 @@ class ChainStatus:
     references: Problem | None
     warning: Problem | None = None
     """What it can do without: fallback providers that cannot be used, tools that are not offered."""
+    servers: tuple[str, ...] = ()
+    """The MCP servers that its agents have, by their names in alphabetical order."""
 
     @property
     def problem(self) -> Problem | None:
@@ -72,9 +77,9 @@ class ChainIndex:
             acceptance = None if conflict is None else conflict_of(conflict, owner=self._takers[conflict].metadata.name)
             if acceptance is None:
                 self._takers |= dict.fromkeys(chain.spec.alert_types, chain)
-            references, warning = self._references(chain)
+            references, warning, servers = self._references(chain)
             self.statuses[chain.metadata.uid] = ChainStatus(
-                acceptance=acceptance, references=references, warning=warning
+                acceptance=acceptance, references=references, warning=warning, servers=servers
             )
 
     @property
@@ -130,17 +135,20 @@ class ChainIndex:
             raise UnservedError(Problem(reason="ChainNotReady", message=message))
         return chain
 
-    def _references(self, chain: chains.AgentChain) -> tuple[Problem | None, Problem | None]:
-        """What keeps the chain from its alerts, and what does not."""
+    def _references(self, chain: chains.AgentChain) -> tuple[Problem | None, Problem | None, tuple[str, ...]]:
+        """What keeps the chain from its alerts, and what does not; and the MCP servers that it needs."""
         problems: list[Problem] = []
         unusable: set[str] = set()
         lacks: dict[str, Problem] = {}
+        servers: set[str] = set()
         for use in uses(chain, self._platform):
             try:
                 agent = use.settle()
             except resolve.UnresolvedError as error:
                 problems.append(Problem(reason="ReferenceNotFound", message=str(error)))
                 continue
+            if agent and agent.strategy not in WITHOUT_TOOLS:
+                servers.update(agent.servers)
             why = self._unusable_providers.get(agent.provider) if agent else None
             # A key that is missing is told where the stages miss it: who else would miss it is of no help then.
             if agent and why is not None and not (use.follows and agent.provider in unusable):
@@ -151,7 +159,7 @@ class ChainIndex:
                 if why := self._unusable_providers.get(name):
                     message = f"{use.where}: fallback LLM provider '{name}' cannot be used: {why}"
                     lacks.setdefault(name, Problem(reason="FallbackUnusable", message=message))
-        return _joined(problems), _joined(list(lacks.values()))
+        return _joined(problems), _joined(list(lacks.values())), tuple(sorted(servers))
 
 
 def _joined(problems: Sequence[Problem]) -> Problem | None:

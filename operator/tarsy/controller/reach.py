@@ -1,0 +1,58 @@
+"""Whether the MCP servers that a chain needs can be reached, by what the processes that work say of them.
+
+A condition of its own, and neither Ready nor Stalled: a server that is down keeps no chain from its alerts, and is
+often back before somebody has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tarsy.store import catalogue
+
+CONDITION = "MCPServersReachable"
+
+Said: TypeAlias = Mapping[str, Sequence[catalogue.Said]]
+"""What processes say of each server, by its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What is to be said of the servers of one chain."""
+
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+
+
+def by_name(said: Iterable[catalogue.Said]) -> Said:
+    """What is said, by the names of the servers."""
+    found: dict[str, list[catalogue.Said]] = {}
+    for one in said:
+        found.setdefault(one.name, []).append(one)
+    return found
+
+
+def states(said: Said) -> Mapping[str, Sequence[tuple[str, str]]]:
+    """All of it that a verdict depends on."""
+    return {name: [(one.state, one.detail["problem"]) for one in places] for name, places in said.items()}
+
+
+def judged(needed: Sequence[str], said: Said) -> Verdict:
+    """The verdict on servers of which one at least is needed."""
+    down, silent = [], []
+    for name in needed:
+        places = said.get(name, ())
+        away = [one for one in places if one.state == "unreachable"]
+        if away:
+            where = "" if len(away) == len(places) else f" (in {len(away)} of {len(places)} processes)"
+            down.append(f"MCP server '{name}'{where} {away[0].detail['problem']}")
+        elif not any(one.state == "connected" for one in places):
+            silent.append(f"MCP server '{name}' has not been connected to yet")
+    if down:
+        return Verdict(status="False", reason="ServersUnreachable", message="; ".join(down))
+    if silent:
+        return Verdict(status="Unknown", reason="ServersNotConnected", message="; ".join(silent))
+    return Verdict(status="True", reason="ServersReachable")
