@@ -48,9 +48,7 @@ def test_the_api_server_takes_a_selection_that_makes_sense(
 def test_a_selection_does_not_change(plane: controlplane.ControlPlane, namespace: str) -> None:
     plane.kubectl("create", "-f", "-", namespace=namespace, input=json.dumps(manifests.investigation(mcp={})))
     patch = json.dumps({"spec": {"mcp": {"servers": SERVERS}}})
-    with pytest.raises(
-        controlplane.KubectlError, match="mcp cannot be changed"
-    ):
+    with pytest.raises(controlplane.KubectlError, match="mcp cannot be changed"):
         plane.kubectl("patch", "inv", "web-crash", "--type=merge", "-p", patch, namespace=namespace)
 
 
