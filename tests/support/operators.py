@@ -23,6 +23,8 @@ from tarsy_dev.controlplane import ControlPlane
 
 T = TypeVar("T")
 
+WRITING = ["restart", "label", "unannotated"]
+"""Those of the tools that agents are offered although they may write."""
 TOKEN = "the webhook's token"
 _FOR_TOKEN = ("/api/v1/webhooks/", "/api/v1/alerts")
 """Where that token is good; for all else a person's is asked for."""
@@ -287,7 +289,7 @@ async def operator(
         platform={
             "defaults": {"llm_provider": "scripted"},
             "llm_providers": {"scripted": provider},
-            "mcp_servers": {"tools": {"transport": {"type": "http", "url": toolbox.url}}},
+            "mcp_servers": {"tools": {"transport": {"type": "http", "url": toolbox.url}, "write_tools": WRITING}},
             "agents": {"KubernetesAgent": {"mcp_servers": ["tools"]}},
             "ingest": {"default_alert_type": "kubernetes"},
         },

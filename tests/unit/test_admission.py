@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tarsy.config import check
+from tarsy.config import check, offers
 from tarsy.config import platform as platforms
 from tarsy.ingest import admission
 from tarsy.resources import chain, investigation
@@ -76,6 +76,36 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
         ttl_seconds=60,
         chain=admitted(MINE),
     )
+
+
+def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: check.ChainIndex) -> None:
+    mcp = {"servers": [{"name": "k8s", "tools": ["get\x00", "l*"]}], "nativeTools": {"google_search": False}}
+    found = admission.of(asked(mcp=mcp), index, mask=mask)
+    assert found.mcp == investigation.MCP(
+        servers=[investigation.MCPServer(name="k8s", tools=["get\ufffd", "l*"])], native_tools={"google_search": False}
+    )
+    assert found.chain == admitted(MINE)
+    assert admission.of(asked(), index, mask=mask).mcp is None
+
+
+@pytest.mark.parametrize(
+    ("mcp", "message"),
+    [
+        ({"servers": [{"name": "x"}]}, "mcp.servers.0 references MCP server 'x', which no agent of chain 'mine' has"),
+        (
+            {"servers": [{"name": "k8s", "tools": ["x"]}]},
+            "mcp.servers.0.tools.0: MCP server 'k8s' has no tool 'x' that",
+        ),
+    ],
+)
+def test_what_names_a_server_or_a_tool_that_its_agents_cannot_have_is_refused(
+    index: check.ChainIndex, mcp: dict[str, Any], message: str
+) -> None:
+    catalogue = {"k8s": [offers.Tool(name="get", read_only=True)]}
+    found = admission.of(asked(mcp=mcp), index, mask=mask, catalogue=catalogue).chain
+    assert isinstance(found, admissions.Refusal)
+    assert found.reason == "MCPSelectionInvalid"
+    assert found.message.startswith(message)
 
 
 def test_what_is_not_said_is_what_it_always_was(index: check.ChainIndex) -> None:

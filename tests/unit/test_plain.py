@@ -7,7 +7,8 @@ from typing import Any
 
 import pydantic
 import pytest
-from tarsy.ingest import payload, plain
+from tarsy.ingest import manifest, payload, plain
+from tarsy.resources import investigation
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,37 @@ def test_its_schema_stands_by_itself_in_the_apis_description() -> None:
     found = plain.schema()
     assert (found["required"], found["additionalProperties"]) == (["alert_type", "data"], False)
     assert "$ref" not in json.dumps(found)
+
+
+NATIVE = "'google_search', 'code_execution', 'url_context' or 'web_search'"
+MCP = {"servers": [{"name": "k8s", "tools": ["get"]}], "tools": {"deny": ["*.log"]}}
+
+
+@pytest.mark.parametrize("native", ["native_tools", "nativeTools"])
+def test_what_it_says_of_tools_is_what_the_object_says_in_either_spelling(native: str) -> None:
+    said = MCP | {native: {"google_search": False}}
+    alert = plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": said})
+    draft = manifest.of_plain(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str)
+    assert draft.manifest["spec"]["mcp"] == MCP | {"nativeTools": {"google_search": False}}
+    without = plain.Alert.model_validate({"alert_type": "A", "data": "x"})
+    other = manifest.of_plain(without, namespace="tarsy", author="me", idempotency_key="k", mask=str)
+    assert "mcp" not in other.manifest["spec"]
+    assert not draft.asks_for(investigation.Spec.model_validate(other.manifest["spec"])), "a key is for one alert"
+
+
+@pytest.mark.parametrize(
+    ("mcp", "told"),
+    [
+        (
+            {"native_tools": {"browser": False}},
+            f"mcp.native_tools.browser.[key]: Input should be {NATIVE}",
+        ),
+        ({"native_tools": {"browser": False}, "server": []}, ""),
+        ({"native_tools": {"google_search": 3}}, ""),
+        ([], ""),
+    ],
+)
+def test_a_native_tool_that_is_none_is_told_with_what_there_is(mcp: Any, told: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as error:
+        plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": mcp})
+    assert plain.unknown_names(error.value) == told

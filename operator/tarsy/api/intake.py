@@ -95,6 +95,8 @@ class Intake:
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
+            if unknown := plain.unknown_names(error):
+                raise problems.Problem(HTTPStatus.BAD_REQUEST, unknown) from error
             raise problems.of_body(error, plain.Alert) from error
         except manifest.TooLargeError as error:
             raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error

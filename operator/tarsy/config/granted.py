@@ -71,7 +71,7 @@ def problem_of(
     except resolve.UnresolvedError as error:
         return str(error)
     there = {server for agent in found for server in agent.servers}
-    has = sorted({name for agent in found for name in _granted(agent, platform, catalogue)})
+    has = sorted({name for agent in found for name in granted(agent, platform, catalogue)})
     for number, server in enumerate(mcp.servers or ()):
         own = [name.removeprefix(f"{server.name}.") for name in has if name.startswith(f"{server.name}.")]
         for index, pattern in enumerate(server.tools or ()):
@@ -86,7 +86,7 @@ def problem_of(
     return None
 
 
-def _granted(agent: resolve.ResolvedAgent, platform: platforms.Platform, catalogue: offers.Catalogue) -> Iterator[str]:
+def granted(agent: resolve.ResolvedAgent, platform: platforms.Platform, catalogue: offers.Catalogue) -> Iterator[str]:
     """The tools that an agent gets, as `server.tool`."""
     for server in agent.servers:
         for tool in catalogue.get(server, ()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import pydantic
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from tarsy.ingest import payload
@@ -48,6 +49,17 @@ def parse(body: bytes) -> Alert:
     Large bodies take long enough to belong into a thread.
     """
     return Alert.model_validate(payload.load(body))
+
+
+def unknown_names(error: pydantic.ValidationError) -> str:
+    """What is said of native tools that there are none of, with those that there are; "" where nothing else is wrong.
+
+    Names of servers and tools are no matter of the payload's own.
+    """
+    found = error.errors(include_input=False, include_url=False)
+    if any((fault["loc"][0], fault["type"]) != ("mcp", "literal_error") for fault in found):
+        return ""
+    return payload.places(error)
 
 
 def schema() -> dict[str, Any]:

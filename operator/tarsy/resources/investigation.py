@@ -99,7 +99,7 @@ def _named_once(servers: list[MCPServer]) -> list[MCPServer]:
     return servers
 
 
-MCPServers = Annotated[list[MCPServer], AfterValidator(_named_once), Field(max_length=20)]
+MCPServers = Annotated[list[MCPServer], Field(max_length=20), AfterValidator(_named_once)]
 
 _NATIVE_TOOLS = ", ".join(f"'{name}'" for name in get_args(chain.NativeTool))
 

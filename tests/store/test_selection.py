@@ -1,0 +1,69 @@
+"""What an alert says of its agents' tools stands in the log from its admission on, for every worker and for people."""
+
+from __future__ import annotations
+
+import json
+
+from support import queue
+from tarsy.resources import investigation
+from tarsy.store import catalogue, history
+from tarsy.store import database as databases
+from tarsy.transcript import admission, entries, timeline
+
+MCP = {"servers": [], "tools": {"deny": ["*.größe\x00"]}, "nativeTools": {"google_search": False}}
+KEPT = investigation.MCP.model_validate({**MCP, "tools": {"deny": ["*.größe\ufffd"]}})
+
+
+async def test_each_worker_reads_what_the_alert_selected_and_its_first_claim_is_no_takeover(
+    database: databases.Database,
+) -> None:
+    identity = await queue.admit(database, queue.subject(mcp=MCP))
+    for takeovers in range(2):
+        claim = await queue.claimed(database)
+        journal = await queue.opened(database, claim)
+        assert journal.record.mcp == KEPT
+        await journal.commit(entries.StageStarted(stage=f"stage-{takeovers}", clock=0.0))
+        events = timeline.fold(await queue.log(database, identity))
+        assert [event.type for event in events] == ["mcp_selection", *["resumed"] * takeovers]
+        await queue.let_leases_pass(database)
+    (first, *_) = await queue.log(database, identity)
+    assert (first.seq, first.run, first.entry) == (1, 0, entries.ToolsSelected(mcp=KEPT))
+
+
+async def test_an_alert_that_says_nothing_of_tools_begins_with_an_empty_log(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    assert (await queue.opened(database, await queue.claimed(database))).record.mcp is None
+    assert await queue.log(database, identity) == []
+
+
+async def test_what_is_refused_has_its_end_in_the_log_and_nothing_else(database: databases.Database) -> None:
+    refusal = admission.Refusal(reason="MCPSelectionInvalid", message="mcp.servers.0 references MCP server 'x'")
+    identity = await queue.admit(database, queue.subject(mcp=MCP), chain=refusal)
+    (only,) = await queue.log(database, identity)
+    assert isinstance(only.entry, entries.RunEnded)
+    found = await history.summary(database, identity)
+    assert found is not None
+    assert (found.reason, found.message) == (refusal.reason, refusal.message)
+
+
+async def test_the_tools_of_servers_are_known_to_every_process_by_who_was_told_last(
+    database: databases.Database,
+) -> None:
+    said = [{"name": "get", "read_only": True, "description": ""}, {"name": "exec", "read_only": False}]
+    for process, seconds, tools in (("1", 1, said[:1]), ("2", 2, said)):
+        for kind, name, detail in (("process", "p", "{}"), ("tools", "k8s", json.dumps({"tools": tools}))):
+            await queue.execute(
+                database,
+                "INSERT INTO catalogue (process, kind, name, state, since, seen_at, detail) VALUES "
+                "(CAST(:process AS uuid), :kind, :name, 'listed', to_timestamp(:seconds), clock_timestamp(), "
+                "CAST(:detail AS json))",
+                process=f"00000000-0000-0000-0000-00000000000{process}",
+                kind=kind,
+                name=name,
+                seconds=seconds,
+                detail=detail,
+            )
+    found = await catalogue.offered(database)
+    assert {name: [(tool.name, tool.read_only) for tool in tools] for name, tools in found.items()} == {
+        "k8s": [("get", True), ("exec", False)]
+    }

@@ -1,0 +1,332 @@
+"""Which tools an agent is offered, and what an alert may say of it: whoever has a say takes away, and nobody gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import hypothesis
+import pydantic
+import pytest
+from hypothesis import strategies as st
+from tarsy.config import check, granted, offers, resolve
+from tarsy.config import platform as platforms
+from tarsy.resources import chain, investigation
+
+READS = ("get", "list", "pods.log")
+WRITES = ("delete", "pods_exec", "run")
+TOOLS = [*(offers.Tool(name=name, read_only=True) for name in READS)] + [
+    offers.Tool(name=name, read_only=False) for name in WRITES
+]
+CATALOGUE = {"k8s": TOOLS, "prom": [offers.Tool(name="query", read_only=True)]}
+NATIVE = ["google_search", "code_execution", "url_context"]
+
+
+def server(**fields: Any) -> platforms.MCPServer:
+    return platforms.MCPServer.model_validate({"transport": {"type": "http", "url": "http://s/mcp"}, **fields})
+
+
+def of(names: str, tools: dict[str, Any]) -> list[str]:
+    (found,) = offers.filters(chain.Tools.model_validate(tools)) or (offers.Filter(),)
+    return [name for name in names.split() if found.admits(name)]
+
+
+@pytest.mark.parametrize(
+    ("tools", "admitted"),
+    [
+        ({}, "k8s.get k8s.GET k8s.delete prom.query"),
+        ({"allow": []}, ""),
+        ({"allow": ["k8s.*"]}, "k8s.get k8s.GET k8s.delete"),
+        ({"allow": ["*.get", "prom.quer[xy]"]}, "k8s.get prom.query"),
+        ({"deny": ["k8s.[!g]*", "prom.*"]}, "k8s.get"),
+        ({"allow": ["k8s.delete", "k8s.get"], "deny": ["*.delete"]}, "k8s.get"),
+    ],
+)
+def test_deny_wins_over_allow_and_case_counts(tools: dict[str, list[str]], admitted: str) -> None:
+    assert of("k8s.get k8s.GET k8s.delete prom.query", tools) == admitted.split()
+
+
+@pytest.mark.parametrize(
+    ("said", "offered"),
+    [
+        ({}, "get list pods.log"),
+        ({"write_tools": ["delete"]}, "get list pods.log delete"),
+        ({"write_tools": ["*"]}, "get list pods.log delete pods_exec run"),
+        ({"write_tools": ["DELETE", "k8s_delete", "pods.log"]}, "get list pods.log"),
+        ({"tools": {"allow": ["delete", "get"]}}, "get"),
+        ({"tools": {"allow": ["delete", "get"]}, "write_tools": ["pods_*"]}, "get"),
+        ({"tools": {"deny": ["pods*"]}, "write_tools": ["*"]}, "get list delete run"),
+        ({"tools": {"allow": []}, "write_tools": ["*"]}, ""),
+    ],
+)
+def test_a_tool_that_may_write_is_offered_only_where_the_platform_file_names_it(
+    said: dict[str, Any], offered: str
+) -> None:
+    assert [tool.name for tool in TOOLS if offers.is_offered(tool, server(**said))] == offered.split()
+
+
+WORDS = ["*", "k8s.*", "*.get", "k8s.[!g]*", "prom.query", "*.pods?*", "*.delete", "k8s.pods.log"]
+PATTERNS = st.lists(st.sampled_from(WORDS), max_size=3)
+CHOICES = st.fixed_dictionaries({}, optional={"allow": PATTERNS, "deny": PATTERNS})
+
+
+@hypothesis.given(
+    said=st.tuples(CHOICES, CHOICES, CHOICES, CHOICES),
+    own=st.booleans(),
+    write=st.lists(st.sampled_from(["*", "delete", "r?n"]), max_size=2),
+)
+def test_whatever_the_levels_say_each_only_takes_away(
+    said: tuple[dict[str, Any], ...], own: bool, write: Sequence[str]
+) -> None:
+    """Over all levels at once: what is left is what each one by itself leaves."""
+    agent, stage, member, alert = said
+
+    def left(agent: dict[str, Any], stage: dict[str, Any], member: dict[str, Any], alert: dict[str, Any]) -> set[str]:
+        platform = platform_of(agent=None if own else agent, write_tools=list(write))
+        spec = spec_of(agent=agent if own else None, stage=stage, member=member)
+        mcp = investigation.MCP(tools=chain.Tools.model_validate(alert)) if alert else None
+        (found,) = granted.agents(platform, chain_name="c", chain=spec, mcp=mcp)
+        return set(granted.granted(found, platform, CATALOGUE))
+
+    alone = [left(agent, {}, {}, {}), left({}, stage, {}, {}), left({}, {}, member, {}), left({}, {}, {}, alert)]
+    together = left(agent, stage, member, alert)
+    assert together == set.intersection(*alone)
+    everything = left({}, {}, {}, {})
+    assert together <= everything
+    assert {name.partition(".")[2] for name in everything}.isdisjoint(
+        tool.name for tool in TOOLS if not offers.is_offered(tool, server(write_tools=list(write)))
+    )
+
+
+def platform_of(*, agent: dict[str, Any] | None, **k8s: Any) -> platforms.Platform:
+    """Servers k8s, prom and web, of which the last one is selectable; one agent, which has the first two."""
+    transport = {"type": "http", "url": "http://s/mcp"}
+    return platforms.Platform.model_validate(
+        {
+            "defaults": {"llm_provider": "first", "fallback_providers": ["second"]},
+            "llm_providers": {
+                name: {"type": "google", "model": "gemini-3-pro", "native_tools": NATIVE}
+                for name in ("first", "second")
+            },
+            "mcp_servers": {
+                "k8s": {"transport": transport, **k8s},
+                "prom": {"transport": transport},
+                "web": {"transport": transport, "selectable": True, "instructions": "Ask little."},
+                "vault": {"transport": transport},
+            },
+            "agents": {} if agent is None else {"A": {"mcp_servers": ["k8s", "prom"], "tools": agent}},
+        }
+    )
+
+
+def spec_of(
+    *, agent: dict[str, Any] | None = None, stage: dict[str, Any] | None = None, member: dict[str, Any] | None = None
+) -> chain.Spec:
+    own = {} if agent is None else {"agents": [{"name": "A", "mcpServers": ["k8s", "prom"], "tools": agent}]}
+    members = [{"name": "A", **({"tools": member} if member else {})}]
+    stages = [{"name": "look", "agents": members, **({"tools": stage} if stage else {})}]
+    return chain.Spec.model_validate({"alertTypes": ["T"], "stages": stages, **own})
+
+
+TWO = chain.Spec.model_validate(
+    {
+        "alertTypes": ["T"],
+        "agents": [{"name": "K", "mcpServers": ["k8s"]}, {"name": "P", "mcpServers": ["prom"]}, {"name": "N"}],
+        "stages": [
+            {"name": "one", "agent": "K"},
+            {"name": "two", "agent": "P"},
+            {"name": "three", "agent": "N"},
+            {"name": "four", "agent": "K", "mcpServers": []},
+        ],
+    }
+)
+"""Agents with one server, with another, with none, and one whose stage clears them."""
+
+
+def selected(mcp: dict[str, Any]) -> list[resolve.ResolvedAgent]:
+    platform = platform_of(agent={})
+    return granted.agents(platform, chain_name="c", chain=TWO, mcp=investigation.MCP.model_validate(mcp))
+
+
+@pytest.mark.parametrize(
+    ("mcp", "servers"),
+    [
+        ({}, [("k8s",), ("prom",), (), ()]),
+        ({"servers": []}, [(), (), (), ()]),
+        ({"servers": [{"name": "k8s"}]}, [("k8s",), (), (), ()]),
+        ({"servers": [{"name": "prom"}, {"name": "k8s"}]}, [("k8s",), ("prom",), (), ()]),
+        ({"servers": [{"name": "web"}]}, [("web",)] * 4),
+        ({"servers": [{"name": "web"}, {"name": "k8s"}]}, [("web", "k8s"), ("web",), ("web",), ("web",)]),
+        ({"tools": {"allow": ["k8s.get"]}}, [("k8s",), ("prom",), (), ()]),
+    ],
+)
+def test_no_agent_gains_a_server_by_an_alert_but_one_that_is_selectable(
+    mcp: dict[str, Any], servers: list[tuple[str, ...]]
+) -> None:
+    found = selected(mcp)
+    assert [agent.servers for agent in found] == servers
+    for agent in found:
+        told = (("web", "Ask little."),) if "web" in agent.servers else ()
+        assert agent.server_instructions == told
+
+
+def test_an_alerts_tools_are_those_of_the_servers_that_it_names() -> None:
+    named = [{"name": "k8s", "tools": ["get", "pods*"]}, {"name": "web"}]
+    (agent, *_) = selected({"servers": named, "tools": {"deny": ["web.post"]}})
+    names = ["k8s.get", "k8s.pods.log", "k8s.list", "web.get", "web.post", "prom.query", "prom.get"]
+    assert [name for name in names if agent.admits(name)] == ["k8s.get", "k8s.pods.log", "web.get"]
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        (None, NATIVE),
+        ({}, NATIVE),
+        ({"google_search": False}, ["code_execution", "url_context"]),
+        ({"google_search": True, "web_search": True}, NATIVE),
+        (dict.fromkeys([*NATIVE, "web_search"], False), []),
+    ],
+)
+def test_native_tools_are_only_switched_off_and_so_for_fallbacks_and_questions(
+    said: dict[str, bool] | None, left: list[str]
+) -> None:
+    mcp = investigation.MCP.model_validate({"nativeTools": said})
+    platform = platform_of(agent={})
+    (agent,) = granted.agents(platform, chain_name="c", chain=spec_of(), mcp=mcp)
+    chats = platform.model_copy(update={"agents": {**platform.agents, "ChatAgent": platforms.Agent()}})
+    chat = resolve.chat_for(chats, chain_name="c", chain=spec_of(), mcp=mcp)
+    for one in (agent, chat):
+        assert list(one.native.offered) == left
+        assert [list(fallback.native.offered) for fallback in one.fallbacks] == [left]
+
+
+def test_an_alert_does_not_switch_on_what_an_agent_has_switched_off() -> None:
+    bare = platform_of(agent={})
+    agents = {"A": bare.agents["A"].model_copy(update={"native_tools": []})}
+    mcp = investigation.MCP(native_tools=dict.fromkeys(["google_search", "code_execution"], True))
+    (agent,) = granted.agents(bare.model_copy(update={"agents": agents}), chain_name="c", chain=spec_of(), mcp=mcp)
+    assert (agent.native.offered, agent.fallbacks[0].native.offered) == ((), ())
+
+
+AVAILABLE = "Available MCP servers: k8s, prom, web"
+NOT_THERE = f"which no agent of chain 'c' has and which is not selectable. {AVAILABLE}"
+NOT_HAD = "that the agents of chain 'c' get. Available tools:"
+
+
+@pytest.mark.parametrize(
+    ("mcp", "problem"),
+    [
+        (
+            {"servers": [{"name": "k8s"}, {"name": "vault"}]},
+            f"mcp.servers.1 references MCP server 'vault', {NOT_THERE}",
+        ),
+        (
+            {"servers": [{"name": "x"}]},
+            f"mcp.servers.0 references MCP server 'x', {NOT_THERE}",
+        ),
+        (
+            {"servers": [{"name": "k8s", "tools": ["get", "pods_list"]}]},
+            f"mcp.servers.0.tools.1: MCP server 'k8s' has no tool 'pods_list' {NOT_HAD} get, list, pods.log",
+        ),
+        (
+            {"servers": [{"name": "k8s", "tools": ["delete"]}]},
+            f"mcp.servers.0.tools.0: MCP server 'k8s' has no tool 'delete' {NOT_HAD} get, list, pods.log",
+        ),
+        (
+            {"tools": {"allow": ["k8s.get", "prom.range"]}},
+            f"mcp.tools.allow.1: 'prom.range' is no tool {NOT_HAD} k8s.get, k8s.list, k8s.pods.log, prom.query",
+        ),
+        ({"servers": [{"name": "k8s", "tools": ["[gl]*", "pods.*"]}, {"name": "web", "tools": ["anything"]}]}, None),
+        ({"servers": [{"name": "web"}], "tools": {"allow": ["web.anything"]}}, None),
+        ({"tools": {"allow": ["*.get"], "deny": ["no.such"]}}, None),
+        ({"servers": []}, None),
+        ({}, None),
+    ],
+)
+def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
+    mcp: dict[str, Any], problem: str | None
+) -> None:
+    """Of a server that nobody has been connected to yet (web) nothing is known, and nothing is refused."""
+    asked = investigation.MCP.model_validate(mcp)
+    told = granted.problem_of(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
+    assert told == problem
+
+
+@pytest.mark.parametrize(
+    ("mcp", "place"),
+    [
+        ({"servers": [{"name": "k8s"}, {"name": "k8s"}]}, "servers: Value error, MCP server 'k8s' is named twice"),
+        ({"servers": [{"name": "k8s", "tools": []}]}, "servers.0.tools: List should have at least 1 item"),
+        ({"servers": [{"name": ""}]}, "servers.0.name: String should have at least 1 character"),
+        ({"servers": [{"name": str(number)} for number in range(21)]}, "servers: List should have at most 20 items"),
+        ({"servers": [{"name": "k8s", "tools": ["x"] * 51}]}, "servers.0.tools: List should have at most 50 items"),
+        ({"servers": [{"name": "k8s", "tool": ["x"]}]}, "servers.0.tool: Extra inputs are not permitted"),
+        ({"tools": {"allow": ["bare"]}}, "tools.allow.0: String should match pattern"),
+        ({"nativeTools": {"browser": False}}, "nativeTools.browser.[key]: Input should be 'google_search'"),
+        ({"native_tools": {"google_search": "maybe"}}, "native_tools.google_search: Input should be a valid boolean"),
+        ({"server": []}, "server: Extra inputs are not permitted"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_place(mcp: dict[str, Any], place: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as error:
+        investigation.MCP.model_validate(mcp)
+    (found,) = error.value.errors()
+    assert f"{'.'.join(map(str, found['loc']))}: {found['msg']}".startswith(place)
+
+
+def index_of(platform: platforms.Platform, spec: chain.Spec) -> tuple[check.ChainIndex, chain.AgentChain]:
+    made = chain.AgentChain.model_validate({"metadata": {"name": "c", "uid": "u"}, "spec": spec})
+    return check.ChainIndex([made], platform=platform, unusable_providers={}), made
+
+
+def test_a_chain_says_which_tools_its_agents_are_not_offered() -> None:
+    platform = platform_of(agent={}, write_tools=["run"], tools={"deny": ["list"]})
+    index, made = index_of(platform, spec_of())
+    found = index.status(made, CATALOGUE)
+    assert (found.problem, index.statuses["u"].warning) == (None, None)
+    assert found.warning == check.Problem(
+        reason="ToolsNotOffered",
+        message="MCP server 'k8s' has tools that are not offered, because they may write, and "
+        "mcp_servers.k8s.write_tools does not name them: delete, pods_exec; MCP server 'k8s' has tools that are not "
+        "offered, because mcp_servers.k8s.tools leaves them out: list",
+    )
+
+
+@pytest.mark.parametrize(
+    ("stage", "told"),
+    [
+        ({"allow": ["k8s.get"]}, False),
+        ({"allow": ["*.run"]}, True),
+        ({"deny": ["*.delete", "*.pods_*", "*.run"]}, False),
+    ],
+)
+def test_a_tool_that_a_chain_does_not_want_anyway_is_not_told(stage: dict[str, Any], told: bool) -> None:
+    index, made = index_of(platform_of(agent={}), spec_of(stage=stage))
+    found = index.status(made, CATALOGUE).warning
+    assert bool(found) == told
+    assert found is None or found.message.endswith("does not name them: run")
+
+
+def test_of_very_many_tools_the_first_are_told() -> None:
+    many = [offers.Tool(name=f"tool-{number}", read_only=False) for number in range(1000)]
+    index, made = index_of(platform_of(agent={}), spec_of())
+    found = index.status(made, {"k8s": many}).warning
+    assert found is not None
+    assert found.message.endswith("tool-18, tool-19 and 980 more")
+    assert len(found.message) < 500
+
+
+def test_a_chain_that_cannot_run_is_told_for_that_alone() -> None:
+    spec = TWO.model_copy(update={"stages": [chain.Stage(name="one", agent="Nobody")]})
+    index, made = index_of(platform_of(agent={}), spec)
+    assert index.status(made, CATALOGUE) == index.statuses["u"]
+
+
+def test_the_index_refuses_what_an_alert_cannot_have() -> None:
+    index, made = index_of(platform_of(agent={}), TWO)
+    index.check_selection(made, None, CATALOGUE)
+    index.check_selection(made, investigation.MCP(servers=[investigation.MCPServer(name="web")]), CATALOGUE)
+    with pytest.raises(check.UnservedError) as error:
+        index.check_selection(made, investigation.MCP(servers=[investigation.MCPServer(name="vault")]), CATALOGUE)
+    assert error.value.problem.reason == "MCPSelectionInvalid"
+    assert str(error.value).endswith(AVAILABLE)
