@@ -12,6 +12,7 @@ from uuid import UUID
 from tarsy.config import check
 from tarsy.controller import workqueue
 from tarsy.kube import client, objects, watch
+from tarsy.masking import given
 from tarsy.resources import base
 from tarsy.resources import chain as chains
 from tarsy.store import database as databases
@@ -84,7 +85,7 @@ def status_of(chain: chains.AgentChain, checked: check.ChainStatus, *, now: date
             type=kind,
             status="True" if status == "True" else "False",
             reason=told.reason,
-            message=told.message[: base.MESSAGE_MAX],
+            message=given.KNOWN.text(told.message)[: base.MESSAGE_MAX],
             last_transition_time=known.last_transition_time
             if known and known.status == status
             else now.replace(microsecond=0),

@@ -28,6 +28,10 @@ ToolPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"[.*?\
 ToolPatterns = Annotated[list[ToolPattern], Field(max_length=50)]
 
 
+INSTRUCTIONS_MAX, DESCRIPTION_MAX = 16384, 1024
+"""Characters."""
+
+
 class Agent(base.Model):
     """An agent of the chain's own: its tools, its instructions and what it overrides of the defaults."""
 
@@ -41,7 +45,9 @@ class Agent(base.Model):
         ),
     ]
     mcp_servers: Annotated[Servers, Field(description="Servers of the platform configuration; none if missing.")] = []
-    custom_instructions: Annotated[str, Field(max_length=16384, description="The end of its system prompt.")] = ""
+    custom_instructions: Annotated[
+        str, Field(max_length=INSTRUCTIONS_MAX, description="The end of its system prompt.")
+    ] = ""
     llm_provider: Annotated[base.Reference | None, Field(description="A provider of the platform configuration.")] = (
         None
     )
@@ -219,7 +225,7 @@ class Spec(base.Model):
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ]
-    description: Annotated[str | None, Field(max_length=1024, description="For people.")] = None
+    description: Annotated[str | None, Field(max_length=DESCRIPTION_MAX, description="For people.")] = None
     llm_provider: Annotated[base.Reference | None, Field(description="A provider of the platform configuration.")] = (
         None
     )
