@@ -34,13 +34,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 def within(limit: float, work: Callable[[], object]) -> bool:
     """Whether `work`, which can be done again, takes less than `limit` seconds of an idle core, in one try of five."""
-    return any(seconds(work) < limit * max(1.0, slowness()) for _ in range(TRIES))
+    return any((taken := seconds(work)) < limit or taken < limit * slowness() for _ in range(TRIES))
 
 
 def grows_linearly(work: Callable[[], object], longer: Callable[[], object], *, limit: float, times: float) -> bool:
     """Whether `longer` takes at most `times` as long as `work` (and 50 ms), and less than `limit` seconds as above."""
     for _ in range(TRIES):
-        taken, allowed = seconds(longer), limit * max(1.0, slowness())
-        if taken < min(times * seconds(work) + 0.05, allowed):
+        taken = seconds(longer)
+        if taken < times * seconds(work) + 0.05 and (taken < limit or taken < limit * slowness()):
             return True
     return False

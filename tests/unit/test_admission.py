@@ -9,6 +9,7 @@ import pytest
 from tarsy.config import check, offers
 from tarsy.config import platform as platforms
 from tarsy.ingest import admission
+from tarsy.masking import given
 from tarsy.resources import chain, investigation
 from tarsy.transcript import admission as admissions
 
@@ -106,6 +107,33 @@ def test_what_names_a_server_or_a_tool_that_its_agents_cannot_have_is_refused(
     assert isinstance(found, admissions.Refusal)
     assert found.reason == "MCPSelectionInvalid"
     assert found.message.startswith(message)
+
+
+def test_a_chain_is_kept_without_what_the_process_was_given(
+    platform: platforms.Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given, "KNOWN", known := given.Given())
+    known.replace(["pa55w0rd"])
+    spec = MINE.spec.model_copy(
+        update={
+            "description": "log in by pa55w0rd",
+            "agents": [
+                chain.Agent(name="Own", custom_instructions="the password: is pa55w0rd"),
+                chain.Agent(name="Other", custom_instructions="pa55w0rd " * 1800),
+            ],
+        }
+    )
+    mine = MINE.model_copy(update={"spec": spec})
+    found = admission.of(asked(), check.ChainIndex([mine], platform=platform, unusable_providers={}), mask=mask)
+    assert isinstance(found.chain, admissions.AdmittedChain)
+    assert found.chain.spec.description == "log in by [MASKED:secret]"
+    assert found.chain.spec.agents
+    own, other = found.chain.spec.agents
+    assert own.custom_instructions == "the password: is [MASKED:secret]"
+    assert other.custom_instructions == ("[MASKED:secret] " * 1800)[: chain.INSTRUCTIONS_MAX]
+    stored = found.chain.spec.model_dump_json(by_alias=True)
+    assert chain.Spec.model_validate_json(stored) == found.chain.spec, "a takeover reads it"
+    assert (found.chain.hash, found.chain.spec.stages) == (mine.digest(), spec.stages)
 
 
 def test_what_is_not_said_is_what_it_always_was(index: check.ChainIndex) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tarsy.agent import strategies
 from tarsy.config import check
 from tarsy.controller import chains, reach
+from tarsy.masking import given
 from tarsy.resources import base, chain
 from tarsy.store import catalogue
 
@@ -95,6 +96,14 @@ def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
     problem = check.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
     status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), servers={}, now=NOW)
     assert status.conditions[-1].message == "é" * base.MESSAGE_MAX
+
+
+def test_a_message_is_cut_behind_what_masking_makes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given, "KNOWN", known := given.Given())
+    known.replace(["pa55w0rd"])
+    problem = check.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
+    status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), now=NOW)
+    assert status.conditions[-1].message == ("[MASKED:secret] " * 100)[: base.MESSAGE_MAX]
 
 
 def test_the_hash_changes_with_the_spec_alone() -> None:

@@ -120,13 +120,14 @@ def grows_linearly(text: str, longer: str) -> bool:
     return pace.grows_linearly(lambda: MASKER.text(text), lambda: MASKER.text(longer), limit=limit, times=16)
 
 
-def grown(head: str, piece: str) -> tuple[str, str]:
-    return head + piece * (SHORT // len(piece)), head + piece * ((SHORT << DOUBLINGS) // len(piece))
+def grown(head: str, piece: str, short: int = SHORT) -> tuple[str, str]:
+    return head + piece * (short // len(piece)), head + piece * ((short << DOUBLINGS) // len(piece))
 
 
+@pytest.mark.parametrize("short", [SHORT // 2, pytest.param(SHORT, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("piece", [*PIECES, *REPEATED])
-def test_time_grows_with_the_length_of_one_thing_repeated(piece: str) -> None:
-    assert grows_linearly(*grown(SAID, piece))
+def test_time_grows_with_the_length_of_one_thing_repeated(piece: str, short: int) -> None:
+    assert grows_linearly(*grown(SAID, piece, short))
 
 
 @hypothesis.settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -141,7 +142,7 @@ def test_time_grows_with_the_length_of_one_thing_repeated(piece: str) -> None:
 @hypothesis.example(head="", piece="{")
 @hypothesis.example(head="kind: Secret\n", piece="a:\n")
 def test_time_grows_with_the_length_of_hostile_text_and_no_faster(head: str, piece: str) -> None:
-    assert grows_linearly(*grown(head, piece)), (head, piece)
+    assert grows_linearly(*grown(head, piece, SHORT // 2)), (head, piece)
 
 
 def test_a_text_that_is_nothing_but_work_is_withheld_whole_and_that_is_said() -> None:

@@ -111,6 +111,59 @@ def test_no_value_is_left_wherever_it_stands(value: str, before: bytes, behind: 
     assert known.text(masked) == masked
 
 
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("written", WRITTEN)
+def test_of_a_text_that_goes_on_nothing_is_shown_that_turns_out_to_be_a_value(written: str, value: str) -> None:
+    text = f"before {WRITTEN[written](value)} behind K3 gsk Z3 c.\n"
+    known = knows(*VALUES)
+    before = ""
+    for end in range(len(text) + 1):
+        shown = known.beginning(text[:end])
+        assert shown.startswith(before), "what was shown stays"
+        assert not tells(shown, value)
+        assert not any(part in shown for part in (value[:6], value[-6:])) or written == "base64 with a newline"
+        before = shown
+    assert known.text(text) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("all is well.", "all is well."),
+        ("all is well, gs", "all is well, "),
+        ("all is well, gsx", "all is well, gsx"),
+        ("abcdefgh-1 and ", "[MASKED:secret] and "),
+        ("see abcdefgh-1", "see "),
+        ("see abcdefgh-1-long", "see "),
+        ("see abcdefgh-1-longer", "see [MASKED:secret]"),
+        ("see abcdefgh-1-lonely", "see [MASKED:secret]-lonely"),
+        ("see inner-val", "see "),
+        ("see inner-value-1", "see "),
+        ("see inner-value-1nner-value-2", "see [MASKED:secret]"),
+        ("see inner-value-1nner-value-3", "see [MASKED:secret]nner-value-3"),
+    ],
+)
+def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, shown: str) -> None:
+    known = knows("abcdefgh-1", "abcdefgh-1-longer", "gsk-9f8e7d6c5b4a", "inner-value-1", "inner-value-1nner-value-2")
+    assert known.beginning(text) == shown
+
+
+@hypothesis.given(
+    pieces=strategies.lists(
+        strategies.sampled_from([*VALUES, "gsk-9", "K3y/", "é", "\ud83d", "W", "[MASKED:", "secret]"])
+        | strategies.text(max_size=4),
+        max_size=8,
+    )
+)
+def test_whatever_comes_is_shown_in_the_end_and_masked_as_ever(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    shown = [KNOWN.beginning(text[:end]) for end in range(len(text) + 1)]
+    for one in shown:
+        assert not any(value in one for value in VALUES)
+    assert KNOWN.beginning(f"{text}\n\n") == KNOWN.text(f"{text}\n\n")
+
+
 @pytest.mark.parametrize(
     "value", ["", "x", "hunter2", "postgres", "password", "tarsy-system", "12345678", "10.0.0.1:5432", "a MASKED one 1"]
 )

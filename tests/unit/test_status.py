@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from tarsy.controller import projector
+from tarsy.masking import given
 from tarsy.resources import investigation
 from tarsy.store import history
 from tarsy.transcript import entries
@@ -379,6 +380,28 @@ def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, s
     assert projector.status_of(replace(found, final_analysis=unit * (8192 // size))).final_analysis_truncated is None
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert len(json.dumps(written, ensure_ascii=False).encode()) < 64 * 1024
+
+
+def test_what_masking_makes_longer_is_cut_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marker is longer than a short secret, and a text may be nothing but secrets."""
+    monkeypatch.setattr(given, "KNOWN", known := given.Given())
+    known.replace(["pa55w0rd"])
+    text = "pa55w0rd " * 1000
+    found = replace(
+        end("Failed", replace(stage("look", "Failed", text), lacks=[text]), message=text),
+        author=text[:253],
+        final_analysis=text,
+        summary=text,
+        grounds="InspectedWithGaps",
+        gaps=[{"tool": text[:200], "reason": text[:200]}],
+    )
+    status = projector.status_of(found)
+    written = status.model_dump_json(by_alias=True)
+    assert "pa55" not in written
+    assert investigation.Status.model_validate_json(written) == status
+    assert status.summary == ("[MASKED:secret] " * 100)[:1024]
+    short = projector.status_of(replace(found, final_analysis="it is pa55w0rd"))
+    assert (short.final_analysis, short.final_analysis_truncated) == ("it is [MASKED:secret]", None)
 
 
 BROKE = stage("look", "Failed", "no model")

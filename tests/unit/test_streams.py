@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from tarsy.agent import dialects
+from tarsy.masking import given
 from tarsy.transcript import entries, messages, ports, react, streams, timeline
 
 NATIVE = ports.Turn(
@@ -157,3 +159,30 @@ def test_what_two_texts_have_in_common_is_the_longest_beginning(one: str, other:
     count = streams.common(one, other)
     assert one[:count] == other[:count]
     assert one[count : count + 1] != other[count : count + 1] or one == other
+
+
+SECRET = "sk-live-9Qw7Er5Ty3Ui1"
+
+
+@pytest.mark.parametrize("turn", [NATIVE, REACT], ids=["native", "react"])
+@hypothesis.given(
+    before=in_any_text,
+    behind=in_any_text,
+    at=strategies.lists(strategies.integers(0, 200), max_size=8),
+    encoded=strategies.booleans(),
+)
+def test_what_the_process_was_given_is_shown_in_no_piece_however_it_is_cut(
+    turn: ports.Turn, before: str, behind: str, at: Sequence[int], encoded: bool
+) -> None:
+    secret = base64.b64encode(SECRET.encode()).decode() if encoded else SECRET
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(given, "KNOWN", known := given.Given())
+        known.replace([SECRET])
+        written = streams.Written(turn, told=nothing)
+        seen: dict[str, str] = {}
+        for piece in cut(f"Thought: {before}{secret}{behind}\nFinal Answer: {secret}.", at):
+            written.text(piece)
+            written.thinking(piece)
+            seen = told(seen, written.news())
+            assert not any(secret[:8] in text or secret[-8:] in text for text in seen.values())
+    assert any("[MASKED:secret]" in text for text in seen.values())

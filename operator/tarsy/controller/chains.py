@@ -18,6 +18,7 @@ from tarsy import errors
 from tarsy.config import check, offers
 from tarsy.controller import reach, workqueue
 from tarsy.kube import client, objects, watch
+from tarsy.masking import given
 from tarsy.resources import base
 from tarsy.resources import chain as chains
 from tarsy.store import catalogue, leader
@@ -133,7 +134,7 @@ def status_of(
             type=kind,
             status=told.status,
             reason=told.reason,
-            message=told.message[: base.MESSAGE_MAX],
+            message=given.KNOWN.text(told.message)[: base.MESSAGE_MAX],
             last_transition_time=known.last_transition_time
             if known and known.status == told.status
             else now.replace(microsecond=0),

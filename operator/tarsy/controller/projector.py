@@ -21,6 +21,7 @@ from uuid import UUID
 
 from tarsy.controller import workqueue
 from tarsy.kube import client, objects
+from tarsy.masking import given
 from tarsy.resources import base, investigation
 from tarsy.store import database as databases
 from tarsy.store import history, standing, work
@@ -29,8 +30,8 @@ POLL_SECONDS = 1.0
 BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
 SUMMARY_MAX = 1024
-GAP_MAX = 800
-"""Of what a gap's tool and reason are, each."""
+GAP_MAX, GAP_CHARACTERS = 800, 253
+"""Of what a gap's tool and reason are, each: bytes, and characters."""
 WRITES_A_SECOND = 10
 """Of objects whose phase stays, as long as no turn gets longer than LONGEST_TURN for it."""
 SHORTEST_TURN, LONGEST_TURN = 1.0, 3.0
@@ -178,7 +179,8 @@ def _events_of_stage(stage: history.Stage) -> Iterator[objects.Event]:
 def status_of(found: history.Summary) -> investigation.Status:
     """The status that shows `found`."""
     started = {stage.name: stage for stage in found.stages}
-    analysis = _cut(found.final_analysis, FINAL_ANALYSIS_MAX)
+    analysis = given.KNOWN.text(found.final_analysis)
+    shown = _cut(analysis, FINAL_ANALYSIS_MAX)
     ended = sum(_ended_by_itself(stage, of=found) for stage in found.stages)
     running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
     return investigation.Status(
@@ -186,7 +188,7 @@ def status_of(found: history.Summary) -> investigation.Status:
         observed_generation=found.generation,
         phase=found.phase,
         conditions=_conditions(found),
-        author=found.author or None,
+        author=_cut(found.author, investigation.AUTHOR_MAX) or None,
         chain=_chain(found),
         progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else None,
         current_stage=None if found.ended_at else running,
@@ -205,11 +207,13 @@ def status_of(found: history.Summary) -> investigation.Status:
         ),
         summary=_cut(found.summary, SUMMARY_MAX) or None,
         gaps=[
-            investigation.Gap(tool=_cut(gap["tool"], GAP_MAX), reason=_cut(gap["reason"], GAP_MAX))
+            investigation.Gap(
+                tool=_cut(gap["tool"], GAP_MAX)[:GAP_CHARACTERS], reason=_cut(gap["reason"], GAP_MAX)[:GAP_CHARACTERS]
+            )
             for gap in found.gaps
         ],
-        final_analysis=analysis or None,
-        final_analysis_truncated=analysis != found.final_analysis or None,
+        final_analysis=shown or None,
+        final_analysis_truncated=shown != analysis or None,
         message=_cut(found.waits_for or found.message, base.MESSAGE_MAX) or None,
         attempts=found.attempts,
         duplicates=found.duplicates,
@@ -309,8 +313,8 @@ def _cost(cost: float | None) -> str | None:
 
 
 def _cut(text: str, longest: int) -> str:
-    """As much of `text` as `longest` bytes of the object's JSON hold."""
-    text = text[:longest]
+    """As much of `text` as `longest` bytes of the object's JSON hold, without what this process was given."""
+    text = given.KNOWN.text(text)[:longest]
 
     def size(end: int) -> int:
         return len(json.dumps(text[:end], ensure_ascii=False).encode()) - len('""')

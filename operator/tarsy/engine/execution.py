@@ -154,18 +154,13 @@ class Execution:
             kind=self.task.kind,
             index=self.task.index,
             name=self.task.name,
-            agent=agent,
+            agent=agent and _kept(agent),
             tools=tuple(tools),
             messages=tuple(replace(said, text=given.KNOWN.text(said.text)) for said in prompt),
         )
 
     def _started(self, resolved: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> entries.ExecutionStarted:
-        agent = replace(
-            resolved,
-            custom_instructions=_stored(resolved.custom_instructions),
-            server_instructions=tuple((name, _stored(text)) for name, text in resolved.server_instructions),
-            problems=(*toolbox.problems, *self._unmatched(resolved, toolbox)),
-        )
+        agent = replace(resolved, problems=(*toolbox.problems, *self._unmatched(resolved, toolbox)))
         offered = toolbox.specs if strategies.STRATEGIES[agent.strategy].tools else ()
         tools = [spec for spec in offered if self._admits(agent, spec.name)]
         if tools:
@@ -201,6 +196,15 @@ class Execution:
 def _context_tokens(found: platform.Platform, provider: str) -> int | None:
     settings = found.llm_providers.get(provider)  # the file may have lost it since
     return contexts.of(settings) if settings else None
+
+
+def _kept(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
+    """The settings as they are kept."""
+    return replace(
+        agent,
+        custom_instructions=_stored(agent.custom_instructions),
+        server_instructions=tuple((name, _stored(text)) for name, text in agent.server_instructions),
+    )
 
 
 def _stored(text: str) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from tarsy.config import check, offers
-from tarsy.resources import investigation
+from tarsy.masking import given
+from tarsy.resources import chain, investigation
 from tarsy.transcript import admission, messages
 
 
@@ -81,5 +82,23 @@ def _chain(
         namespace=taker.metadata.namespace,
         generation=taker.metadata.generation,
         hash=taker.digest(),
-        spec=taker.spec,
+        spec=_kept(taker.spec),
     )
+
+
+def _kept(spec: chain.Spec) -> chain.Spec:
+    """A chain as it is kept: in what people wrote for people and models, nothing that this process was given."""
+    agents = [
+        one.model_copy(update={"custom_instructions": _short(one.custom_instructions, chain.INSTRUCTIONS_MAX)})
+        for one in spec.agents or ()
+    ]
+    kept = {
+        "description": spec.description and _short(spec.description, chain.DESCRIPTION_MAX),
+        "agents": agents or spec.agents,
+    }
+    return spec.model_copy(update=kept)
+
+
+def _short(text: str, longest: int) -> str:
+    """A text that may have got longer by its markers, as long as the field may be: else it could not be read again."""
+    return given.KNOWN.text(text)[:longest]

@@ -141,10 +141,9 @@ async def apply_status(
     A JSON Patch with a test of the uid, because neither merge patch nor server-side apply refuses an object that was
     deleted and made again under its name.
     """
-    shown = given.KNOWN.json(status.model_dump(mode="json", by_alias=True, exclude_none=True))
     patch: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": uid},
-        {"op": "add", "path": "/status", "value": shown},
+        {"op": "add", "path": "/status", "value": status.model_dump(mode="json", by_alias=True, exclude_none=True)},
     ]
     plural = chain.PLURAL if isinstance(status, chain.Status) else investigation.PLURAL
     async with calls.errors():

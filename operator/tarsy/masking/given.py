@@ -13,11 +13,13 @@ on where it is only words or only digits. `postgres` as a password would take th
 from __future__ import annotations
 
 import base64
+import bisect
 import html
 import json
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import ahocorasick_rs
@@ -39,13 +41,65 @@ _TAIL = re.compile(rb"[A-Za-z0-9+/_-]{0,4}+={0,2}+")
 _MARKER = edits.marker("secret")
 
 
+_HEAD = 4
+"""Bytes by which it is told whether a form may begin somewhere; each has more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sought:
+    """All forms of all values, made ready to be looked for."""
+
+    automaton: ahocorasick_rs.BytesAhoCorasick
+    are_base64: list[bool]
+    forms: list[bytes]
+    """In order."""
+    heads: frozenset[bytes]
+    """What they begin with."""
+    longest: int
+    """Bytes."""
+
+    @classmethod
+    def of(cls, forms: Mapping[bytes, bool]) -> _Sought:
+        """`forms`, and whether they are base64."""
+        return cls(
+            automaton=ahocorasick_rs.BytesAhoCorasick(forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest),
+            are_base64=list(forms.values()),
+            forms=sorted(forms),
+            heads=frozenset(form[:_HEAD] for form in forms),
+            longest=max(map(len, forms)),
+        )
+
+    def places(self, doc: bytes) -> Iterator[tuple[int, int]]:
+        """Where forms stand, from the beginning to the end, with what belongs to them."""
+        for index, start, end in self.automaton.find_matches_as_indexes(doc):
+            tail = _TAIL.match(doc, end) if self.are_base64[index] else None
+            yield start, tail.end() if tail else end
+
+    def settled(self, doc: bytes) -> int:
+        """How much of `doc` stands whatever follows: behind it a form may have begun, or one may yet become longer."""
+        at = max(0, len(doc) - self.longest)
+        while at < len(doc) and not self._may_begin(doc, at):
+            at += 1
+        found = self.automaton.find_matches_as_indexes(doc)
+        across = (start for _, start, end in found if start < at < end)
+        return next(across, at)
+
+    def _may_begin(self, doc: bytes, at: int) -> bool:
+        """Whether all that stands behind `at` is the beginning of a form, but not all of it."""
+        if len(doc) - at >= _HEAD and doc[at : at + _HEAD] not in self.heads:
+            return False
+        rest = doc[at:]
+        following = bisect.bisect_right(self.forms, rest)
+        return following < len(self.forms) and self.forms[following].startswith(rest)
+
+
 class Given:
     """What was given, as far as it can be told from other words."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._values: tuple[str, ...] = ()
-        self._sought: tuple[ahocorasick_rs.BytesAhoCorasick, list[bool]] | None = None
+        self._sought: _Sought | None = None
         self._pepper = b""
 
     def replace(self, values: Iterable[str], *, pepper: str = "") -> None:
@@ -56,9 +110,8 @@ class Given:
         for value in known:
             for form, is_base64 in _forms(value):
                 forms.setdefault(form, is_base64)
-        automaton = ahocorasick_rs.BytesAhoCorasick(forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
         self._values, self._pepper = known, pepper.encode("utf-8", "surrogatepass")
-        self._sought = (automaton, list(forms.values())) if forms else None
+        self._sought = _Sought.of(forms) if forms else None
 
     def text(self, text: str) -> str:
         """`text` without what was given; nothing else of it is changed."""
@@ -67,6 +120,13 @@ class Given:
         doc = text.encode("utf-8", "surrogatepass")
         masked = self.mask(doc)
         return text if masked is doc else masked.decode("utf-8", "surrogatepass")
+
+    def beginning(self, text: str) -> str:
+        """The same of a text that goes on, as far as it stands whatever follows: a value may have begun at its end."""
+        if (sought := self._sought) is None:
+            return text
+        doc = text.encode("utf-8", "surrogatepass")
+        return self.mask(doc[: sought.settled(doc)]).decode("utf-8", "surrogatepass")
 
     def json(self, value: Any) -> Any:
         """JSON, the same for all texts in it; `value` itself where there is nothing to mask."""
@@ -85,13 +145,8 @@ class Given:
         """The same of bytes; `doc` itself where it has none."""
         if (sought := self._sought) is None:
             return doc
-        automaton, are_base64 = sought
-        changes = []
-        for index, start, end in automaton.find_matches_as_indexes(doc):
-            if are_base64[index] and (tail := _TAIL.match(doc, end)):
-                end = tail.end()
-            if (place := edits.around(doc, start, end)) is not None:
-                changes.append(edits.Edit(*place, _MARKER))
+        found = (edits.around(doc, *place) for place in sought.places(doc))
+        changes = [edits.Edit(*place, _MARKER) for place in found if place is not None]
         return edits.apply(doc, changes) if changes else doc
 
     def key(self, investigation: str) -> bytes:

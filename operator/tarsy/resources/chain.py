@@ -27,6 +27,10 @@ ToolPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"[.*?\
 ToolPatterns = Annotated[list[ToolPattern], Field(max_length=50)]
 
 
+INSTRUCTIONS_MAX, DESCRIPTION_MAX = 16384, 1024
+"""Characters."""
+
+
 class Tools(base.Model):
     """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
 
@@ -47,7 +51,9 @@ class Agent(base.Model):
         ),
     ]
     mcp_servers: Annotated[Servers, Field(description="Servers of the platform configuration; none if missing.")] = []
-    custom_instructions: Annotated[str, Field(max_length=16384, description="The end of its system prompt.")] = ""
+    custom_instructions: Annotated[
+        str, Field(max_length=INSTRUCTIONS_MAX, description="The end of its system prompt.")
+    ] = ""
     llm_provider: Annotated[base.Reference | None, Field(description="A provider of the platform configuration.")] = (
         None
     )
@@ -206,7 +212,7 @@ class Spec(base.Model):
             json_schema_extra={"x-kubernetes-list-type": "set"},
         ),
     ]
-    description: Annotated[str | None, Field(max_length=1024, description="For people.")] = None
+    description: Annotated[str | None, Field(max_length=DESCRIPTION_MAX, description="For people.")] = None
     llm_provider: Annotated[base.Reference | None, Field(description="A provider of the platform configuration.")] = (
         None
     )

@@ -2,7 +2,8 @@
 
 They have the ids under which `timeline` tells of the answer once it is committed. What an answer in the ReAct dialect
 says is read again as it grows, so what was shown of it may have to be corrected, and what was a thought may turn out to
-be none: the commit has the last word.
+be none: the commit has the last word. What this process was given is looked for in all that is there, so that it does
+not matter which piece brought what of it; an end that may be the beginning of such a value is shown with what follows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tarsy.masking import given
 from tarsy.transcript import messages, ports, react, record, timeline
 
 
@@ -27,7 +29,8 @@ class Shown:
 
 
 def shown(turn: ports.Turn, *, thinking: str, text: str) -> list[Shown]:
-    """The events of an answer of which so much is there."""
+    """The events of an answer of which so much is there, without what this process was given, or may be about to be."""
+    thinking, text = given.KNOWN.beginning(thinking), given.KNOWN.beginning(text)
     return [one for one in _all(turn, thinking=thinking, text=text) if one.text]
 
 
