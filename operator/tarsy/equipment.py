@@ -18,6 +18,7 @@ import aiohttp
 
 from tarsy.config import inforce, platform
 from tarsy.llm import registry
+from tarsy.store import pins
 from tarsy.store import throttle as throttles
 from tarsy.telemetry import standing
 from tarsy.transcript import ports
@@ -36,6 +37,8 @@ class Equipment:
 
     in_force: inforce.InForce
     throttle: throttles.Throttle
+    pins: pins.Pins
+    """What tools are held against."""
     watched: Callable[[ports.Turn], AbstractContextManager[ports.Stream]]
     http: aiohttp.ClientSession = field(init=False)
     models: registry.Models = field(init=False)
@@ -47,7 +50,7 @@ class Equipment:
         now = self.in_force
         self.http = await stack.enter_async_context(registry.session())
         self.models = await asyncio.to_thread(self._models, now.platform, before=None)
-        self.pool = await asyncio.to_thread(_pool, now.platform)
+        self.pool = await asyncio.to_thread(_pool, now.platform, self.pins)
         first = self._runtime(self.models, self.pool.tools, now.platform, now.unusable)
         self.runtimes = generations.Generations(first, end=self.models.close)
         stack.push_async_callback(self.runtimes.close)
@@ -101,11 +104,11 @@ class Equipment:
         )
 
 
-def _pool(settings: platform.Platform) -> pools.Pool:
+def _pool(settings: platform.Platform, keep: pins.Pins) -> pools.Pool:
     with _without_collecting():
         from tarsy.tools import pool
 
-        return pool.Pool(settings)
+        return pool.Pool(settings, keep=keep)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
 from tarsy.masking import given, masker
 from tarsy.store import database as databases
-from tarsy.store import keeper, live, notify
+from tarsy.store import keeper, live, notify, pins
 from tarsy.store import throttle as throttles
 from tarsy.transcript import record
 from tarsy.worker import claimer, lease, run
@@ -268,11 +268,18 @@ class _Parts:
         lease_manager = lease.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
         speaker = live.Speaker(self.database)
         throttle = throttles.Throttle(self.database, {})
-        equipped = equipment.Equipment(in_force=self.in_force, throttle=throttle, watched=speaker.turn)
+        equipped = equipment.Equipment(
+            in_force=self.in_force, throttle=throttle, pins=pins.Pins(self.database), watched=speaker.turn
+        )
         claims: claimer.Claimer | None = None
 
         def hint(payload: str) -> bool:
             return claims is not None and claims.hint(payload)  # it looks for work when it begins
+
+        def confirmed(_: str) -> bool:
+            if self.equipped.is_set():
+                equipped.pool.look_again()
+            return False  # others have their own servers
 
         async def equip() -> None:
             if self.watcher is not None:  # first things first: whoever imports keeps everybody else waiting
@@ -301,6 +308,7 @@ class _Parts:
             await claims.run()
 
         self.hear({notify.WORK: hint, notify.CANCEL: lease_manager.hint, live.WATCHING: speaker.hint})
+        self.hear({pins.CHANGED: confirmed})
         self.ground += [equip, lease_manager.run, speaker.run]
         self.roles.append(work)
 

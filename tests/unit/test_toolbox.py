@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import re
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import mcp
@@ -16,7 +16,7 @@ from mcp.server import Server
 from support import leases
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import results, toolbox
+from tarsy.tools import pins, results, toolbox
 from tarsy.transcript import messages, ports
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -73,6 +73,7 @@ class Connected:
         self.tools: Sequence[types.Tool] = TOOLS
         self.problem = "" if client else "is not connected yet"
         self.missing = ""
+        self.stopped: Mapping[str, pins.Stopped] = {}
         self.broken: list[mcp.Client] = []
         self.users = 0
         self.slots = asyncio.Semaphore(2)

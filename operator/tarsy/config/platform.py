@@ -112,6 +112,10 @@ class AlertMasking(Part):
         return masker.Masker(groups=[self.pattern_group] if self.enabled else ())
 
 
+ToolHash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+"""The hash of what a server says of a tool."""
+
+
 class MCPServer(Part):
     """An MCP server whose tools agents may use."""
 
@@ -121,6 +125,9 @@ class MCPServer(Part):
     """Added to the system prompt of every agent that has this server."""
     data_masking: DataMasking = DataMasking()
     """What of its results nobody is to see."""
+    tool_hashes: dict[Word, ToolHash] = {}
+    """What tools have to be, by name: hashes as `GET /api/v1/system/mcp-servers` tells them. For others: as first seen.
+    """
 
 
 class Agent(Part):

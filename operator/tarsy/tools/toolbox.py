@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self
 
@@ -18,7 +18,7 @@ from mcp import types
 
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import bounds, results, stdio
+from tarsy.tools import bounds, pins, results, stdio
 from tarsy.transcript import messages, ports
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
@@ -47,6 +47,8 @@ class Server(Protocol):
     problem: str
     missing: str
     """What is missing of its tools, or ""."""
+    stopped: Mapping[str, pins.Stopped]
+    """Its tools that are not what was pinned, by their names."""
     mask: Mask
 
     @property
@@ -109,6 +111,8 @@ class PoolToolbox:
         seconds = self._limits.tool_call.total_seconds()
         server_name, _, tool = call.name.partition(".")
         server = self._servers.get(server_name)
+        if server and (stopped := server.stopped.get(tool)):
+            return _failed(f"'{call.name}' was not called: {stopped.why}")
         if server is None or tool not in {known.name for known in server.tools}:
             known = ", ".join(spec.name for spec in self.specs) or "none"
             return _failed(f"There is no tool '{call.name}'. Available tools: {known}")
@@ -123,6 +127,8 @@ class PoolToolbox:
             except TimeoutError:
                 return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
             await scope.ensure_lease()
+            if stopped := server.stopped.get(tool):  # since it was looked at: the server may be another by now
+                return _failed(f"'{call.name}' was not called: {stopped.why}")
             try:
                 async with asyncio.timeout(seconds):
                     output = await self._send(server, client, tool, arguments)
