@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -38,14 +39,22 @@ async def items(process: Process, path: str) -> list[Any]:
     return list(found["items"])
 
 
-async def server(process: Process) -> Any:
-    """The server as the worker that is there sees it, once it does."""
+async def offered(process: Process) -> list[Any]:
+    found = await items(process, "mcp-servers")
+    return [tool for one in found if one["name"] == "odd" for tool in one["tools"]]
+
+
+async def stopped(process: Process) -> list[Any]:
+    """The tools that some process has stopped: who was killed is told of a while longer."""
+    found = await items(process, "mcp-servers")
+    return [tool for one in found for place in one["processes"] for tool in place["stopped"]]
+
+
+async def until(ready: Callable[[], Awaitable[Any]]) -> Any:
     async with asyncio.timeout(20):
-        while True:
-            for one in await items(process, "mcp-servers"):
-                if one["name"] == "odd" and one["state"] == "connected":
-                    return one
+        while not (found := await ready()):  # noqa: ASYNC110 - what is waited for is told by the API
             await asyncio.sleep(0.1)
+        return found
 
 
 @pytest.mark.slow
@@ -77,17 +86,17 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
         first = await operator.start(lease=timedelta(seconds=2))
         await operator.apply(manifests.chain(), manifests.investigation())
         await asyncio.wait_for(asked.wait(), 30)
-        pinned = (await server(first))["tools"][0]["hash"]
+        (seen,) = await until(lambda: offered(first))
+        pinned = seen["hash"]
         await first.kill()
 
         remote.offer = "another description"
         second = await operator.start(lease=timedelta(seconds=2))
         await operator.finished()
         assert remote.calls == 1, "what it was, once; what it is, never"
-        (place,) = (await server(second))["processes"]
-        (stopped,) = place["stopped"]
-        now = stopped["offered"]
-        assert stopped == {"tool": "say", "pinned": pinned, "offered": now}
+        (changed,) = await until(lambda: stopped(second))
+        now = changed["offered"]
+        assert changed == {"tool": "say", "pinned": pinned, "offered": now}
         assert any("it has changed since it was pinned" in one and pinned in one and now in one for one in refused)
         (warning,) = (one for one in await items(second, "warnings") if one["kind"] == "tool")
         assert warning["name"] == "odd.say"
@@ -97,9 +106,11 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
 
         assert await tarsy(second, "tools", "accept", "odd") == f"odd.say: {pinned} -> {now}\n"
         assert audits.row("accept", "odd") in await audits.told(database.url)
-        async with asyncio.timeout(20):
-            while (await server(second))["processes"][0]["stopped"]:
-                await asyncio.sleep(0.1)
+
+        async def is_offered() -> bool:
+            return not await stopped(second)
+
+        await until(is_offered)
         await operator.apply(manifests.investigation(name="another"))
         await operator.finished("another")
         assert remote.calls == 3
