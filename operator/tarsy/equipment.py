@@ -67,12 +67,16 @@ class Equipment:
         with self.runtimes.held() as first:
             return replace(first, newest=self.runtimes.held)
 
-    async def prepare(self, platform: platform.Platform, unusable: Mapping[str, str]) -> Callable[[], None]:
-        """Build what is new in a platform, connect to it, and return what exchanges it for what there is."""
-        models = await asyncio.to_thread(self._models, platform, before=self.models)
-        tools = self.pool.prepared(platform)
-        with suppress(TimeoutError):  # one that is away is in force as well
-            await asyncio.wait_for(tools.settled(), SETTLE_SECONDS)
+    async def prepare(self, platform: platform.Platform, unusable: Mapping[str, str]) -> inforce.Prepared:
+        """Build what is new in a platform, and connect to it."""
+        async with AsyncExitStack() as undo:
+            models = await asyncio.to_thread(self._models, platform, before=self.models)
+            undo.push_async_callback(models.close)
+            tools = self.pool.prepared(platform)
+            undo.callback(self.pool.drop, tools)
+            with suppress(TimeoutError):  # one that is away is in force as well
+                await asyncio.wait_for(tools.settled(), SETTLE_SECONDS)
+            made = undo.pop_all()
 
         def exchange() -> None:
             self.models = models
@@ -80,7 +84,7 @@ class Equipment:
             self.pool.exchange(tools)
             self.runtimes.exchange(self._runtime(models, tools, platform, unusable), end=models.close)
 
-        return exchange
+        return inforce.Prepared(exchange=exchange, drop=made.aclose)
 
     def facts(self) -> Iterator[standing.Fact]:
         """How those in force stand."""

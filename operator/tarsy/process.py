@@ -134,13 +134,13 @@ def _start_errors() -> Iterator[None]:
 def mask_by(loaded: platform.Platform) -> None:
     """Mask from now on as that platform file says, and what this process was given wherever it turns up."""
     ALERT_MASKER.replace(loaded.defaults.alert_masking.masker())
-    given.KNOWN.replace(confidential.values(loaded, os.environ), pepper=confidential.pepper(os.environ))
+    given.KNOWN.replace(confidential.values(loaded, os.environ))
 
 
-async def _prepare_masking(next_in_force: platform.Platform, _: inforce.Unusable) -> Callable[[], None]:
+async def _prepare_masking(next_in_force: platform.Platform, _: inforce.Unusable) -> inforce.Prepared:
     """Mask by the next platform already now: what its new servers and providers say may have its secrets in it."""
     await asyncio.to_thread(mask_by, next_in_force)
-    return lambda: None
+    return inforce.Prepared(exchange=lambda: None)
 
 
 def _stop(running: asyncio.Task[None]) -> None:
@@ -159,6 +159,7 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
             database, token = await _wait(process, early, stack)
             served.cancel()
         await asyncio.to_thread(mask_by, in_force.platform)  # with the secrets that were waited for
+        given.KNOWN.season(await asyncio.to_thread(confidential.pepper, os.environ))
         in_force.prepare(_prepare_masking)
         _tell_unusable(in_force)
         in_force.follow(functools.partial(_tell_unusable, in_force))

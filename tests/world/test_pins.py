@@ -202,3 +202,26 @@ async def test_while_it_cannot_be_said_what_was_pinned_no_tool_is_offered_and_af
             await until(lambda: keep.asked > asked)
             assert (await say(box)).text == "fine"
             assert box.problems == ()
+
+
+@pytest.mark.skipif("stateful" not in platform.MCPServer.model_fields, reason="no server has connections of its own")
+async def test_a_connection_of_ones_own_is_held_against_the_same_pins() -> None:
+    keep = Keep()
+    async with hostile_mcp.serve() as remote:
+        transport = {"type": "http", "url": remote.url}
+        settings = {"mcp_servers": {"odd": {"transport": transport, "stateful": True}}}
+        servers = pool.Pool(platform.Platform.model_validate(settings), keep=keep)
+        running = asyncio.create_task(servers.run())
+        async with asyncio.timeout(20):
+            await servers.tools.settled()
+        async with servers.tools.toolbox(["odd"]) as box:
+            await until(lambda: box.specs)
+            assert (await say(box)).text == "fine"
+        remote.offer = "another description"
+        async with servers.tools.toolbox(["odd"]) as box:
+            output = await say(box)
+            assert output.failed
+        assert remote.calls == 1
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running

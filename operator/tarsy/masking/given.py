@@ -48,8 +48,12 @@ class Given:
         self._sought: tuple[ahocorasick_rs.BytesAhoCorasick, list[bool]] | None = None
         self._pepper = b""
 
-    def replace(self, values: Iterable[str], *, pepper: str = "") -> None:
-        """Have these values looked for, and those of before still; `pepper` goes into all fingerprints."""
+    def season(self, pepper: str) -> None:
+        """Have `pepper` go into all fingerprints: once, because one value is to have one for as long as it is told."""
+        self._pepper = pepper.encode("utf-8", "surrogatepass")
+
+    def replace(self, values: Iterable[str]) -> None:
+        """Have these values looked for, and those of before still."""
         told = (one for value in values for one in _told(value))
         known = tuple(dict.fromkeys((*told, *self._values)))[:VALUES_MAX]
         forms: dict[bytes, bool] = {}
@@ -57,7 +61,7 @@ class Given:
             for form, is_base64 in _forms(value):
                 forms.setdefault(form, is_base64)
         automaton = ahocorasick_rs.BytesAhoCorasick(forms, matchkind=ahocorasick_rs.MatchKind.LeftmostLongest)
-        self._values, self._pepper = known, pepper.encode("utf-8", "surrogatepass")
+        self._values = known
         self._sought = (automaton, list(forms.values())) if forms else None
 
     def text(self, text: str) -> str:

@@ -8,6 +8,7 @@ back is held against it.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 
 from sqlalchemy import text
@@ -19,6 +20,11 @@ CHANGED = "tarsy_pins"
 """Somebody has confirmed what tools of a server are; the payload is its name."""
 UNSEEN_MAX = 2000
 """Tools of one server that are pinned because they were seen: one that has others each time is to fill no table."""
+
+NAMES_MAX = 10
+"""Tools that are named in the log."""
+
+log = logging.getLogger(__name__)
 
 _READ = text("SELECT tool, hash FROM tool_pins WHERE server = :server")
 
@@ -62,6 +68,9 @@ class Pins:
             room = max(0, UNSEEN_MAX - len(known))
             await self._database.run(_FIRST, server=server, seen=_json(unseen), room=room)
             known = await self._read(server)
+            names = ", ".join([tool for tool in unseen if tool in known][:NAMES_MAX])
+            told = {"action": "tools_pinned", "server": server, "names": names}
+            log.info("tools of %s that were not known are pinned as they are now", server, extra=told)
         return {tool: known[tool] for tool in seen if tool in known}
 
     async def _read(self, server: str) -> Mapping[str, str]:

@@ -327,10 +327,14 @@ class Pool:
     def exchange(self, tools: Tools) -> None:
         """Have those in force from now on."""
         before, self.tools = self.tools, tools
-        for server in before.servers.values():
-            server.let_go()
+        self.drop(before)
         for server in tools.servers.values():
             server.slots.allow(tools.limits.server_calls)
+
+    def drop(self, tools: Tools) -> None:
+        """Have no use for them any more: what nobody else has ends."""
+        for server in tools.servers.values():
+            server.let_go()
 
     async def run(self) -> None:
         """Keep all servers connected until cancelled."""
