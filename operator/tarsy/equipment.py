@@ -18,6 +18,7 @@ import aiohttp
 
 from tarsy.config import inforce, platform
 from tarsy.llm import registry
+from tarsy.store import pins
 from tarsy.store import throttle as throttles
 from tarsy.telemetry import standing
 from tarsy.tools import runbooks
@@ -37,6 +38,8 @@ class Equipment:
 
     in_force: inforce.InForce
     throttle: throttles.Throttle
+    pins: pins.Pins
+    """What tools are held against."""
     watched: Callable[[ports.Turn], AbstractContextManager[ports.Stream]]
     mask: Callable[[str], str]
     """What runbooks go through."""
@@ -54,7 +57,7 @@ class Equipment:
         self.http = await stack.enter_async_context(registry.session())
         self.direct = await stack.enter_async_context(runbooks.session(loopback=self.loopback))
         self.models = await asyncio.to_thread(self._models, now.platform, before=None)
-        self.pool = await asyncio.to_thread(_pool, now.platform)
+        self.pool = await asyncio.to_thread(_pool, now.platform, self.pins)
         read = await asyncio.to_thread(self._runbooks, now.platform)
         first = self._runtime(self.models, self.pool.tools, now.platform, now.unusable, read)
         self.runtimes = generations.Generations(first, end=self.models.close)
@@ -72,12 +75,16 @@ class Equipment:
         with self.runtimes.held() as first:
             return replace(first, newest=self.runtimes.held)
 
-    async def prepare(self, platform: platform.Platform, unusable: Mapping[str, str]) -> Callable[[], None]:
-        """Build what is new in a platform, connect to it, and return what exchanges it for what there is."""
-        models = await asyncio.to_thread(self._models, platform, before=self.models)
-        tools = self.pool.prepared(platform)
-        read = await asyncio.to_thread(self._runbooks, platform)
-        await self._settled(tools)
+    async def prepare(self, platform: platform.Platform, unusable: Mapping[str, str]) -> inforce.Prepared:
+        """Build what is new in a platform, and connect to it."""
+        async with AsyncExitStack() as undo:
+            models = await asyncio.to_thread(self._models, platform, before=self.models)
+            undo.push_async_callback(models.close)
+            tools = self.pool.prepared(platform)
+            undo.callback(self.pool.drop, tools)
+            read = await asyncio.to_thread(self._runbooks, platform)
+            await self._settled(tools)
+            made = undo.pop_all()
 
         def exchange() -> None:
             self.models = models
@@ -85,7 +92,7 @@ class Equipment:
             self.pool.exchange(tools)
             self.runtimes.exchange(self._runtime(models, tools, platform, unusable, read), end=models.close)
 
-        return exchange
+        return inforce.Prepared(exchange=exchange, drop=made.aclose)
 
     async def _settled(self, tools: pools.Tools) -> None:
         with suppress(TimeoutError):  # one that is away is in force as well
@@ -129,11 +136,11 @@ class Equipment:
         )
 
 
-def _pool(settings: platform.Platform) -> pools.Pool:
+def _pool(settings: platform.Platform, keep: pins.Pins) -> pools.Pool:
     with _without_collecting():
         from tarsy.tools import pool
 
-        return pool.Pool(settings)
+        return pool.Pool(settings, keep=keep)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
 from tarsy.masking import given, masker
 from tarsy.store import database as databases
-from tarsy.store import keeper, live, notify
+from tarsy.store import keeper, live, notify, pins
 from tarsy.store import throttle as throttles
 from tarsy.transcript import record
 from tarsy.worker import claimer, lease, run
@@ -172,13 +172,13 @@ def _start_errors() -> Iterator[None]:
 def mask_by(loaded: platform.Platform) -> None:
     """Mask from now on as that platform file says, and what this process was given wherever it turns up."""
     ALERT_MASKER.replace(loaded.defaults.alert_masking.masker())
-    given.KNOWN.replace(confidential.values(loaded, os.environ), pepper=confidential.pepper(os.environ))
+    given.KNOWN.replace(confidential.values(loaded, os.environ))
 
 
-async def _prepare_masking(next_in_force: platform.Platform, _: inforce.Unusable) -> Callable[[], None]:
+async def _prepare_masking(next_in_force: platform.Platform, _: inforce.Unusable) -> inforce.Prepared:
     """Mask by the next platform already now: what its new servers and providers say may have its secrets in it."""
     await asyncio.to_thread(mask_by, next_in_force)
-    return lambda: None
+    return inforce.Prepared(exchange=lambda: None)
 
 
 def _stop(running: asyncio.Task[None]) -> None:
@@ -197,6 +197,7 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
             database, token = await _wait(process, early, stack)
             served.cancel()
         await asyncio.to_thread(mask_by, in_force.platform)  # with the secrets that were waited for
+        given.KNOWN.season(await asyncio.to_thread(confidential.pepper, os.environ))
         in_force.prepare(_prepare_masking)
         _tell_unusable(in_force)
         in_force.follow(functools.partial(_tell_unusable, in_force))
@@ -309,6 +310,7 @@ class _Parts:
         equipped = equipment.Equipment(
             in_force=self.in_force,
             throttle=throttle,
+            pins=pins.Pins(self.database),
             watched=speaker.turn,
             mask=ALERT_MASKER.text,
             loopback=self.process.insecure_dev,
@@ -317,6 +319,11 @@ class _Parts:
 
         def hint(payload: str) -> bool:
             return claims is not None and claims.hint(payload)  # it looks for work when it begins
+
+        def confirmed(_: str) -> bool:
+            if self.equipped.is_set():
+                equipped.pool.look_again()
+            return False  # others have their own servers
 
         async def equip() -> None:
             if self.watcher is not None:  # first things first: whoever imports keeps everybody else waiting
@@ -345,6 +352,7 @@ class _Parts:
             await claims.run()
 
         self.hear({notify.WORK: hint, notify.CANCEL: lease_manager.hint, live.WATCHING: speaker.hint})
+        self.hear({pins.CHANGED: confirmed})
         self.ground += [equip, lease_manager.run, speaker.run]
         self.roles.append(work)
 

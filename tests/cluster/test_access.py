@@ -38,7 +38,7 @@ OPEN = {"/healthz", "/readyz", "/health"}
 """For everybody."""
 FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/webhooks/grafana", "/api/v1/alerts", "/alerts"}
 FORBIDDEN = re.compile(
-    r"User (.*) may not (get|list|create|update|delete) (alertinvestigations|agentchains) in namespace"
+    r"User (.*) may not (get|list|create|update|delete) (alertinvestigations|agentchains|mcpservers) in namespace"
 )
 SOON_SECONDS = 1.0
 """Beside guesses; behind 2,000 of them, each of 0.2 s and 32 at once, it would be twelve."""
@@ -271,6 +271,7 @@ async def bare(cluster: client.Cluster, database: databases.Database, clock: Clo
         application.get(f"/{name}")(_telling(asks))
     for name, right in {"reads": may.reads, "changes": may.changes, "purges": may.purges}.items():
         application.get(f"/{name}/{{identity}}")(_telling(right))
+    application.get("/accepts/{name}")(_telling(may.accepts))
     async with apis.served(parts, application=application) as session:
         yield API(session, {"paths": {}})
 
@@ -289,6 +290,7 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
     for verb in accounts.EVERYTHING:
         await accounts.grant(admin, verb, may={"alertinvestigations": [verb]})
     await accounts.grant(admin, "chains", may={"agentchains": ["list"]})
+    await accounts.grant(admin, "servers", may={"mcpservers": ["update"]})
     asked = {
         "get": [f"/reads/{identity}"],
         "list": ["/lists", f"/lists?namespace={namespace}"],
@@ -296,6 +298,7 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
         "update": [f"/changes/{identity}"],
         "delete": [f"/purges/{identity}"],
         "chains": ["/oversees"],
+        "servers": ["/accepts/kube", f"/accepts/{'x' * 3000}"],
     }
 
     async def asks(user: str, path: str) -> tuple[int, Any]:
@@ -314,7 +317,8 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
                     assert status == 200
                     continue
                 hidden = verb in ("update", "delete") and user != "get"
-                missing = "list agentchains" if verb == "chains" else f"{'get' if hidden else verb} alertinvestigations"
+                of_others = {"chains": "list agentchains", "servers": "update mcpservers"}
+                missing = of_others.get(verb, f"{'get' if hidden else verb} alertinvestigations")
                 assert (status, told["detail"]) == (403, f"User {user} may not {missing} in namespace {namespace}")
 
 

@@ -60,7 +60,7 @@ async def test_a_toolbox_reads_the_cluster_through_it(plane: ControlPlane, clust
             transport = {"type": way, "url": f"{address}/{path}"}
         servers = pool.Pool(platform.Platform.model_validate({"mcp_servers": {"k8s": {"transport": transport}}}))
         owners = asyncio.create_task(servers.run())
-        async with asyncio.timeout(60), servers.tools.toolbox(["k8s"]) as box:
+        async with asyncio.timeout(60), servers.tools.toolbox(["k8s"], lambda _: True) as box:
             assert box.problems == ()
             assert {"k8s.resources_list", "k8s.pods_log", "k8s.events_list"} <= {spec.name for spec in box.specs}
             assert all(spec.idempotent for spec in box.specs)

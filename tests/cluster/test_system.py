@@ -82,7 +82,9 @@ async def test_without_anybody_there_is_little_to_tell(cluster: client.Cluster, 
 async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
     cluster: client.Cluster, database: databases.Database
 ) -> None:
-    tools = fact("tools", "kube", "listed", tools=[{"name": "get", "description": "Gets.", "read_only": True}])
+    tools = fact(
+        "tools", "kube", "listed", tools=[{"name": "get", "description": "Gets.", "read_only": True, "hash": ""}]
+    )
     first = process(
         database,
         "a",

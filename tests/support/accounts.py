@@ -14,7 +14,11 @@ from tarsy.resources import base
 from tarsy_dev.controlplane import ControlPlane
 
 EVERYTHING = ("create", "delete", "get", "list", "update")
-EDITOR: Mapping[str, Sequence[str]] = {"alertinvestigations": EVERYTHING, "agentchains": ["list"]}
+EDITOR: Mapping[str, Sequence[str]] = {
+    "alertinvestigations": EVERYTHING,
+    "agentchains": ["list"],
+    "mcpservers": ["update"],
+}
 """What the API asks for at most."""
 EDITORS_NAME = "system:serviceaccount:default:tarsy-test-editor"
 """What `editor` is called in audits."""

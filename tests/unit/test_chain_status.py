@@ -102,7 +102,7 @@ def test_a_message_is_cut_behind_what_masking_makes_longer(monkeypatch: pytest.M
     monkeypatch.setattr(given, "KNOWN", known := given.Given())
     known.replace(["pa55w0rd"])
     problem = check.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
-    status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), now=NOW)
+    status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), servers={}, now=NOW)
     assert status.conditions[-1].message == ("[MASKED:secret] " * 100)[: base.MESSAGE_MAX]
 
 

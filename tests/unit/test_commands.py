@@ -46,7 +46,13 @@ def test_the_commands_start_as_light_as_help() -> None:
     """The group's own module is all that comes with it."""
     plain = modules("--help")
     assert not plain & {"pydantic", "yaml", "asyncio", "tarsy.config", "tarsy.resources"}
-    for group, command in (("config", "check"), ("config", "schema"), ("chain", "lint"), ("chain", "convert")):
+    for group, command in (
+        ("config", "check"),
+        ("config", "schema"),
+        ("chain", "lint"),
+        ("chain", "convert"),
+        ("tools", "accept"),
+    ):
         assert modules(group, "--help") - plain == {f"tarsy.cli.{group}"}
         assert modules(group, command, "--help") - plain == {f"tarsy.cli.{group}"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,11 +39,11 @@ async def test_all_is_exchanged_at_once_and_then_told(now: inforce.InForce, file
     def said(what: str) -> None:
         story.append((what, "mine" in now.platform.agents, now.number))
 
-    async def prepare(found: platform.Platform, unusable: inforce.Unusable) -> Callable[[], None]:
+    async def prepare(found: platform.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
         assert "mine" in found.agents
         assert unusable.keys() == found.llm_providers.keys()
         said("prepared")
-        return lambda: said("exchanged")
+        return inforce.Prepared(exchange=lambda: said("exchanged"))
 
     now.prepare(prepare)
     now.follow(lambda: said("followed"))
@@ -104,3 +103,55 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     await settle(now)
     assert (now.notes(), now.problem, "mine" in now.platform.agents) == ([], "", True)
     assert "the platform file is valid again" in caplog.messages
+
+
+async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there_is_and_is_told(
+    now: inforce.InForce, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was made for it meanwhile is let go, and a later file is put in force as if nothing had been."""
+    story: list[str] = []
+
+    async def made(found: platform.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
+        async def drop() -> None:
+            story.append("dropped")
+
+        return inforce.Prepared(exchange=lambda: story.append("exchanged"), drop=drop)
+
+    async def fails(found: platform.Platform, unusable: inforce.Unusable) -> inforce.Prepared:
+        if "bad" in found.agents:
+            raise LookupError(f"what nobody expected, with {CANARY}")
+        return inforce.Prepared(exchange=lambda: story.append("exchanged as well"))
+
+    for prepare in (made, fails):
+        now.prepare(prepare)
+    before = now.platform
+    write(file, "agents: {bad: {}}\n")
+    await settle(now)
+    await settle(now)
+    assert story == ["dropped"]
+    assert (now.platform, now.number) == (before, 0)
+    (fact,) = now.facts()
+    (problem,) = fact.detail["problems"]
+    assert problem["message"] == (
+        "the platform file is not in force as it stands now: it is valid, and could not be put in force: LookupError; "
+        "the log says more"
+    )
+    assert CANARY not in f"{now.notes()} {problem}"
+    assert sum("what nobody expected" in (one.exc_text or "") for one in caplog.records) == 1
+
+    write(file, "agents: {good: {}}\n")
+    await settle(now)
+    assert story == ["dropped", "exchanged", "exchanged as well"]
+    assert (now.notes(), now.number, "good" in now.platform.agents) == ([], 1, True)
+
+
+async def test_providers_that_cannot_be_judged_leave_what_there_is(file: Path) -> None:
+    def judge(found: platform.Platform) -> inforce.Unusable:
+        if "bad" in found.agents:
+            raise RuntimeError("no judgement")
+        return {}
+
+    now = inforce.InForce(reload.Watch(file, environment={}), unusable=judge)
+    write(file, "agents: {bad: {}}\n")
+    await settle(now)
+    assert (now.number, len(now.notes())) == (0, 1)

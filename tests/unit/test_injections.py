@@ -10,7 +10,7 @@ import base64
 import functools
 import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from tarsy.config import platform as platforms
 from tarsy.engine import investigation
 from tarsy.masking import masker
 from tarsy.resources import chain
-from tarsy.tools import offered, toolbox
+from tarsy.tools import offered, pins, toolbox
 from tarsy.transcript import entries, memory, messages, ports, record
 
 ARGUMENTS = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -138,6 +138,9 @@ class Connected:
         self.name = name
         self.tools: Sequence[types.Tool] = OFFERS[name]
         self.problem = self.missing = ""
+        self.stopped: Mapping[str, pins.Stopped] = {}
+        self.timeout: float | None = None
+        self.is_child = False
         self.slots = asyncio.Semaphore(16)
         self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
         self._client = client

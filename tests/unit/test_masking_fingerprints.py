@@ -17,7 +17,8 @@ from tarsy.config import platform
 from tarsy.masking import customs, given, masker
 
 KNOWN = given.Given()
-KNOWN.replace(["the-process-key-1"], pepper="database-password")
+KNOWN.replace(["the-process-key-1"])
+KNOWN.season("database-password")
 MASKER = masker.Masker(groups=["security"], fingerprints=True, known=KNOWN)
 MARKED = re.compile(r"\[MASKED:[a-z0-9_]+:([0-9a-f]{4})\]")
 FIRST, SECOND = "cnry4Kd9xQ", "cnry7Zb2wL"
@@ -63,7 +64,7 @@ def test_another_investigation_has_other_digits() -> None:
 
 def test_who_knows_the_investigation_alone_cannot_make_the_digits() -> None:
     elsewhere = given.Given()
-    elsewhere.replace([], pepper="another password")
+    elsewhere.season("another password")
     other = masker.Masker(groups=["security"], fingerprints=True, known=elsewhere)
     text = "\n".join(f"P{number}_PASSWORD=cnry{number}xQ9" for number in range(20))
     assert MARKED.findall(other.text(text, investigation="one")) != digits(text)

@@ -49,7 +49,7 @@ def of(kind: str, **fields: Any) -> platforms.Platform:
         ({}, {"GOOGLE_API_KEY": "k\ny"}, None, "api_key_env: the key has characters that no key has"),
         ({}, {"GOOGLE_API_KEY": "k\u2011y"}, None, "api_key_env: the key has characters that no key has"),
         ({"api_key_file": "key"}, {}, b"k\0y", "api_key_file: the key has characters that no key has"),
-        ({"api_key_file": "\0"}, {}, None, "api_key_file: no file of UTF-8 text"),
+        ({"api_key_file": "\0"}, {}, None, "api_key_file: no name of a file"),
         ({"api_key_env": "AKIAIOSFODNN7EXAMPLE"}, {}, None, "environment variable that api_key_env names is not set"),
     ],
     ids=[
@@ -240,6 +240,12 @@ ACCOUNT = "a key file"
 """Stands for a good one."""
 
 
+UNKNOWN = "-----BEGIN PRIVATE KEY-----\nMBICAQAwBQYDKgMEBAYEBGFiY2Q=\n-----END PRIVATE KEY-----\n"
+"""Of an algorithm that nobody knows."""
+BROKEN = "-----BEGIN PRIVATE KEY-----\nMBICAQAwBQYDK2VxBAYEBGFiY2Q=\n-----END PRIVATE KEY-----\n"
+"""Said to be of Ed448, and too short for it: OpenSSL has no word for that."""
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -247,7 +253,7 @@ ACCOUNT = "a key file"
         (None, "credentials_file: No such file or directory"),
         ("{", "credentials_file: no file of JSON"),
         (b"\xff", "credentials_file: no file of JSON"),
-        ("[" * 100_000, "credentials_file: no file of JSON"),
+        ("[" * 60_000, "credentials_file: no file of JSON"),
         ("[]", "credentials_file: not an object of JSON"),
         (
             {"type": "authorized_user"},
@@ -260,6 +266,8 @@ ACCOUNT = "a key file"
             "credentials_file: its private_key is no RSA key in PEM",
         ),
         ({"private_key": "secret"}, "credentials_file: its private_key is no RSA key in PEM"),
+        ({"private_key": UNKNOWN}, "credentials_file: its private_key is no RSA key in PEM"),
+        ({"private_key": BROKEN}, "credentials_file: its private_key is no RSA key in PEM"),
         ({"token_uri": None}, "credentials_file: it has no token_uri"),
         ({"token_uri": "file:///secret"}, "credentials_file: its token_uri is no http or https URL"),
     ],
@@ -470,3 +478,48 @@ def test_the_files_that_hold_keys_are_known(tmp_path: Path) -> None:
     assert registry.key_files(found, {}) == {Path("/run/a"), Path("/run/c")}
     offered = {"GOOGLE_APPLICATION_CREDENTIALS": "/run/b"}
     assert registry.key_files(found, offered) == {Path("/run/a"), Path("/run/b"), Path("/run/c")}
+
+
+class Failing:
+    """An SDK's client that cannot be closed."""
+
+    model = "m"
+    events: tuple[provider.StreamEvent, ...] = ()
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.closed = 0
+
+    async def stream(self, _: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
+        for event in self.events:
+            yield event
+
+    async def close(self) -> None:
+        self.closed += 1
+        raise self.error
+
+
+async def test_clients_that_cannot_be_closed_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """One that was built late, and whose building failed in a way of its own, among them."""
+    found = settings()
+    google = found.llm_providers["google"]
+    first, second = Failing(RuntimeError("of key-7f3a")), Failing(OSError("it is closed"))
+
+    def build() -> provider.Provider:
+        raise LookupError("what nobody expected")
+
+    later = registry._Later("m", build)
+    with pytest.raises(LookupError):
+        await anext(later.stream(REQUEST))
+    sources = {
+        "a": registry.Source(provider=first),
+        "b": registry.Source(provider=later),
+        "c": registry.Source(provider=second),
+    }
+    everything = platforms.Platform(llm_providers=dict.fromkeys(sources, google))
+    models = registry.Models(sources, settings=everything)
+    await models.close()
+    assert (first.closed, second.closed) == (1, 1)
+    told = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "provider_not_closed"]
+    assert told == [f"a client was not closed: {name}" for name in ("RuntimeError", "LookupError", "OSError")]
+    assert "key-7f3a" not in caplog.text

@@ -123,7 +123,7 @@ def test_the_secret_of_a_file_goes_before_the_variables(tmp_path: Path, variable
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(None, ": No such file or directory"), (b" \n", " is empty"), (b"\xff", " is not UTF-8")],
+    [(None, ": No such file or directory"), (b" \n", " is empty"), (b"\xff", ": no file of UTF-8 text")],
     ids=["no file", "empty", "not UTF-8"],
 )
 @pytest.mark.parametrize("variable", VARIABLES)
@@ -152,7 +152,7 @@ def test_what_no_file_can_be_called_is_told_without_it(variable: str) -> None:
     found = read(environment={**ENVIRONMENT, f"{variable}_FILE": "/run/s3cret\0"})
     with pytest.raises(settings.SecretError) as error:
         secret(found, variable)
-    assert str(error.value) == f"{variable}_FILE: what it says is no name of a file"
+    assert str(error.value) == f"{variable}_FILE: the file that it names: no name of a file"
 
 
 def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import re
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import mcp
@@ -16,7 +16,7 @@ from mcp.server import Server
 from support import leases
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import offered, results, toolbox
+from tarsy.tools import offered, pins, results, toolbox
 from tarsy.transcript import messages, ports
 
 PLATFORM = platform.Platform.model_validate(
@@ -90,6 +90,7 @@ class Connected:
         self.missing = ""
         self.timeout: float | None = None
         self.is_child = True
+        self.stopped: Mapping[str, pins.Stopped] = {}
         self.broken: list[mcp.Client] = []
         self.users = 0
         self.slots = asyncio.Semaphore(2)

@@ -2,7 +2,8 @@
 
 Rights are those that people have on the objects themselves, in the objects' namespace, asked of the API server
 (SubjectAccessReview): who may get an investigation reads its transcript, who may list them lists, create submits,
-update cancels and asks, delete purges; who may list the operator's chains sees how TARSy is set up. A transcript
+update cancels and asks, delete purges; who may list the operator's chains sees how TARSy is set up. MCP servers are no
+objects, and a right of its own is asked for: to update `mcpservers` in the operator's namespace. A transcript
 belongs to the namespace that its object was in, and to none that is made later under its name. Once that namespace is
 gone nobody reads it any more, and who may delete investigations in all namespaces may have it purged.
 
@@ -57,8 +58,21 @@ Namespace = Annotated[
     ),
 ]
 
+ServerName = Annotated[
+    str,
+    Path(
+        description="The name of an MCP server in the platform file.",
+        examples=["kubernetes-server"],
+        json_schema_extra={"maxLength": 253},  # said, and not checked: another one is not found
+    ),
+]
+SERVERS = "mcpservers"
+"""The plural of what is no kind: rights on it are granted and asked for as on those that are."""
+
 _EVERYWHERE = ""
 """As a namespace, to SubjectAccessReview: all of them."""
+_NAME_MAX = 253
+"""Characters of an object's name; who asks about more asks about none."""
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """Source: Kubernetes documentation, "Object Names and IDs", RFC 1123 label names."""
 
@@ -163,6 +177,14 @@ class Access:
         """Who may see how TARSy is set up, and what it does for everybody."""
         sender = await self._person(request)
         await self._ensure(sender, reviews.Action(verb="list", plural=chain.PLURAL, namespace=self._cluster.namespace))
+        return _caller(sender)
+
+    async def accepts(self, request: HTTPConnection, name: ServerName) -> Caller:
+        """Who may say that the tools of an MCP server may be what they are now."""
+        sender = await self._person(request)
+        known = name if len(name) <= _NAME_MAX else ""
+        action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.namespace, name=known)
+        await self._ensure(sender, action)
         return _caller(sender)
 
     async def connects(self, connection: HTTPConnection) -> Caller:

@@ -33,6 +33,7 @@ from tarsy.api import (
     messages,
     problems,
     protocol,
+    servers,
     strict,
     system,
     traces,
@@ -202,6 +203,8 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield system.routes(
         system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform(), index=parts.index), may
     )
+    tending = servers.Tending(cluster=parts.cluster, database=parts.database, platform=parts.platform)
+    yield servers.routes(tending, may)
 
 
 class Server(uvicorn.Server):

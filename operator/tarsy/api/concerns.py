@@ -15,7 +15,7 @@ from tarsy.store import backlog, catalogue
 
 MESSAGE_MAX = 1024
 Kind: TypeAlias = Literal[
-    "api-server", "chain", "configuration", "log", "mcp-server", "provider", "version", "watch", "worker"
+    "api-server", "chain", "configuration", "log", "mcp-server", "provider", "tool", "version", "watch", "worker"
 ]
 _WORST = ("unreachable", "unusable", "failing", "cut", "connecting", "opening", "answering", "usable")
 """States, the worst first; others are the best of their kind. What one process has asked and no other has, answers."""
@@ -99,6 +99,7 @@ def of_processes(said: Iterable[catalogue.Said]) -> Iterator[Found]:
             yield Found(kind="configuration", name=one.name, message=f"{one.host}: {told['message']}", since=since)
     for one in by_kind.get("server", []):
         yield from _of_server(one)
+    yield from _of_tools(by_kind.get("server", []))
     for one in by_kind.get("provider", []):
         yield from _of_provider(one)
     for one in by_kind.get("watch", []):
@@ -122,6 +123,19 @@ def _of_server(one: catalogue.Said) -> Iterator[Found]:
     problems = [one.detail["problem"] if one.state != "connected" else "", one.detail["missing"]]
     if told := "; ".join(filter(None, problems)):
         yield Found(kind="mcp-server", name=one.name, message=f"{one.host}: it {told}", since=one.since)
+
+
+def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
+    """Tools that are not what was pinned, each once: all processes see the same, as a rule."""
+    stopped: dict[tuple[str, str, str, str], list[str]] = {}
+    for one in places:
+        for tool in one.detail.get("stopped", ()):  # a process of an earlier version tells none
+            stopped.setdefault((one.name, tool["tool"], tool["pinned"], tool["offered"]), []).append(one.host)
+    for (server, name, pinned, offered), hosts in stopped.items():
+        was = f"it was pinned at {pinned} and" if pinned else "it is one more than are pinned at first sight, and"
+        until = f"stopped until that is confirmed (tarsy tools accept {server}, or tool_hashes in the platform file)"
+        message = f"{', '.join(hosts)}: {was} is {offered} now: {until}"
+        yield Found(kind="tool", name=f"{server}.{name}", message=message)
 
 
 def _of_provider(one: catalogue.Said) -> Iterator[Found]:

@@ -89,6 +89,7 @@ RIGHTS = {
         needs="delete on alertinvestigations in the investigation's namespace; in all, where that namespace is gone"
     ),
     "oversees": Right(needs="list on agentchains in the operator's namespace"),
+    "accepts": Right(needs="update on mcpservers.tarsy.dev of that name in the operator's namespace"),
 }
 """By the methods of `access.Access` that routes depend on."""
 
@@ -156,9 +157,9 @@ _SUFFIXES = {"application/json": "json", "text/markdown": "md"}
 _SCHEMA = "#/components/schemas/Problem"
 
 
-def body(schema: dict[str, Any]) -> dict[str, Any]:
+def body(schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
     """How a JSON body that is read by hand is described."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
 def tells(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:

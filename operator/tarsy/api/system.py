@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter, Depends
@@ -27,7 +27,6 @@ from tarsy.store import database as databases
 ITEMS_MAX = 1000
 """Items that are told, of whatever there is; `total` says how many there are."""
 T = TypeVar("T")
-State: TypeAlias = Literal["connected", "connecting", "unreachable"]
 
 
 class Place(BaseModel):
@@ -38,36 +37,6 @@ class Place(BaseModel):
     """The machine, or the pod, that it runs on."""
     state: str
     since: datetime
-
-
-class ServerPlace(Place):
-    """An MCP server as one process sees it."""
-
-    problem: str
-    """Why it cannot be called now, or ""."""
-    missing: str
-    """What is missing of its tools, or ""."""
-
-
-class Tool(BaseModel):
-    """A tool, as its server describes it; long descriptions are cut."""
-
-    name: str
-    description: str
-    read_only: bool
-    """Whether its server says that it only reads."""
-
-
-class Server(BaseModel):
-    """An MCP server of the platform file."""
-
-    name: str
-    state: State
-    """The worst of its processes'."""
-    since: datetime
-    processes: list[ServerPlace]
-    tools: list[Tool]
-    """What it offered when a process was last connected to it."""
 
 
 class ProviderFailure(BaseModel):
@@ -229,13 +198,6 @@ class AlertTypes(BaseModel):
     total: Total
 
 
-class Servers(BaseModel):
-    """The MCP servers of all workers, by name."""
-
-    items: list[Server]
-    total: Total
-
-
 class Providers(BaseModel):
     """The LLM providers of all workers, by name."""
 
@@ -286,16 +248,9 @@ class System:
         found = [_alert_type(name, chain, index) for name, chain in sorted(index.claims.items())]
         return AlertTypes(items=found[:ITEMS_MAX], total=len(found))
 
-    async def servers(self) -> Servers:
-        """The MCP servers of all processes."""
-        said = await catalogue.read(self._database, "server")
-        offers = {one.name: one for one in await catalogue.tools(self._database, limit=ITEMS_MAX)}
-        found = [_server(name, places, offers.get(name)) for name, places in _by_name(said)]
-        return Servers(items=found[:ITEMS_MAX], total=len(found))
-
     async def providers(self) -> Providers:
         """The LLM providers of all processes."""
-        found = [_provider(name, places) for name, places in _by_name(await catalogue.read(self._database, "provider"))]
+        found = [_provider(name, places) for name, places in by_name(await catalogue.read(self._database, "provider"))]
         return Providers(items=found[:ITEMS_MAX], total=len(found))
 
     async def all_chains(self) -> Chains:
@@ -373,42 +328,37 @@ def routes(system: System, may: access.Access) -> APIRouter:
     @router.get("/alert-types", operation_id="listAlertTypes")
     async def alert_types() -> AlertTypes:
         """List the alert types, each with the chain that takes it, and whether it can."""
-        return await _available(system.alert_types)
-
-    @router.get("/system/mcp-servers", operation_id="listMcpServers")
-    async def servers() -> Servers:
-        """List the MCP servers, how each process is connected to them, and their tools."""
-        return await _available(system.servers)
+        return await available(system.alert_types)
 
     @router.get("/system/providers", operation_id="listProviders")
     async def providers() -> Providers:
         """List the LLM providers, and how the last call to each went."""
-        return await _available(system.providers)
+        return await available(system.providers)
 
     @router.get("/system/chains", operation_id="listChains")
     async def all_chains() -> Chains:
         """List the chains of the operator's namespace."""
-        return await _available(system.all_chains)
+        return await available(system.all_chains)
 
     @router.get("/system/queue", operation_id="readQueue")
     async def queue() -> Queue:
         """Show what waits, what runs, and where."""
-        return await _available(system.queue)
+        return await available(system.queue)
 
     @router.get("/system/config", operation_id="readConfig")
     async def configurations() -> Configurations:
         """Show the platform file as it is written, and which process has which; secrets are masked."""
-        return await _available(system.configurations)
+        return await available(system.configurations)
 
     @router.get("/system/warnings", operation_id="listWarnings")
     async def all_warnings() -> Warnings:
         """List what somebody should look at."""
-        return await _available(system.warnings)
+        return await available(system.warnings)
 
     return router
 
 
-async def _available(ask: Callable[[], Awaitable[T]]) -> T:
+async def available(ask: Callable[[], Awaitable[T]]) -> T:
     """What `ask` answers; a problem where the database or the API server cannot be asked now."""
     try:
         return await ask()
@@ -416,23 +366,10 @@ async def _available(ask: Callable[[], Awaitable[T]]) -> T:
         raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
 
 
-def _by_name(said: Sequence[catalogue.Said]) -> Iterator[tuple[str, list[catalogue.Said]]]:
+def by_name(said: Sequence[catalogue.Said]) -> Iterator[tuple[str, list[catalogue.Said]]]:
     """What all processes say, by name; it is sorted so."""
     for name, places in itertools.groupby(said, key=lambda one: one.name):
         yield name, list(places)
-
-
-def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said | None) -> Server:
-    worst = concerns.worst(places)
-    return Server.model_validate(
-        {
-            "name": name,
-            "state": worst.state,
-            "since": worst.since,
-            "processes": [{**_place(one), **_of(one.detail, "problem", "missing")} for one in places],
-            "tools": offer.detail["tools"] if offer else [],
-        }
-    )
 
 
 def _provider(name: str, places: Sequence[catalogue.Said]) -> Provider:
@@ -441,19 +378,21 @@ def _provider(name: str, places: Sequence[catalogue.Said]) -> Provider:
     return Provider.model_validate(
         {
             "name": name,
-            **_of(newest, "type", "model", "base_url", "price", "limits", "named"),
+            **of(newest, "type", "model", "base_url", "price", "limits", "named"),
             "state": worst.state,
             "since": worst.since,
-            "processes": [{**_place(one), **_of(one.detail, "problem", "failure")} for one in places],
+            "processes": [{**place(one), **of(one.detail, "problem", "failure")} for one in places],
         }
     )
 
 
-def _place(one: catalogue.Said) -> dict[str, Any]:
+def place(one: catalogue.Said) -> dict[str, Any]:
+    """What there is to say of each `Place`."""
     return {"process": one.process, "host": one.host, "state": one.state, "since": one.since}
 
 
-def _of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
+def of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """What of the detail has these names."""
     return {name: detail[name] for name in names}
 
 

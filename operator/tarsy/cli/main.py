@@ -12,6 +12,7 @@ COMMANDS = {
     "config": "Check the platform file, and describe what may stand in it.",
     "migrate": "Bring the database to the schema that this version needs.",
     "operator": "Run an operator process.",
+    "tools": "Confirm tools of MCP servers that have changed.",
 }
 
 

@@ -14,11 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tarsy.config import platform, settings
+from tarsy.config import platform, secretfiles, settings
 from tarsy.masking import masker, names
 
-FILE_MAX = 64 * 1024
-"""Bytes of a file that are read."""
 _NO_SECRETS = ("ca_file", "certificate_file")
 _MASKER = masker.Masker(groups=["secrets"])
 _ONLY_MASKED = re.compile(r"(?:\w+ )?\[MASKED:\w+\]")
@@ -105,7 +103,7 @@ def _promises(name: str) -> bool:
 
 def _looks_secret(name: str, value: str) -> bool:
     """Whether the masker would take the whole value, but for the scheme before it."""
-    masked = _MASKER.text(f"{name}: {value}") if len(value) < FILE_MAX else ""
+    masked = _MASKER.text(f"{name}: {value}") if len(value) < secretfiles.LARGEST else ""
     return _ONLY_MASKED.fullmatch(masked.removeprefix(f"{name}: ")) is not None
 
 
@@ -153,7 +151,6 @@ def _of_file(path: Path) -> Iterator[str]:
 def _text(path: Path) -> str:
     """The beginning of a file; "" where it cannot be read, which is told elsewhere."""
     try:
-        with path.open("rb") as file:
-            return file.read(FILE_MAX).decode()
-    except (OSError, ValueError):
+        return secretfiles.beginning(path, secretfiles.LARGEST).decode()
+    except (secretfiles.UnreadableError, UnicodeDecodeError):
         return ""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -28,8 +30,24 @@ log = logging.getLogger(__name__)
 
 Unusable: TypeAlias = Mapping[str, str]
 """Providers of a platform that cannot be used, and why."""
-Prepare: TypeAlias = Callable[[platforms.Platform, Unusable], Awaitable[Callable[[], None]]]
-"""Makes what a platform needs, and returns what puts it in the place of what there is."""
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What was made for another platform."""
+
+    exchange: Callable[[], None]
+    """Puts it in the place of what there is."""
+    drop: Callable[[], Awaitable[None]] = _nothing
+    """Lets go of it instead."""
+
+
+Prepare: TypeAlias = Callable[[platforms.Platform, Unusable], Awaitable[Prepared]]
+"""Makes what a platform needs."""
 
 
 class InForce:
@@ -79,14 +97,26 @@ class InForce:
         if self._watch.problem != self.problem:
             self._tell(self._watch.problem)
         if self._watch.loaded != self._loaded or self._watch.keys != self._keys:
-            await self._renew(self._watch.loaded, self._watch.keys)
+            try:
+                await self._renew(self._watch.loaded, self._watch.keys)
+            except Exception as error:  # whatever it is: who works by the file of before goes on
+                log.warning(
+                    "a valid platform file was not put in force", exc_info=True, extra={"action": "not_renewed"}
+                )
+                self._tell(f"it is valid, and could not be put in force: {type(error).__name__}; the log says more")
 
     async def _renew(self, loaded: load.Loaded, keys: reload.Digests) -> None:
         started = {name: getattr(self.platform, name) for name in STARTED_WITH}
         platform = loaded.platform.model_copy(update=started)
         unusable = await asyncio.to_thread(self._find_unusable, platform)
         told = await asyncio.to_thread(_shown, loaded)
-        exchanges = [await prepare(platform, unusable) for prepare in self._prepared_by]
+        async with AsyncExitStack() as undo:
+            exchanges = []
+            for prepare in self._prepared_by:
+                prepared = await prepare(platform, unusable)
+                undo.push_async_callback(prepared.drop)
+                exchanges.append(prepared.exchange)
+            undo.pop_all()
         # All at once: nothing is awaited from here on.
         now = datetime.now(UTC)
         self.platform, self.unusable, self.shown = platform, unusable, told

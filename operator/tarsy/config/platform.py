@@ -184,6 +184,10 @@ class AlertMasking(Part):
         return masker.Masker(groups=[self.pattern_group] if self.enabled else ())
 
 
+ToolHash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+"""The hash of what a server says of a tool."""
+
+
 class Tools(Part):
     """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
 
@@ -224,6 +228,9 @@ class MCPServer(Part):
     server does not mark as only reading counts as writing."""
     selectable: bool = False
     """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have."""
+    tool_hashes: dict[Word, ToolHash] = {}
+    """What tools have to be, by name: hashes as `GET /api/v1/system/mcp-servers` tells them. For others: as first seen.
+    """
 
 
 class Agent(Part):

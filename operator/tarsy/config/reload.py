@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from tarsy.config import load, platform
+from tarsy.config import load, platform, secretfiles
 from tarsy.resources import files
 
 Digests: TypeAlias = Mapping[Path, bytes]
@@ -127,9 +127,6 @@ def _moment(state: os.stat_result) -> tuple[int, ...]:
 def digest(path: Path) -> bytes:
     """What changes with a file; b"" for one that cannot be read, or is none to be read more than once."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return b""
-        with path.open("rb") as file:
-            return hashlib.sha256(file.read(files.LARGEST)).digest()
-    except (OSError, ValueError):
+        return hashlib.sha256(secretfiles.beginning(path, files.LARGEST)).digest()
+    except secretfiles.UnreadableError:
         return b""

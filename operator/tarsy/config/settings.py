@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tarsy.config import load
+from tarsy.config import load, secretfiles
 
 Role = Literal["all", "controller", "worker", "api"]
 
@@ -42,14 +42,9 @@ class Secret:
             return self.value
         named = f"{self.variable}{FILE}: the file that it names"
         try:
-            secret = self.file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            # Never what it is, as with all that may be a secret in the wrong place.
-            raise SecretError(f"{named}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise SecretError(f"{named} is not UTF-8") from error
-        except ValueError as error:  # NUL, which no name can have
-            raise SecretError(f"{self.variable}{FILE}: what it says is no name of a file") from error
+            secret = secretfiles.text(self.file)
+        except secretfiles.UnreadableError as error:
+            raise SecretError(f"{named}: {error}") from error
         if not secret:
             raise SecretError(f"{named} is empty")
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -264,10 +265,22 @@ async def unserved(cluster: client.Cluster) -> list[str]:
     """
     async with calls.errors():
         groups = await calls.request(cluster, "GET", "/apis", seconds=PING_SECONDS)
-        if base.API_VERSION not in {one["groupVersion"] for group in groups["groups"] for one in group["versions"]}:
+        with _of_shape("GET /apis"):
+            known = {one["groupVersion"] for group in groups["groups"] for one in group["versions"]}
+        if base.API_VERSION not in known:
             return list(KINDS)
         found = await calls.request(cluster, "GET", f"/apis/{base.API_VERSION}", seconds=PING_SECONDS)
-    return sorted(set(KINDS) - {kind["name"] for kind in found["resources"]})
+        with _of_shape(f"GET /apis/{base.API_VERSION}"):
+            return sorted(set(KINDS) - {kind["name"] for kind in found["resources"]})
+
+
+@contextmanager
+def _of_shape(asked: str) -> Iterator[None]:
+    """What is no such answer, a proxy's for one, is one of an API server that is away."""
+    try:
+        yield
+    except (KeyError, TypeError, IndexError) as error:
+        raise client.ClusterDownError(f"the answer to {asked} is not what an API server says") from error
 
 
 async def ping(cluster: client.Cluster, *, namespace: str) -> None:

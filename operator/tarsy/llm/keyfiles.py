@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tarsy.config import providers
+from tarsy.config import providers, secretfiles
 from tarsy.config.parts import is_url
 
 ENVIRONMENT = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -45,17 +45,17 @@ def read(path: Path) -> dict[str, Any]:
 
     try:
         crypt.RSASigner.from_string(found["private_key"])  # type: ignore[no-untyped-call]
-    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm, exceptions.InternalError) as error:
         raise KeyFileError("credentials_file: its private_key is no RSA key in PEM") from error
     return found
 
 
 def _json(path: Path, *, of: str) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise KeyFileError(f"{of}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # a NUL in its name, too
+        found = json.loads(secretfiles.read(path))
+    except secretfiles.UnreadableError as error:
+        raise KeyFileError(f"{of}: {error}") from error
+    except (ValueError, RecursionError) as error:
         raise KeyFileError(f"{of}: no file of JSON") from error
     if not isinstance(found, dict):
         raise KeyFileError(f"{of}: not an object of JSON")

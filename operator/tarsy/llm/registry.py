@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pydantic
 
-from tarsy.config import load, platform, providers, shown
+from tarsy.config import load, platform, providers, secretfiles, shown
 from tarsy.llm import keyfiles, model, provider
 from tarsy.telemetry import standing
 from tarsy.transcript import ports
@@ -85,8 +85,12 @@ class Source:
     async def let_go(self) -> None:
         """Have one user less; close it behind the last."""
         self.users -= 1
-        if not self.users:
+        if self.users:
+            return
+        try:
             await self.provider.close()
+        except Exception as error:  # noqa: BLE001 - the SDK's, of whatever class: nothing is lost that anybody has
+            log.warning("a client was not closed: %s", type(error).__name__, extra={"action": "provider_not_closed"})
 
 
 class Models:
@@ -225,8 +229,8 @@ def _digest(path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
-        return hashlib.sha256(path.read_bytes()).digest()
-    except (OSError, ValueError):  # a NUL in its name
+        return hashlib.sha256(secretfiles.read(path)).digest()
+    except secretfiles.UnreadableError:
         return b""
 
 
@@ -320,11 +324,9 @@ def _key(settings: providers.Provider, environment: Mapping[str, str]) -> str | 
         return None
     if settings.api_key_file is not None:
         try:
-            read = settings.api_key_file.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise provider.UnusableError(f"api_key_file: {error.strerror}") from error
-        except ValueError as error:  # a NUL in its name, too
-            raise provider.UnusableError("api_key_file: no file of UTF-8 text") from error
+            read = secretfiles.text(settings.api_key_file)
+        except secretfiles.UnreadableError as error:
+            raise provider.UnusableError(f"api_key_file: {error}") from error
         if not read:
             raise provider.UnusableError("api_key_file: the file is empty")
         return _sendable(read, of="api_key_file")

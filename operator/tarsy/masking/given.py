@@ -102,15 +102,19 @@ class Given:
         self._sought: _Sought | None = None
         self._pepper = b""
 
-    def replace(self, values: Iterable[str], *, pepper: str = "") -> None:
-        """Have these values looked for, and those of before still; `pepper` goes into all fingerprints."""
+    def season(self, pepper: str) -> None:
+        """Have `pepper` go into all fingerprints: once, because one value is to have one for as long as it is told."""
+        self._pepper = pepper.encode("utf-8", "surrogatepass")
+
+    def replace(self, values: Iterable[str]) -> None:
+        """Have these values looked for, and those of before still."""
         told = (one for value in values for one in _told(value))
         known = tuple(dict.fromkeys((*told, *self._values)))[:VALUES_MAX]
         forms: dict[bytes, bool] = {}
         for value in known:
             for form, is_base64 in _forms(value):
                 forms.setdefault(form, is_base64)
-        self._values, self._pepper = known, pepper.encode("utf-8", "surrogatepass")
+        self._values = known
         self._sought = _Sought.of(forms) if forms else None
 
     def text(self, text: str) -> str:

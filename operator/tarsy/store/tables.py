@@ -325,11 +325,13 @@ audit = Table(
     _text("who"),
     _text("address"),
     _text("action"),
-    Column("investigation", Uuid, nullable=False),
+    Column("investigation", Uuid),
     _text("namespace"),
     _text("name"),
+    Column("detail", JSON, nullable=False, server_default="{}"),
 )
-"""What was done by the API: when, who, from where, what. Append-only; it stays when a transcript is purged."""
+"""What was done by the API: when, who, from where, what. Append-only; it stays when a transcript is purged. Without an
+investigation it was done to TARSy itself, and `detail` says what."""
 Index("audit_investigation", audit.c.investigation)
 
 catalogue = Table(
@@ -345,6 +347,18 @@ catalogue = Table(
 )
 """What each process says of itself: that it is there; its MCP servers and tools, its providers, its configuration.
 `since` is when the state began. A process that has not been seen for long is gone."""
+
+tool_pins = Table(
+    "tool_pins",
+    metadata,
+    _text("server", primary_key=True),
+    _text("tool", primary_key=True),
+    _text("hash"),
+    _moment("pinned_at", default=True),
+    _text("confirmed_by", default=""),
+)
+"""What the tools of MCP servers are pinned at: the hash of what its server said of each when it was first seen, or that
+somebody has confirmed since. Rows stay when their tool or their server is gone."""
 
 clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
 """The clusters (uid of kube-system) that this database belongs to: one, unless somebody made a mistake."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pydantic
 from mcp import types
 from mcp.shared import message
 
+from tarsy.tools import pins
 from tarsy.transcript import messages
 
 MESSAGE_MAX = 8 * 1024 * 1024
@@ -90,13 +91,22 @@ class Offer:
     """What its other tools call themselves, as text for a log."""
     full: bool = False
     """Whether there was a tool that found no place."""
+    hashes: dict[str, str] = field(default_factory=dict)
+    """Of what the server said of its tools, by their names."""
+    stopped: Mapping[str, pins.Stopped] = field(default_factory=dict)
+    """Its tools that are not what was pinned, by their names."""
 
     @property
     def problem(self) -> str:
-        """What is missing of the tools, or ""; no word of it is the server's."""
+        """What is missing of the tools, or ""; no word of it is the server's but what stands behind a colon."""
         of_names = f"has {len(self.left_out)} tools that are left out, because of their names" if self.left_out else ""
         of_number = f"offers too many tools, those after the first {TOOLS_MAX} are left out" if self.full else ""
-        return "; ".join(filter(None, (of_names, of_number)))
+        return "; ".join(filter(None, (of_names, of_number, pins.told(self.stopped))))
+
+    def stop(self, stopped: Mapping[str, pins.Stopped]) -> None:
+        """Offer these tools no longer."""
+        self.stopped = stopped
+        self.tools = [tool for tool in self.tools if tool.name not in stopped]
 
     def add(self, tools: Iterable[types.Tool]) -> None:
         """Take what is usable of `tools`, each cut to what a tool may be."""
@@ -108,6 +118,7 @@ class Offer:
             usable = tool.name and _USABLE_NAME.fullmatch(f"{self.server}__{tool.name}")
             if usable and tool.name not in known:
                 self.tools.append(_cut(tool))
+                self.hashes[tool.name] = pins.digest(tool)
                 known.add(tool.name)
             else:
                 self.left_out.append(ascii(tool.name[:64]))

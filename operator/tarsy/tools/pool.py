@@ -6,8 +6,8 @@ another server, beside the one of before, which goes once nobody uses it: neithe
 The owner alone enters and leaves the client's context; others only call through it. A client that broke never heals,
 and a call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off that
 gives way while somebody waits. It is looked at every so often, too: nobody else would notice that a server is gone of
-which nothing is asked. Owners are started with an empty context: inside an investigation's, its end would be
-everybody's.
+which nothing is asked, nor that it says something else of its tools than what was pinned (`pins`). Owners are started
+with an empty context: inside an investigation's, its end would be everybody's.
 
 Of a server that is `stateful` each toolbox has another connection, with an owner of its own; the one that all share is
 there to know what it offers, and that it is there.
@@ -26,11 +26,11 @@ from datetime import UTC, datetime
 import mcp
 from mcp import types
 
-from tarsy import slots
+from tarsy import errors, slots
 from tarsy.config import platform, shown, transports
 from tarsy.masking import masker
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, chatter, offered, remote, results, sse, stdio, streamable, toolbox, wire
+from tarsy.tools import bounds, chatter, offered, pins, remote, results, sse, stdio, streamable, toolbox, wire
 from tarsy.transcript import messages, ports
 
 CONNECT_SECONDS = 30.0
@@ -38,6 +38,12 @@ FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 LOOK_SECONDS = 15.0
 """How often a server that runs elsewhere and that nobody calls is looked at; that a child has ended is noticed."""
+RELIST_SECONDS = 30.0
+"""How often a server is asked again what it offers: it need not tell."""
+RELIST_LEAST = 1.0
+"""Seconds between two times, however often it tells that something has changed."""
+PINS_SECONDS = 1.0
+"""How often it is tried to find out what was pinned."""
 PROBLEM_MAX = 1024
 """Characters of a connection error that are told on, to people."""
 PROBLEM_READ = 4 * PROBLEM_MAX
@@ -56,8 +62,13 @@ _OF_OTHERS = ("instructions", "tools", "write_tools", "selectable")
 class Server:
     """One MCP server of the platform file, connected or trying to be."""
 
-    def __init__(self, name: str, settings: platform.MCPServer, *, calls: slots.Slots) -> None:
-        """`calls` are as many as may be made at once; another server of that name may share them."""
+    def __init__(
+        self, name: str, settings: platform.MCPServer, *, calls: slots.Slots, keep: pins.Keep | None = None
+    ) -> None:
+        """`calls` are as many as may be made at once; another server of that name may share them.
+
+        `keep` keeps what its tools are pinned at; None: this object alone.
+        """
         self.name = name
         self.slots = calls
         self.mask: toolbox.Mask = settings.data_masking.masker().text
@@ -67,6 +78,8 @@ class Server:
         """What it offered when it was last connected, as far as it can be used."""
         self.missing = ""
         """What is missing of its tools, or ""."""
+        self.stopped: Mapping[str, pins.Stopped] = {}
+        """Its tools that are not what was pinned, by their names."""
         self.problem = "is not connected yet"
         """Why it cannot be called now; "" when it can."""
         self.standing = standing.Standing("connecting")
@@ -93,6 +106,10 @@ class Server:
         """How many wait for it to be there."""
         self._changed = asyncio.Condition()
         self._broken = asyncio.Event()
+        self._keep = keep or pins.Memory()
+        self._pins = pins.Pins(name, keep=self._keep, written=settings.tool_hashes)
+        self._relists = asyncio.Event()
+        """Set where what it offers, or what was pinned, may have changed."""
         self._offered: standing.Fact | None = None
         """What it offered, as it is told."""
         self._users = 0
@@ -108,7 +125,7 @@ class Server:
         """What one toolbox has of it: itself, or where it is stateful another connection, whose owner `start` runs."""
         if not self._settings.stateful:
             return self
-        return _Own(self.name, self._settings, calls=self.slots, start=start)
+        return _Own(self.name, self._settings, calls=self.slots, keep=self._keep, start=start)
 
     def hold(self) -> None:
         """Have one more user."""
@@ -193,8 +210,12 @@ class Server:
                 offer = await _offer(self.name, client)
                 offer.tools = await asyncio.to_thread(_masked, offer.tools, self.mask)
                 deadline.reschedule(None)
+                await self._held_against_pins(offer)
                 await self._publish(client, offer)
-                await self._breaks()
+                async with asyncio.TaskGroup() as beside:
+                    relisting = beside.create_task(self._relist(client))
+                    await self._breaks()
+                    relisting.cancel()
                 self.broke(client)
         except Exception as error:
             if why := wire.why_closed(client):
@@ -221,9 +242,58 @@ class Server:
                 if is_there and self.slots.taken == 0 and not await is_there() and self.slots.taken == 0:
                     return
 
+    async def _held_against_pins(self, offer: bounds.Offer) -> None:
+        """Stop what of the offer is not what was pinned; waits until that can be said: nothing is called unseen."""
+        while True:
+            try:
+                offer.stop(await self._pins.stopped(offer.hashes))
+            except errors.TemporaryError as error:
+                self.problem = f"is connected, and its tools wait to be held against what was pinned: {error}"
+                self.tried.set()
+                await asyncio.sleep(PINS_SECONDS)
+            else:
+                return
+
+    async def _relist(self, client: mcp.Client) -> None:
+        """Ask again what it offers: every so often, and when something may have changed.
+
+        Who gives no answer, or none that can be used, leaves what he offered before: that he is gone is noticed by
+        others, and what is not listed is told to no model.
+        """
+        while True:
+            await asyncio.sleep(RELIST_LEAST)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RELIST_SECONDS):
+                    await self._relists.wait()
+            self._relists.clear()
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    offer = await _offer(self.name, client)
+                    offer.tools = await asyncio.to_thread(_masked, offer.tools, self.mask)
+                    offer.stop(await self._pins.stopped(offer.hashes))
+            except (mcp.MCPError, RuntimeError, ValueError, TimeoutError, errors.TemporaryError) as error:
+                log.info("%s was not looked at: %s", self.name, type(error).__name__, extra={"action": "mcp_relist"})
+            else:
+                self._offer_now(offer)
+
+    def look_again(self) -> None:
+        """Ask it again what it offers, and hold that against the pins: somebody may have confirmed something."""
+        self._relists.set()
+
+    async def _hear(self, message: types.ServerNotification | Exception) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self.look_again()
+
     def facts(self) -> Iterator[standing.Fact]:
         """How it stands, and what it offers."""
-        detail = {"problem": self.problem, "missing": self.missing, "tools": len(self.tools)}
+        detail = {
+            "problem": self.problem,
+            "missing": self.missing,
+            "tools": len(self.tools),
+            "stopped": [
+                {"tool": one.tool, "pinned": one.pinned, "offered": one.offered} for one in self.stopped.values()
+            ],
+        }
         yield standing.Fact(
             kind="server", name=self.name, state=self.standing.state, since=self.standing.since, detail=detail
         )
@@ -232,14 +302,20 @@ class Server:
 
     async def _publish(self, client: mcp.Client, offer: bounds.Offer) -> None:
         async with self._changed:
-            self._client, self.tools, self.problem, self.missing = client, offer.tools, "", offer.problem
+            self._client, self.problem = client, ""
             self._backoff = FIRST_BACKOFF
             self.standing.be("connected")
-            self._offered = _told(self.name, offer, before=self._offered)
+            self._offer_now(offer)
             self._changed.notify_all()
         self.tried.set()
         log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(offer.tools)})
-        if offer.problem:
+
+    def _offer_now(self, offer: bounds.Offer) -> None:
+        """Have these tools, and say what is missing where that is another than before."""
+        is_new = offer.problem != self.missing
+        self.tools, self.missing, self.stopped = offer.tools, offer.problem, offer.stopped
+        self._offered = _told(self.name, offer, before=self._offered)
+        if offer.problem and is_new:
             names = ", ".join(offer.left_out[:NAMES_MAX])
             log.warning(
                 "%s %s", self.name, offer.problem, extra={"action": "mcp_tools", "server": self.name, "names": names}
@@ -251,20 +327,27 @@ class Server:
                 child = stdio.Stdio(
                     local.command, local.args, environment=local.env, spoken=self._spoken, ended=self._broken.set
                 )
-                return mcp.Client(child)
+                return mcp.Client(child, cache=None, message_handler=self._hear)
             case platform.HTTPTransport() as remote:
-                return mcp.Client(streamable.client(remote), cache=None)
+                return mcp.Client(streamable.client(remote), cache=None, message_handler=self._hear)
             case platform.SSETransport() as remote:
-                return mcp.Client(sse.SSE(remote, ended=self._broken.set), mode="legacy", cache=None)
+                transport = sse.SSE(remote, ended=self._broken.set)
+                return mcp.Client(transport, mode="legacy", cache=None, message_handler=self._hear)
 
 
 class _Own(Server):
     """A connection of one toolbox alone, which is made when that is opened."""
 
     def __init__(
-        self, name: str, settings: platform.MCPServer, *, calls: slots.Slots, start: Callable[[Server], object]
+        self,
+        name: str,
+        settings: platform.MCPServer,
+        *,
+        calls: slots.Slots,
+        keep: pins.Keep,
+        start: Callable[[Server], object],
     ) -> None:
-        super().__init__(name, settings, calls=calls)
+        super().__init__(name, settings, calls=calls, keep=keep)
         self._start = start
 
     def hold(self) -> None:
@@ -299,7 +382,9 @@ class Tools:
 class Pool:
     """All MCP servers of the platform file that is in force, and those of earlier ones that are still used."""
 
-    def __init__(self, settings: platform.Platform) -> None:
+    def __init__(self, settings: platform.Platform, *, keep: pins.Keep | None = None) -> None:
+        """`keep` keeps what tools are pinned at; None: this pool alone."""
+        self._keep = keep or pins.Memory()
         self._owned: list[Server] = []
         """Those that are connected or trying to be, or will be once it runs."""
         self._owners: asyncio.TaskGroup | None = None
@@ -320,10 +405,14 @@ class Pool:
     def exchange(self, tools: Tools) -> None:
         """Have those in force from now on."""
         before, self.tools = self.tools, tools
-        for server in before.servers.values():
-            server.let_go()
+        self.drop(before)
         for server in tools.servers.values():
             server.slots.allow(tools.limits.server_calls)
+
+    def drop(self, tools: Tools) -> None:
+        """Have no use for them any more: what nobody else has ends."""
+        for server in tools.servers.values():
+            server.let_go()
 
     async def run(self) -> None:
         """Keep all servers connected until cancelled."""
@@ -337,12 +426,18 @@ class Pool:
         for server in self.tools.servers.values():
             yield from server.facts()
 
+    def look_again(self) -> None:
+        """Ask all servers again what they offer: somebody may have confirmed something."""
+        for server in self._owned:
+            server.look_again()
+
     def _server(self, name: str, settings: platform.MCPServer, limits: platform.Limits) -> Server:
         """The one that there is, or else a new one, beside which no more calls are made than one may have."""
         alike = [server for server in self._owned if server.name == name]
         if found := next((server for server in alike if server.is_as(settings)), None):
             return found
-        return Server(name, settings, calls=alike[-1].slots if alike else slots.Slots(limits.server_calls))
+        calls = alike[-1].slots if alike else slots.Slots(limits.server_calls)
+        return Server(name, settings, calls=calls, keep=self._keep)
 
     def _begin(self, server: Server) -> None:
         if (serving := self._start(server)) is not None:
@@ -362,6 +457,7 @@ def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> 
             "name": tool.name,
             "description": (tool.description or "")[:TOLD_MAX],
             "read_only": offered.reads_only(tool),
+            "hash": offer.hashes[tool.name],
         }
         for tool in offer.tools
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, Self
 
@@ -18,7 +18,7 @@ from mcp import types
 
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import arguments, bounds, offered, patience, results, wire
+from tarsy.tools import arguments, bounds, offered, patience, pins, results, wire
 from tarsy.transcript import messages, ports
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
@@ -47,6 +47,8 @@ class Server(Protocol):
     problem: str
     missing: str
     """What is missing of its tools, or ""."""
+    stopped: Mapping[str, pins.Stopped]
+    """Its tools that are not what was pinned, by their names."""
     mask: Mask
     timeout: float | None
     """Seconds that one request to it may take; None is no limit of its own."""
@@ -133,6 +135,8 @@ class PoolToolbox:
         server = self._servers.get(server_name)
         if server is not None and await self._client(server) is None:  # before a place of others is taken
             return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
+        if server and (stopped := server.stopped.get(tool)):
+            return _failed(f"'{call.name}' was not called: {stopped.why}")
         known = next((spec for spec in self.specs if spec.name == call.name), None)
         if server is None or known is None:
             there = ", ".join(spec.name for spec in self.specs) or "none"
@@ -146,6 +150,8 @@ class PoolToolbox:
             if (client := await self._client(server)) is None:
                 return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
             await scope.ensure_lease()
+            if stopped := server.stopped.get(tool):  # since it was looked at: the server may be another by now
+                return _failed(f"'{call.name}' was not called: {stopped.why}")
             try:
                 async with asyncio.timeout(seconds):
                     output = await self._send(server, client, tool, given)

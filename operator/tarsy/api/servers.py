@@ -1,0 +1,250 @@
+"""The MCP servers, as all processes see them; and people's word that a tool which has changed may be what it is now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Literal, TypeAlias
+
+import pydantic
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from tarsy.api import access, bodies, concerns, described, problems, strict, system
+from tarsy.config import platform as platforms
+from tarsy.ingest import payload
+from tarsy.kube import client
+from tarsy.store import audit, catalogue, pins
+from tarsy.store import database as databases
+
+BODY_MAX = 256 * 1024
+"""Bytes; more than the names and hashes of all tools that a server may have."""
+TOLD_MAX = 10
+"""Faults that are told, of however many."""
+State: TypeAlias = Literal["connected", "connecting", "unreachable"]
+
+log = logging.getLogger(__name__)
+
+
+class StoppedTool(BaseModel):
+    """A tool that is not what was pinned, and so is neither offered nor called."""
+
+    tool: str
+    pinned: str
+    """The hash of what it has to be; "" of one more than are pinned because they were seen."""
+    offered: str
+    """The hash of what its server says of it."""
+
+
+class ServerPlace(system.Place):
+    """An MCP server as one process sees it."""
+
+    problem: str
+    """Why it cannot be called now, or ""."""
+    missing: str
+    """What is missing of its tools, or ""."""
+    stopped: list[StoppedTool] = []
+    """Its tools that are not what was pinned."""
+
+
+class Tool(BaseModel):
+    """A tool, as its server describes it; long descriptions are cut."""
+
+    name: str
+    description: str
+    read_only: bool
+    """Whether its server says that it only reads."""
+    hash: str = ""
+    """Of all that its server says of it, as `tool_hashes` of the platform file takes it."""
+
+
+class Server(BaseModel):
+    """An MCP server of the platform file."""
+
+    name: str
+    state: State
+    """The worst of its processes'."""
+    since: datetime
+    processes: list[ServerPlace]
+    tools: list[Tool]
+    """What it offered when a process last asked it."""
+
+
+class Servers(BaseModel):
+    """The MCP servers of all workers, by name."""
+
+    items: list[Server]
+    total: system.Total
+
+
+Hash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
+
+
+class Wanted(BaseModel):
+    """What is confirmed. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tools: Annotated[
+        dict[str, Hash] | None,
+        Field(
+            min_length=1,
+            max_length=1000,
+            description="Stopped tools, each with the hash that may be theirs now; without it all as they are now.",
+        ),
+    ] = None
+
+
+class AcceptedTool(BaseModel):
+    """A tool that is pinned at something else from now on."""
+
+    tool: str
+    before: str
+    """The hash that it was pinned at, or ""."""
+    hash: str
+
+
+class Accepted(BaseModel):
+    """What was confirmed. Empty: nothing was stopped, or not any more."""
+
+    server: str
+    tools: list[AcceptedTool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tending:
+    """Tells of servers, and has their tools confirmed."""
+
+    cluster: client.Cluster
+    database: databases.Database
+    platform: Callable[[], platforms.Platform]
+    """What is in force."""
+
+    async def servers(self) -> Servers:
+        """The MCP servers of all processes."""
+        said = await catalogue.read(self.database, "server")
+        offers = {one.name: one for one in await catalogue.tools(self.database, limit=system.ITEMS_MAX)}
+        found = [_server(name, places, offers.get(name)) for name, places in system.by_name(said)]
+        return Servers(items=found[: system.ITEMS_MAX], total=len(found))
+
+    async def accept(self, name: str, wanted: Wanted, caller: access.Caller) -> Accepted:
+        """Pin the tools that are wanted at what they are now, for everybody."""
+        server = next((one for one in (await self.servers()).items if one.name == name), None)
+        if server is None:
+            message = f"no worker that is there has an MCP server {name[: problems.ECHOED_MAX]}"
+            raise problems.Problem(HTTPStatus.NOT_FOUND, message)
+        hashes = self._chosen(server, wanted)
+        by = audit.Caller(who=caller.author, address=caller.address)
+        before = await pins.confirm(self.database, name, hashes, by=by, namespace=self.cluster.namespace)
+        tools = [AcceptedTool(tool=tool, before=before[tool], hash=hashes[tool]) for tool in sorted(before)]
+        told = {"action": "tools_accepted", "server": name, "tools": [one.tool for one in tools], "who": by.who}
+        log.info("%d changed tools of %s were confirmed", len(tools), name, extra=told)
+        return Accepted(server=name, tools=tools)
+
+    def _chosen(self, server: Server, wanted: Wanted) -> dict[str, str]:
+        """The tools that are to be confirmed, and at which hashes; a Problem where that cannot be said or done."""
+        offered: dict[str, set[str]] = {}
+        for place in server.processes:
+            for one in place.stopped:
+                offered.setdefault(one.tool, set()).add(one.offered)
+        known = self.platform().mcp_servers.get(server.name)
+        written = known.tool_hashes if known else {}
+        if wanted.tools is not None:
+            chosen = _as_wanted(wanted.tools, server, offered)
+            elsewhere = chosen.keys() & written.keys()
+        else:
+            chosen = {tool: _the_only(tool, hashes) for tool, hashes in offered.items() if tool not in written}
+            elsewhere = set() if chosen else offered.keys() & written.keys()
+        _refuse(
+            f"the platform file says what {tool} has to be (mcp_servers.{server.name}.tool_hashes): change it there"
+            for tool in sorted(elsewhere)
+        )
+        return chosen
+
+
+def _as_wanted(wanted: Mapping[str, str], server: Server, offered: Mapping[str, set[str]]) -> dict[str, str]:
+    """What is wanted, but for what is so already; a Problem where a tool is something else by now."""
+    are_so = {(tool.name, tool.hash) for tool in server.tools}
+    chosen = {tool: value for tool, value in wanted.items() if value in offered.get(tool, ())}
+    _refuse(
+        f"{tool[: problems.ECHOED_MAX]} is not {value}: "
+        + (f"it is {' or '.join(sorted(offered[tool]))} now" if tool in offered else "it is not stopped")
+        for tool, value in wanted.items()
+        if tool not in chosen and (tool, value) not in are_so
+    )
+    return chosen
+
+
+def _the_only(tool: str, hashes: set[str]) -> str:
+    if len(hashes) > 1:
+        told = " or ".join(sorted(hashes))
+        _refuse([f"{tool} is {told}, as different processes are told: say in `tools` which it may be"])
+    return min(hashes)
+
+
+def _refuse(why: Iterable[str]) -> None:
+    """A Problem that says why it cannot be done, where there is something to say."""
+    if told := list(why):
+        more = [f"and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
+        raise problems.Problem(HTTPStatus.CONFLICT, "; ".join([*told[:TOLD_MAX], *more]))
+
+
+def routes(tending: Tending, may: access.Access) -> APIRouter:
+    """`GET /api/v1/system/mcp-servers`, and `POST .../{name}/accept`."""
+    router = strict.router(prefix="/api/v1/system/mcp-servers", tag="system")
+
+    @router.get("", operation_id="listMcpServers", dependencies=[Depends(may.oversees)])
+    async def servers() -> Servers:
+        """List the MCP servers, how each process is connected to them, and their tools."""
+        return await system.available(tending.servers)
+
+    @router.post(
+        "/{name}/accept",
+        operation_id="acceptTools",
+        openapi_extra=described.body(Wanted.model_json_schema(), required=False),
+        responses=described.tells(HTTPStatus.CONFLICT),
+    )
+    async def accept(
+        name: access.ServerName, request: Request, caller: access.Caller = Depends(may.accepts)
+    ) -> Accepted:
+        """Confirm what has changed of a server's tools: they are offered and called again, as they are now.
+
+        With `tools`, only those, and only if each still is what its hash says.
+        """
+        wanted = await _wanted(request)
+        return await system.available(lambda: tending.accept(name, wanted, caller))
+
+    return router
+
+
+async def _wanted(request: Request) -> Wanted:
+    body = await bodies.read(request, limit=BODY_MAX)
+    if not body.strip():
+        return Wanted()
+    try:
+        return Wanted.model_validate(payload.load(body))
+    except payload.PayloadError as error:
+        raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
+    except pydantic.ValidationError as error:
+        raise problems.of_body(error, Wanted) from error
+
+
+def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said | None) -> Server:
+    worst = concerns.worst(places)
+    return Server.model_validate(
+        {
+            "name": name,
+            "state": worst.state,
+            "since": worst.since,
+            "processes": [{**system.place(one), **_seen(one.detail)} for one in places],
+            "tools": offer.detail["tools"] if offer else [],
+        }
+    )
+
+
+def _seen(detail: Mapping[str, object]) -> dict[str, object]:
+    """What one process says of a server; one of an earlier version says nothing of stopped tools."""
+    return system.of({"stopped": [], **detail}, "problem", "missing", "stopped")

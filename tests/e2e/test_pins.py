@@ -1,0 +1,116 @@
+"""A tool that is changed under a running investigation, and people who are told and confirm it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import audits, manifests
+from tarsy.store import database as databases
+from tarsy_dev import hostile_mcp, model
+
+if TYPE_CHECKING:
+    from support.operators import Operator, Process
+
+SAY = model.Call(name="odd__say", args={"how": "fine"})
+SYSTEM = "/api/v1/system"
+
+
+async def tarsy(process: Process, *arguments: str) -> str:
+    environment = {**os.environ, "TARSY_API": process.url, "TARSY_TOKEN": process.editor}
+    start = "from tarsy.cli.main import main; main()"
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", start, *arguments, env=environment, stdout=pipe, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await child.communicate()
+    assert child.returncode == 0, said
+    return said.decode()
+
+
+async def items(process: Process, path: str) -> list[Any]:
+    status, found = await process.request("GET", f"{SYSTEM}/{path}")
+    assert status == 200
+    return list(found["items"])
+
+
+async def offered(process: Process) -> list[Any]:
+    found = await items(process, "mcp-servers")
+    return [tool for one in found if one["name"] == "odd" for tool in one["tools"]]
+
+
+async def stopped(process: Process) -> list[Any]:
+    """The tools that some process has stopped: who was killed is told of a while longer."""
+    found = await items(process, "mcp-servers")
+    return [tool for one in found for place in one["processes"] for tool in place["stopped"]]
+
+
+async def until(ready: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(20):
+        while not (found := await ready()):  # noqa: ASYNC110 - what is waited for is told by the API
+            await asyncio.sleep(0.1)
+        return found
+
+
+@pytest.mark.slow
+async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
+    operator: Operator, llm: model.Server, database: databases.Database
+) -> None:
+    """The model does whatever it is told: it calls the tool whether that is offered or not."""
+    asked = asyncio.Event()
+    refused: list[str] = []
+
+    async def script(turn: model.Turn) -> model.Reply:
+        match turn.iteration:
+            case 0:
+                return model.Answer(calls=(SAY,))
+            case 1 if not asked.is_set():
+                asked.set()
+                return model.Hang()
+            case 1:
+                return model.Answer(calls=(SAY,))
+        refused.extend(one.text for one in turn.messages[-1].results)
+        return model.Answer(text="root cause [tool 0.0]")
+
+    llm.script = model.agents(script)
+    async with hostile_mcp.serve() as remote:
+        operator.configure(
+            mcp_servers={"odd": {"transport": {"type": "http", "url": remote.url}}},
+            agents={"KubernetesAgent": {"mcp_servers": ["odd"]}},
+        )
+        first = await operator.start(lease=timedelta(seconds=2))
+        await operator.apply(manifests.chain(), manifests.investigation())
+        await asyncio.wait_for(asked.wait(), 30)
+        (seen,) = await until(lambda: offered(first))
+        pinned = seen["hash"]
+        await first.kill()
+
+        remote.offer = "another description"
+        second = await operator.start(lease=timedelta(seconds=2))
+        await operator.finished()
+        assert remote.calls == 1, "what it was, once; what it is, never"
+        (changed,) = await until(lambda: stopped(second))
+        now = changed["offered"]
+        assert changed == {"tool": "say", "pinned": pinned, "offered": now}
+        assert any("it has changed since it was pinned" in one and pinned in one and now in one for one in refused)
+        (warning,) = (one for one in await items(second, "warnings") if one["kind"] == "tool")
+        assert warning["name"] == "odd.say"
+        assert pinned in warning["message"]
+        assert now in warning["message"]
+        assert hostile_mcp.RUG_PULL not in str([request.body for request in llm.requests])
+
+        assert await tarsy(second, "tools", "accept", "odd") == f"odd.say: {pinned} -> {now}\n"
+        assert audits.row("accept", "odd") in await audits.told(database.url)
+
+        async def is_offered() -> bool:
+            return not await stopped(second)
+
+        await until(is_offered)
+        await operator.apply(manifests.investigation(name="another"))
+        await operator.finished("another")
+        assert remote.calls == 3

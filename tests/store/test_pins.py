@@ -1,0 +1,103 @@
+"""What tools are pinned at: one word for all processes, which people alone change."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support import queue
+from tarsy import errors
+from tarsy.store import audit, notify, pins
+from tarsy.store import database as databases
+from tarsy_dev import postgres as launcher
+from tarsy_dev import proxy
+
+A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
+ALICE = audit.Caller(who="alice", address="192.0.2.1")
+
+
+async def confirm(database: databases.Database, **hashes: str) -> dict[str, str]:
+    return dict(await pins.confirm(database, "k8s", hashes, by=ALICE, namespace="tarsy"))
+
+
+async def seen(database: databases.Database, server: str = "k8s", **hashes: str) -> dict[str, str]:
+    return dict(await pins.Pins(database).pinned(server, seen=hashes, confirmed={}))
+
+
+async def test_whoever_sees_a_tool_first_pins_it_for_all(database: databases.Database) -> None:
+    assert await seen(database, get=A) == {"get": A}
+    assert await seen(database, get=B, list=B) == {"get": A, "list": B}
+    assert await seen(database, "other", get=C) == {"get": C}
+    assert await seen(database, list=C) == {"list": B}
+
+
+async def test_of_many_that_see_a_tool_at_once_one_pins_it_and_all_are_told_the_same(
+    database: databases.Database,
+) -> None:
+    hashes = [f"sha256:{number:064x}" for number in range(10)]
+    tools = [f"get{number}" for number in range(20)]
+    orders = [tools, tools[::-1]] * 5  # rows that are taken in any order would keep each other waiting for ever
+    looks = [seen(database, **dict.fromkeys(order, one)) for order, one in zip(orders, hashes, strict=True)]
+    first, *others = await asyncio.gather(*looks)
+    assert others == [first] * 9
+    assert first.keys() == set(tools)
+
+
+async def test_a_server_that_has_other_tools_each_time_fills_no_table(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pins, "UNSEEN_MAX", 5)
+    assert len(await seen(database, **{f"a{number}": A for number in range(3)})) == 3
+    found = await seen(database, **{f"b{number}": A for number in range(10)})
+    assert found == {"b0": A, "b1": A}
+    assert await seen(database, c=A, a0=B) == {"a0": A}
+    assert await seen(database, "other", c=A) == {"c": A}
+    assert await confirm(database, c=A) == {"c": ""}, "people may have one more"
+    assert await seen(database, c=A) == {"c": A}
+
+
+async def test_what_is_confirmed_is_pinned_for_all_and_stands_in_the_audit(database: databases.Database) -> None:
+    await seen(database, get=A, list=A)
+    assert await confirm(database, get=B, list=A, new=C) == {"get": A, "new": ""}
+    assert await seen(database, get=A, list=A) == {"get": B, "list": A}
+    assert await confirm(database, get=B) == {}, "again is no harm, and leaves no row"
+    (row,) = await queue.rows(
+        database, "SELECT who, address, action, investigation, namespace, name, detail FROM audit"
+    )
+    assert row[:-1] == ("alice", "192.0.2.1", "accept", None, "tarsy", "k8s")
+    assert row[-1] == {"get": {"from": A, "to": B}, "new": {"from": "", "to": C}}
+    by = await queue.rows(database, "SELECT tool, confirmed_by FROM tool_pins ORDER BY tool")
+    assert by == [("get", "alice"), ("list", ""), ("new", "alice")]
+
+
+async def test_what_the_platform_file_confirms_is_pinned_as_well(database: databases.Database) -> None:
+    await seen(database, get=A)
+    kept = pins.Pins(database)
+    assert await kept.pinned("k8s", seen={}, confirmed={"get": B, "new": C}) == {}
+    assert await seen(database, get=A, new=A) == {"get": B, "new": C}
+    assert await queue.rows(database, "SELECT 1 FROM audit") == []
+
+
+async def test_processes_hear_that_something_was_confirmed(database: databases.Database) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    listener = asyncio.create_task(notify.Listener(database.url, {pins.CHANGED: heard.put_nowait}).run())
+    async with asyncio.timeout(10):
+        assert await heard.get() == ""
+        await confirm(database, get=A)
+        assert await heard.get() == "k8s"
+    listener.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listener
+
+
+async def test_a_database_that_is_away_is_told_as_one_that_is_away(
+    database: databases.Database, postgres: launcher.Server
+) -> None:
+    async with proxy.serve("127.0.0.1", postgres.port) as between:
+        there = databases.Database(database.url.replace(f":{postgres.port}", f":{between.port}"))
+        assert await seen(there, get=A) == {"get": A}
+        between.refuse()
+        between.cut()
+        with pytest.raises(errors.TemporaryError):
+            await seen(there, get=A)
+        await there.close()

@@ -1,0 +1,79 @@
+"""A platform file that was prepared and then not put in force leaves nothing behind of what was made for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarsy import equipment
+from tarsy.config import inforce, platform, reload
+from tarsy.store import database as databases
+from tarsy.store import pins, throttle
+from tarsy.transcript import ports
+
+NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
+
+
+def written(folder: Path, *agents: str, **servers: str) -> dict[str, Any]:
+    provider = {"type": "openai", "model": "m", "base_url": "http://127.0.0.1:1", "api_key_file": str(folder / "key")}
+    return {
+        "llm_providers": {"kept": provider},
+        "mcp_servers": {name: {"transport": {"type": "http", "url": url}} for name, url in servers.items()},
+        "agents": {name: {} for name in agents},
+    }
+
+
+@pytest.fixture
+async def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[equipment.Equipment]:
+    """That of a file with a provider and a server; nothing is connected, because its pool does not run."""
+    monkeypatch.setattr(equipment, "SETTLE_SECONDS", 0.01)
+    (tmp_path / "key").write_text("k")
+    (tmp_path / "tarsy.yaml").write_text(str(written(tmp_path, kept="http://127.0.0.1:1/mcp")))
+    database = databases.Database(NOBODY)
+    made = equipment.Equipment(
+        in_force=inforce.InForce(reload.Watch(tmp_path / "tarsy.yaml", environment={}), unusable=lambda _: {}),
+        throttle=throttle.Throttle(database, {}),
+        pins=pins.Pins(database),
+        watched=lambda _: nullcontext(ports.UNWATCHED),
+        mask=str,
+        loopback=False,
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(database.close)
+        await made.begin(stack)
+        yield made
+
+
+def users(made: equipment.Equipment) -> tuple[int, int]:
+    return made.models.sources["kept"].users, made.pool.tools.servers["kept"]._users
+
+
+async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: equipment.Equipment, tmp_path: Path) -> None:
+    before = equipped.models, equipped.pool.tools
+    assert users(equipped) == (1, 1)
+    other = platform.Platform.model_validate(
+        written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp", new="http://127.0.0.1:2/mcp")
+    )
+    prepared = await equipped.prepare(other, {})
+    assert users(equipped) == (2, 2)
+    (new,) = (server for server in equipped.pool._owned if server.name == "new")
+    await prepared.drop()
+    assert users(equipped) == (1, 1)
+    assert new._unused.is_set()
+    assert (equipped.models, equipped.pool.tools) == before
+
+
+async def test_what_fails_under_way_lets_go_of_what_there_was(
+    equipped: equipment.Equipment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: platform.Platform) -> None:
+        raise LookupError("what nobody expected")
+
+    monkeypatch.setattr(equipped.pool, "prepared", fails)
+    other = platform.Platform.model_validate(written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp"))
+    with pytest.raises(LookupError):
+        await equipped.prepare(other, {})
+    assert users(equipped) == (1, 1)

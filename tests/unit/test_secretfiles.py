@@ -1,0 +1,111 @@
+"""Files that hold secrets are read without waiting, whatever stands under their names."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tarsy.config import confidential, platform, reload, secretfiles, settings
+from tarsy.llm import keyfiles, registry
+
+NOT_A_FILE = "not a file: a pipe or a device cannot be read again and again"
+
+
+def pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def written(data: bytes) -> Callable[[Path], Path]:
+    def write(path: Path) -> Path:
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+PLACES = [
+    pytest.param(pipe, NOT_A_FILE, id="a pipe"),
+    pytest.param(folder, "Is a directory", id="a folder"),
+    pytest.param(lambda _: Path("/dev/zero"), NOT_A_FILE, id="without end"),
+    pytest.param(lambda _: Path("/dev/full"), NOT_A_FILE, id="a device"),
+    pytest.param(lambda path: path, "No such file or directory", id="nothing"),
+    pytest.param(lambda _: Path("a\0b"), "no name of a file", id="NUL"),
+    pytest.param(lambda _: Path("a\ud800b"), "no name of a file", id="a lone surrogate"),
+    pytest.param(written(b"k" * 65537), "more than 64 KiB: no secret is that long", id="long"),
+    pytest.param(written(b"\xff"), "no file of UTF-8 text", id="no text"),
+]
+
+
+@pytest.mark.parametrize(("make", "why"), PLACES)
+def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
+    make: Callable[[Path], Path], why: str, tmp_path: Path
+) -> None:
+    """All that reads such a file, one after the other: none of them waits for a writer, or reads on without end."""
+    path = make(tmp_path / "key")
+    google = {"type": "google", "model": "m", "api_key_file": path}
+    vertex = {"type": "vertexai", "model": "m", "credentials_file": path}
+    found = platform.Platform.model_validate({"llm_providers": {"google": google, "vertex": vertex}})
+    environment = {"DATABASE_URL_FILE": str(path), "TARSY_WEBHOOK_TOKEN_FILE": str(path), "OTHER_TOKEN_FILE": str(path)}
+    told: dict[str, str] = {}
+
+    def read() -> None:
+        told.update(registry.unusable(found, environment={}))
+        registry._digest(path)
+        reload.digest(path)
+        confidential.values(found, environment)
+        confidential.pepper(environment)
+        try:
+            settings.database_url(environment)
+        except settings.SecretError as error:
+            told["url"] = str(error)
+        try:
+            keyfiles.read(path)
+        except keyfiles.KeyFileError as error:
+            told["account"] = str(error)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(20)
+    assert not reading.is_alive()
+    assert told["google"] == f"api_key_file: {why}"
+    assert told["url"] == f"DATABASE_URL_FILE: the file that it names: {why}"
+    expected = "no file of JSON" if why.startswith("no file of") else why
+    assert told["vertex"] == told["account"] == f"credentials_file: {expected}"
+
+
+def test_what_is_a_file_is_read_through_links_and_as_it_is_now(tmp_path: Path) -> None:
+    """As kubelet mounts a Secret."""
+    for data in ("one", "two"):
+        (tmp_path / data).mkdir()
+        (tmp_path / data / "key").write_text(f" {data}\n")
+    (tmp_path / "..data").symlink_to("one")
+    (tmp_path / "key").symlink_to("..data/key")
+    assert secretfiles.text(tmp_path / "key") == "one"
+    (tmp_path / "new").symlink_to("two")
+    (tmp_path / "new").rename(tmp_path / "..data")
+    assert secretfiles.text(tmp_path / "key") == "two"
+    (tmp_path / "full").write_bytes(b"k" * secretfiles.LARGEST)
+    assert len(secretfiles.read(tmp_path / "full")) == secretfiles.LARGEST
+
+
+def test_names_that_are_no_text_hold_no_secret_back() -> None:
+    """A lone surrogate, as an escape of YAML or an environment that is not UTF-8 has it."""
+    transport = {
+        "type": "stdio",
+        "command": "c",
+        "args": ["--to\udc80ken=given-arg-1"],
+        "env": {"\ud800TOKEN": "given-env-1"},
+    }
+    written = {"mcp_servers": {"s": {"transport": transport}}}
+    found = confidential.values(platform.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
+    assert "given-env-1" in found
+    assert "given-\udcff-key-1" in confidential.values(platform.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})
