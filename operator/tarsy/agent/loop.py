@@ -179,18 +179,15 @@ class Loop:
 
     async def _settle_doubts(self, calls: Sequence[messages.ToolCall]) -> None:
         """Calls without a result at the start were under way when an earlier worker ended."""
-        _, writes = self._split(calls)
+        _, writes = self._split([call for call in calls if not self._why_not(call)])
         if writes:
             await self._tools_answered([entries.ToolRun(call=c, result=_in_doubt(c), seconds=0.0) for c in writes])
 
     async def _call(self, call: messages.ToolCall) -> entries.ToolRun:
         failpoints.hit("tool.call.before")
         started = time.monotonic()
-        pinned = [spec.name for spec in self.execution.started.tools]
-        if call.name not in pinned:
-            output = ports.ToolOutput(text=_unknown(call.name, pinned), failed=True)
-        elif steps.is_repeated(self.execution.log, call):
-            output = ports.ToolOutput(text=templates.text("repeated"), failed=True)  # it shows nothing
+        if why := self._why_not(call):
+            output = ports.ToolOutput(text=why, failed=True)  # it shows nothing
         else:
             output = await self.toolbox.call(call, self._scope)
         failpoints.hit("tool.call.after")
@@ -198,6 +195,16 @@ class Loop:
             role="tool", call_id=call.id, tool_name=call.name, text=output.text, failed=output.failed
         )
         return entries.ToolRun(call=call, result=result, seconds=time.monotonic() - started)
+
+    def _why_not(self, call: messages.ToolCall) -> str:
+        """Why a call is not made, for the model; "" where it is."""
+        pinned = [spec.name for spec in self.execution.started.tools]
+        if call.name not in pinned:
+            return _unknown(call.name, pinned)
+        if steps.is_repeated(self.execution.log, call):
+            return templates.text("repeated")
+        refused = steps.refusal(self.execution.log, call, requests.settings(self.execution).budget)
+        return templates.filled("refused", why=refused) if refused else ""
 
     async def _tools_answered(self, runs: Sequence[entries.ToolRun]) -> None:
         await self._commit(entries.ToolsAnswered(execution=self._id, runs=tuple(runs)))

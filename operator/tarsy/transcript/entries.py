@@ -316,7 +316,7 @@ _KINDS: dict[str, type[Any]] = {
 }
 VERSIONS: dict[str, int] = {
     **dict.fromkeys(_KINDS, 1),
-    "ExecutionStarted": 3,  # kinds beside agent, strategies beside native-thinking; fallbacks and native tools
+    "ExecutionStarted": 4,  # kinds beside agent, strategies beside native-thinking; fallbacks, native tools; budget
     "Answered": 2,  # native tools' results, codes and providers of attempts, cost
     "Unanswered": 2,  # the same
     "ToolsAnswered": 2,  # the same, of messages
