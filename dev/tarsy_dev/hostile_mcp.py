@@ -53,10 +53,16 @@ HOWS: dict[str, Callable[[], Iterable[str]]] = {
     "sixty megabytes": lambda: itertools.repeat(MEGABYTE, 60),
     "many values": lambda: ["a million lists of nothing stand beside this"],
     "endless": lambda: itertools.repeat(MEGABYTE),
+    "flood": lambda: ["fine"],
+    "secret": lambda: ["fine"],
 }
+"""What it says, as pieces of JSON strings."""
 PARTS = {"many parts": 120_000, "broken parts": 900}
 """How many parts that are none it answers with."""
-"""What it says, as pieces of JSON strings."""
+WORDS = 25_000
+"""How often it tells with how flood how far it is, and writes a log message, before it answers."""
+SECRET = "password=cnryS3cret"
+"""What it tells with how secret: whole, across where a line is cut, and in words that are too long to be shown."""
 
 
 ENDLESS: Message = {"id": 0, "method": "tools/call", "params": {"arguments": {"how": "endless"}}}
@@ -93,6 +99,26 @@ def answer(request: Message, *, offer: str) -> Iterator[bytes]:
             yield json.dumps(head | {"error": {"code": -32601, "message": "Method not found"}}).encode()
             return
     yield json.dumps(head | {"result": result}).encode()
+
+
+def notices(request: Message) -> Iterator[bytes]:
+    """What it says of a call before it answers."""
+    if request["method"] != "tools/call":
+        return
+    token = request["params"].get("_meta", {}).get("progressToken")
+    match request["params"].get("arguments", {}).get("how"):
+        case "flood":
+            for number in range(WORDS):
+                yield _notice("progress", progressToken=token, progress=number, total=WORDS, message="x" * 50)
+                yield _notice("message", level="info", data={"number": number})
+        case "secret":
+            for said in (SECRET, f"{'x ' * 507}{SECRET}", SECRET * 1000):
+                yield _notice("progress", progressToken=token, progress=1, message=said)
+                yield _notice("message", level="info", logger="l", data=said)
+
+
+def _notice(kind: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "method": f"notifications/{kind}", "params": params}).encode()
 
 
 class Server:
@@ -136,7 +162,8 @@ class Server:
         writer.write(head.encode())
         pieces = answer(request, offer=self._offer)
         if events:
-            pieces = itertools.chain([b"data: "], pieces, [b"\n\n"])
+            said = (b"data: " + notice + b"\n\n" for notice in notices(request))
+            pieces = itertools.chain(said, [b"data: "], pieces, [b"\n\n"])
         packer = zlib.compressobj(wbits=31)
         for piece in pieces:
             data = packer.compress(piece) if self._wire == "gzip" else piece
@@ -172,6 +199,7 @@ def _stdio(*, offer: str, stderr_lines: int, noise: str) -> None:
             print(f"line {number} \x1b[31m of {request['method']}", file=sys.stderr)
         if "id" in request:
             sys.stdout.buffer.write(noise.encode() + b"\n" if noise else b"")
+            sys.stdout.buffer.writelines(notice + b"\n" for notice in notices(request))
             for piece in answer(request, offer=offer):
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.write(b"\n")

@@ -14,6 +14,7 @@ The last answer is committed together with the ends that it brings: of the execu
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -173,9 +174,11 @@ class Loop:
 
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
         reads, writes = self._split(calls)
-        for batch in (*([call] for call in writes), reads):
-            if batch:
-                await self._tools_answered(await side_by_side(map(self._call, batch)))
+        with self.watched(self._turn - 1) as stream:
+            call = functools.partial(self._call, scope=replace(self._scope, stream=stream))
+            for batch in (*([one] for one in writes), reads):
+                if batch:
+                    await self._tools_answered(await side_by_side(map(call, batch)))
 
     async def _settle_doubts(self, calls: Sequence[messages.ToolCall]) -> None:
         """Calls without a result at the start were under way when an earlier worker ended."""
@@ -183,13 +186,13 @@ class Loop:
         if writes:
             await self._tools_answered([entries.ToolRun(call=c, result=_in_doubt(c), seconds=0.0) for c in writes])
 
-    async def _call(self, call: messages.ToolCall) -> entries.ToolRun:
+    async def _call(self, call: messages.ToolCall, *, scope: ports.Scope) -> entries.ToolRun:
         failpoints.hit("tool.call.before")
         started = time.monotonic()
         if why := self._why_not(call):
             output = ports.ToolOutput(text=why, failed=True)  # it shows nothing
         else:
-            output = await self.toolbox.call(call, self._scope)
+            output = await self.toolbox.call(call, scope)
         failpoints.hit("tool.call.after")
         result = messages.Message(
             role="tool", call_id=call.id, tool_name=call.name, text=output.text, failed=output.failed

@@ -26,7 +26,7 @@ from tarsy import slots
 from tarsy.config import platform, shown
 from tarsy.masking import masker
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, chatter, results, stdio, streamable, toolbox
+from tarsy.tools import bounds, chatter, progress, results, stdio, streamable, toolbox
 from tarsy.transcript import messages
 
 CONNECT_SECONDS = 30.0
@@ -68,6 +68,8 @@ class Server:
         self._settings = settings
         self._without = shown.of({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
         """Takes out of a text what was written as an argument, a variable or the query of an address."""
+        self.reports = progress.Reports()
+        """What it says of calls that are under way."""
         self._spoken = chatter.Chatter(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
@@ -203,9 +205,13 @@ class Server:
     def _new_client(self) -> mcp.Client:
         match self._settings.transport:
             case platform.StdioTransport() as local:
-                return mcp.Client(stdio.Stdio(local.command, local.args, environment=local.env, spoken=self._spoken))
+                return mcp.Client(
+                    stdio.Stdio(
+                        local.command, local.args, environment=local.env, spoken=self._spoken, reports=self.reports
+                    )
+                )
             case platform.HTTPTransport() as remote:
-                return mcp.Client(streamable.client(remote.url), cache=None)
+                return mcp.Client(streamable.client(remote.url, reports=self.reports), cache=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from mcp import types
 from mcp.client import stdio
 from mcp.shared import message
 
-from tarsy.tools import bounds, chatter
+from tarsy.tools import bounds, chatter, progress
 
 _GRACE = 2.0  # seconds for a server to end, once its input is closed, and again once it was told to
 _PIECE = 64 * 1024  # bytes of a line that are looked at in one go
@@ -37,7 +37,13 @@ class Stdio:
     """A transport for `mcp.Client`: starts the program, and ends it and all that it started when it is left."""
 
     def __init__(
-        self, command: str, args: Sequence[str], *, environment: Mapping[str, str], spoken: chatter.Chatter
+        self,
+        command: str,
+        args: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        spoken: chatter.Chatter,
+        reports: progress.Reports,
     ) -> None:
         """`environment` is added to the SDK's short list of inherited variables."""
         self.problem = ""
@@ -47,6 +53,7 @@ class Stdio:
         self._command = (command, *args)
         self._environment = {**stdio.get_default_environment(), **environment}
         self._spoken = spoken
+        self._reports = reports
         self._opened = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Streams:
@@ -101,7 +108,11 @@ class Stdio:
                     self.problem = bounds.TOO_MANY
                     child.stop()
                     return
-                await received.send(bounds.checked(self._message(line)))
+                one = bounds.checked(self._message(line))
+                if self._reports.takes(one):
+                    await asyncio.sleep(0)  # there may be many more of these
+                else:
+                    await received.send(one)
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:

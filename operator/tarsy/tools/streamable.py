@@ -15,7 +15,7 @@ import httpx2
 from mcp.client import streamable_http
 
 from tarsy import transport
-from tarsy.tools import bounds
+from tarsy.tools import bounds, progress
 
 LOOK_LASTS_SECONDS = 10.0
 _AWAY = frozenset({502, 503, 504})
@@ -31,7 +31,7 @@ class UnreadableError(httpx2.StreamError, httpx2.SSEError):
 
 
 @contextlib.asynccontextmanager
-async def client(url: str) -> AsyncIterator[Any]:
+async def client(url: str, *, reports: progress.Reports) -> AsyncIterator[Any]:
     """A transport for `mcp.Client`."""
     received, checked = anyio.create_memory_object_stream[Any](0)
     async with (
@@ -46,7 +46,7 @@ async def client(url: str) -> AsyncIterator[Any]:
             *others,
         ),
     ):
-        checking = asyncio.create_task(_check(reads, received))
+        checking = asyncio.create_task(_check(reads, received, reports))
         with received, checked:
             try:
                 yield (checked, *others)
@@ -76,10 +76,11 @@ async def looking(url: str) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
         yield is_there
 
 
-async def _check(reads: Any, received: Any) -> None:
+async def _check(reads: Any, received: Any, reports: progress.Reports) -> None:
     with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for one in reads:
-            await received.send(bounds.checked(one))
+            if not reports.takes(checked := bounds.checked(one)):
+                await received.send(checked)
 
 
 async def _bound(response: httpx2.Response) -> None:
