@@ -63,13 +63,18 @@ HOWS: dict[str, Callable[[], Iterable[str]]] = {
     "sixty megabytes": lambda: itertools.repeat(MEGABYTE, 60),
     "many values": lambda: ["a million lists of nothing stand beside this"],
     "endless": lambda: itertools.repeat(MEGABYTE),
+    "flood": lambda: ["fine"],
+    "secret": lambda: ["fine"],
 }
 Fault = Literal["hang", "half", "half and silence", "reset", "crash"]
 """No answer; half of one, which ends there, or goes on never; half of one and a broken connection; nothing but that."""
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 PARTS = {"many parts": 120_000, "broken parts": 900}
 """How many parts that are none it answers with."""
-"""What it says, as pieces of JSON strings."""
+WORDS = 25_000
+"""How often it tells with how flood how far it is, and writes a log message, before it answers."""
+SECRET = "password=cnryS3cret"
+"""What it tells with how secret: whole, across where a line is cut, and in words that are too long to be shown."""
 
 
 ENDLESS: Message = {"id": 0, "method": "tools/call", "params": {"arguments": {"how": "endless"}}}
@@ -118,6 +123,26 @@ def half(request: Message) -> bytes:
     """Half of an answer."""
     fine = request | {"params": {"arguments": {"how": "fine"}}}
     return b"".join(answer(fine, offer="plain"))[:60]
+
+
+def notices(request: Message) -> Iterator[bytes]:
+    """What it says of a call before it answers."""
+    if request["method"] != "tools/call":
+        return
+    token = request["params"].get("_meta", {}).get("progressToken")
+    match request["params"].get("arguments", {}).get("how"):
+        case "flood":
+            for number in range(WORDS):
+                yield _notice("progress", progressToken=token, progress=number, total=WORDS, message="x" * 50)
+                yield _notice("message", level="info", data={"number": number})
+        case "secret":
+            for said in (SECRET, f"{'x ' * 507}{SECRET}", SECRET * 1000):
+                yield _notice("progress", progressToken=token, progress=1, message=said)
+                yield _notice("message", level="info", logger="l", data=said)
+
+
+def _notice(kind: str, **params: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "method": f"notifications/{kind}", "params": params}).encode()
 
 
 class Server:
@@ -209,7 +234,8 @@ class Server:
         self.calls += request["method"] == "tools/call"
         pieces = answer(request, offer=self.offer)
         if events:
-            pieces = itertools.chain([b"data: "], pieces, [b"\n\n"])
+            said = (b"data: " + notice + b"\n\n" for notice in notices(request))
+            pieces = itertools.chain(said, [b"data: "], pieces, [b"\n\n"])
         packer = zlib.compressobj(wbits=31)
         for piece in pieces:
             data = packer.compress(piece) if self._wire == "gzip" else piece
@@ -251,6 +277,7 @@ def _stdio(*, offer: str, stderr_lines: int, noise: str) -> None:
                 os._exit(1)
         elif "id" in request:
             sys.stdout.buffer.write(noise.encode() + b"\n" if noise else b"")
+            sys.stdout.buffer.writelines(notice + b"\n" for notice in notices(request))
             for piece in answer(request, offer=offer):
                 sys.stdout.buffer.write(piece)
             sys.stdout.buffer.write(b"\n")

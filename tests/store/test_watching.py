@@ -295,6 +295,31 @@ async def test_an_answer_grows_while_it_is_written_and_completes_under_its_id(wo
             assert (done["event"]["id"], done["event"]["status"]) == ("one.0.text", "completed")
 
 
+async def test_what_a_tool_says_grows_while_it_is_at_work_and_its_result_takes_the_place_of_that(world: World) -> None:
+    await world.commit(*STORY[:2])
+    async with watching.watching(world.url) as watcher, speaker_of(world) as speaker:
+        await watcher.ask(action="subscribe", channel=world.channel)
+        await watcher.until(lambda message: message.get("id") == len(STORY[0]) + 1)
+        with speaker.turn(turn(world, 0)) as stream:
+            stream.tool("0.0", "1/2 reading\n")
+            created = (await watcher.until_type("timeline_event.created"))[-1]["event"]
+            assert {key: created[key] for key in ("id", "type", "status", "content")} == {
+                "id": "one.0.0.result",
+                "type": "tool_result",
+                "status": "streaming",
+                "content": "1/2 reading\n",
+            }
+            stream.tool("0.0", "2/2 reading\n")
+            chunk = (await watcher.until_type("stream.chunk"))[-1]
+            assert (chunk["event_id"], chunk["offset"], chunk["delta"]) == ("one.0.0.result", 12, "2/2 reading\n")
+            await world.commit(STORY[2])
+        speaker.moved(world.identity)
+        told = await watcher.until(lambda message: "id" in message)
+        result = next(one for one in told if one.get("event", {}).get("id") == "one.0.0.result")
+        assert result["type"] == "timeline_event.completed"
+        assert (result["event"]["status"], result["event"]["content"]) == ("completed", "r")
+
+
 async def test_an_answer_that_is_given_up_is_discarded_and_one_whose_writer_died_is_with_its_turn(world: World) -> None:
     await world.commit(*STORY[:1])
     async with watching.watching(world.url) as watcher:

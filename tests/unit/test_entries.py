@@ -165,6 +165,15 @@ SAMPLES: dict[str, entries.Entry] = {
         gaps=(entries.Gap(tool="kubernetes-server.pods_log", reason="403 💥"),),
         grounds="InspectedWithGaps",
     ),
+    # Since budgets:
+    "ExecutionStarted, with a budget": entries.ExecutionStarted(
+        stage="look",
+        execution="0123456789abcdef",
+        index=0,
+        name="KubernetesAgent",
+        agent=replace(AGENT, budget=resolve.Budget(at_once=8, calls=200, of_one_tool=50, failed=5)),
+        messages=PROMPT,
+    ),
     # Since fallbacks, native tools and costs:
     "ExecutionStarted, with fallbacks": entries.ExecutionStarted(
         stage="look",

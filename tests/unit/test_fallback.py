@@ -285,7 +285,7 @@ async def test_what_the_first_was_told_beside_is_told_the_next_and_said_once(
     journal = begun(snapshot, toolbox)
     providers = Providers({"first": [*[asks()] * LIMIT, DEAD]})
     ended = await run(journal, providers, toolbox)
-    conclude = messages.Message(role="user", text=templates.text("conclude-native"))
+    conclude = messages.Message(role="user", text=templates.filled("conclude-native", why=templates.text("iterations")))
     failed, again = providers.requests[-2:]
     assert failed.messages == again.messages
     assert again.messages[-1] == conclude

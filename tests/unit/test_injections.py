@@ -23,7 +23,7 @@ from tarsy.config import platform as platforms
 from tarsy.engine import investigation
 from tarsy.masking import masker
 from tarsy.resources import chain
-from tarsy.tools import offered, pins, toolbox
+from tarsy.tools import offered, pins, progress, toolbox
 from tarsy.transcript import entries, memory, messages, ports, record
 
 ARGUMENTS = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -141,6 +141,7 @@ class Connected:
         self.stopped: Mapping[str, pins.Stopped] = {}
         self.timeout: float | None = None
         self.is_child = False
+        self.reports = progress.Reports()
         self.slots = asyncio.Semaphore(16)
         self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
         self._client = client

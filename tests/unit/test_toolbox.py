@@ -16,7 +16,7 @@ from mcp.server import Server
 from support import leases
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import offered, pins, results, toolbox
+from tarsy.tools import offered, pins, progress, results, toolbox
 from tarsy.transcript import messages, ports
 
 PLATFORM = platform.Platform.model_validate(
@@ -58,6 +58,10 @@ async def _list(*_: object) -> types.ListToolsResult:
     return types.ListToolsResult(tools=TOOLS)
 
 
+LOST: set[str] = set()
+"""The tools under which the connection has closed once."""
+
+
 async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallToolResult | types.InputRequiredResult:
     arguments = asked.arguments or {}
     match arguments.get("name"):
@@ -67,6 +71,9 @@ async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallTool
             raise mcp.MCPError(code=-32602, message="no such pod\x00")
         case "broken":  # -32000 is any server's to use; the SDK uses it for a connection that closed
             raise mcp.MCPError(code=-32000, message="database is locked")
+        case "lost once" if asked.name not in LOST:
+            LOST.add(asked.name)
+            raise mcp.MCPError(code=-32000, message="Connection closed")
         case "lost":
             raise mcp.MCPError(code=-32000, message="Connection closed")
         case "input":
@@ -91,6 +98,7 @@ class Connected:
         self.timeout: float | None = None
         self.is_child = True
         self.stopped: Mapping[str, pins.Stopped] = {}
+        self.reports = progress.Reports()
         self.broken: list[mcp.Client] = []
         self.users = 0
         self.slots = asyncio.Semaphore(2)
@@ -116,6 +124,7 @@ class Connected:
 @pytest.fixture
 async def k8s() -> AsyncIterator[Connected]:
     """A connected server; its client has an owner task, as in the pool, because one task must enter and leave it."""
+    LOST.clear()
     connected: asyncio.Future[mcp.Client] = asyncio.get_running_loop().create_future()
     done = asyncio.Event()
 
@@ -269,6 +278,64 @@ async def test_a_connection_that_closes_under_a_call_is_reported_and_the_outcome
     output = await box.call(call("k8s.delete", '{"name": "lost"}'), SCOPE)
     assert output.text == "The connection to 'k8s' closed during the call; its outcome is unknown"
     assert (output.failed, k8s.broken) == (True, [await k8s.client()])
+
+
+async def counted(box: toolbox.PoolToolbox, name: str, given: str) -> tuple[ports.ToolOutput, int]:
+    """What a call comes to, and how often the lease was asked for."""
+    asked = 0
+
+    async def lease() -> None:
+        nonlocal asked
+        asked += 1
+
+    output = await box.call(
+        call(f"k8s.{name}", f'{{"name": "{given}"}}'), ports.Scope(execution="e", ensure_lease=lease)
+    )
+    return output, asked
+
+
+async def test_a_call_that_only_reads_is_made_again_where_its_connection_broke(
+    box: toolbox.PoolToolbox, k8s: Connected
+) -> None:
+    output, asked = await counted(box, "get", "lost once")
+    assert (output.text, output.failed) == ("get {'name': 'lost once'}", False)
+    assert (asked, len(k8s.broken)) == (2, 1)
+
+
+async def test_a_call_is_made_again_only_once(box: toolbox.PoolToolbox, k8s: Connected) -> None:
+    output, asked = await counted(box, "get", "lost")
+    assert output.text == "The connection to 'k8s' closed during the call; its outcome is unknown"
+    assert (asked, len(k8s.broken)) == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["scale", "restart", "delete"])
+async def test_a_call_that_may_have_changed_something_is_never_made_again(
+    box: toolbox.PoolToolbox, k8s: Connected, name: str
+) -> None:
+    """Not even one that is idempotent: it might undo what somebody has done since."""
+    output, asked = await counted(box, name, "lost once")
+    assert output.text == "The connection to 'k8s' closed during the call; its outcome is unknown"
+    assert (asked, len(k8s.broken)) == (1, 1)
+
+
+async def test_a_call_is_not_made_again_of_a_tool_that_is_another_one_since(
+    box: toolbox.PoolToolbox, k8s: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broke(client: mcp.Client) -> None:
+        k8s.tools = [tool("get", destructive_hint=True)]
+
+    monkeypatch.setattr(k8s, "broke", broke)
+    output, _ = await counted(box, "get", "lost once")
+    assert output.text == "'k8s.get' was not called: it is not the same tool any more"
+
+
+async def test_a_call_is_not_made_again_once_the_lease_is_lost(box: toolbox.PoolToolbox, k8s: Connected) -> None:
+    async def lease() -> None:
+        if k8s.broken:
+            raise ports.LeaseLostError
+
+    with pytest.raises(ports.LeaseLostError):
+        await box.call(call("k8s.get", '{"name": "lost once"}'), ports.Scope(execution="e", ensure_lease=lease))
 
 
 async def test_a_servers_own_error_does_not_cost_others_their_connection(

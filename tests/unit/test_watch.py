@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -112,6 +112,33 @@ async def test_what_was_being_written_and_is_not_in_the_log_is_given_up_with_its
     settled(listening.watch, stories.run_ended(), execution="")
     assert {one[0] for one in await listening.told()} == {"one.2.text", "two.0.text"}
     assert not listening.watch.heard
+
+
+def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> live.Piece:
+    """Of a tool that is at work."""
+    return replace(piece(text, turn=turn, at=at, as_="tool_result"), event=f"one.{turn}.{place}.result")
+
+
+async def test_a_tool_speaks_from_its_answer_to_its_result_and_not_behind_that(listening: Listening) -> None:
+    asked = stories.asks("k8s.get", "k8s.list")
+    settled(listening.watch, asked)
+    for one in (word("1/2\n"), word("2/2\n", at=4), word("1/9\n", place=1)):
+        listening.watch.hear(one)
+    assert await listening.told() == [
+        ("one.0.0.result", "tool_result", "streaming", "1/2\n"),
+        (4, "2/2\n"),
+        ("one.0.1.result", "tool_result", "streaming", "1/9\n"),
+    ]
+    settled(listening.watch, stories.ran(asked), events=("one.0.0.call", "one.0.0.result"))
+    for one in (word("late"), word("2/9\n", place=1, at=4)):
+        listening.watch.hear(one)
+    assert await listening.told() == [(4, "2/9\n")]
+    settled(listening.watch, stories.answers(turn=1))
+    assert await listening.told() == [("one.0.1.result", "tool_result", "failed", "1/9\n2/9\n")]
+    listening.watch.hear(word("late", place=1))
+    assert await listening.told() == []
+    listening.watch.hear(word("next", turn=1))
+    assert len(await listening.told()) == 1
 
 
 async def test_what_is_heard_while_a_page_is_made_out_is_told_behind_it(listening: Listening) -> None:

@@ -36,6 +36,9 @@ class Told:
     def again(self) -> None:
         self.told.append(("again", ""))
 
+    def tool(self, call: str, piece: str) -> None:
+        self.told.append((call, piece))
+
 
 class Provider:
     """Streams one of its tries after the other."""
@@ -160,8 +163,8 @@ async def test_what_is_shown_of_each_turn_stands_in_the_timeline_under_the_same_
     await start()
     first, second = journal.record.executions
     assert [(turn.execution, turn.stage, turn.number) for turn in watching.turns] == [
-        *((first, "data-collection", number) for number in range(2)),
-        *((second, "analysis", number) for number in range(2)),
+        *((first, "data-collection", number) for number in (0, 0, 1)),  # its answer, and then its calls
+        *((second, "analysis", number) for number in (0, 0, 1)),
     ]
     shown = {one.event: one.text for _, known, _ in watching.over for one in known}
     told = {event.id: event.content for event in timeline.fold(logged(journal)) if event.id in shown}
@@ -187,6 +190,32 @@ async def test_a_turn_without_an_answer_is_over_once_that_is_committed_and_the_n
     (turn, known, kept), (after, _, _), *_ = watching.over
     assert (turn.number, known, after.number) == (0, [], 1)
     assert isinstance(journal.facts[kept - 1], entries.Unanswered)
+
+
+class Talking(memory.DictToolbox):
+    """Tells how far it is."""
+
+    async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
+        for done in (1, 2):
+            scope.stream.tool(call.id, f"{done}/2 {call.name}\n")
+        return await super().call(call, scope)
+
+
+@pytest.mark.parametrize("script", [(thinks("I look.", "k8s.get", "k8s.list"), thinks("It is out of memory."))])
+async def test_what_tools_say_stands_where_their_results_will_and_is_over_once_those_are_committed(
+    runtime: ports.Runtime, journal: memory.MemoryJournal, watching: Watching, toolbox: memory.DictToolbox
+) -> None:
+    talking = Talking(toolbox.answers)
+    await investigation.run(
+        runtime=replace(runtime, watched=watching.watched, toolbox=lambda *_: talking), journal=journal
+    )
+    _, (turn, known, kept), *_ = watching.over
+    assert (turn.number, [(one.type, one.text) for one in known]) == (
+        0,
+        [("tool_result", f"1/2 {name}\n2/2 {name}\n") for name in ("k8s.get", "k8s.list")],
+    )
+    told = {event.id: event.content for event in timeline.fold(logged(journal)[:kept])}
+    assert [told[one.event] for one in known] == ["CrashLoopBackOff", "web-0"]
 
 
 class Hanging:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ import pytest
 from support import leases, pace
 from tarsy import slots
 from tarsy.config import platform
-from tarsy.tools import bounds, chatter, offered, pool, toolbox
+from tarsy.tools import bounds, chatter, offered, pool, progress, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import hostile_mcp
 
@@ -78,17 +79,18 @@ async def reached(
         yield await stack.enter_async_context(owned(transport, limits=limits or platform.Limits()))
 
 
-async def say(box: toolbox.PoolToolbox, how: str) -> ports.ToolOutput:
-    return await box.call(messages.ToolCall(id="0.0", name="odd.say", arguments=json.dumps({"how": how})), SCOPE)
+async def say(box: toolbox.PoolToolbox, how: str, scope: ports.Scope = SCOPE) -> ports.ToolOutput:
+    return await box.call(messages.ToolCall(id="0.0", name="odd.say", arguments=json.dumps({"how": how})), scope)
 
 
 TOO_LARGE = "it sent more than 8 MiB in one message"
+TOO_MANY = "it sent more than 250000 values in one message"
 TOO_MUCH = pytest.mark.parametrize(
     ("how", "why"),
     [
         ("sixty megabytes", TOO_LARGE),
         ("endless", TOO_LARGE),
-        ("many values", "it sent more than 250000 values in one message"),
+        ("many values", TOO_MANY),
     ],
 )
 
@@ -249,6 +251,80 @@ async def test_a_schema_of_results_whose_pattern_takes_for_ever_is_not_tried() -
     """`re` keeps the interpreter: no time limit of ours would end it, and the process would lose its leases."""
     async with owned(child("--offer", "slow schema")) as (_, box):
         assert (await say(box, "fine")).text == "fine"
+
+
+class Watched:
+    """A stream that keeps what tools say."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def text(self, piece: str) -> None:
+        raise AssertionError(piece)
+
+    def thinking(self, piece: str) -> None:
+        raise AssertionError(piece)
+
+    def again(self) -> None:
+        raise AssertionError
+
+    def tool(self, call: str, piece: str) -> None:
+        assert call == "0.0"
+        self.said.append(piece)
+
+
+@contextlib.asynccontextmanager
+async def talking(wire: str) -> AsyncIterator[toolbox.PoolToolbox]:
+    async with contextlib.AsyncExitStack() as stack:
+        transport: platform.Transport = child()
+        if wire != "stdio":
+            _, transport = await stack.enter_async_context(remote("events"))
+        _, box = await stack.enter_async_context(owned(transport))
+        yield box
+
+
+@pytest.mark.parametrize(
+    ("wire", "answer"),
+    [("stdio", "fine"), ("events", f"'odd' gave an answer that cannot be used: {TOO_MANY}; ask for less")],
+)
+async def test_a_flood_of_words_about_a_call_costs_neither_memory_nor_the_loop(wire: str, answer: str) -> None:
+    """50,000 of them; over HTTP they are part of the answer, whose values are counted."""
+    watched = Watched()
+    async with talking(wire) as box, asyncio.TaskGroup() as group:
+        looking = group.create_task(worst())
+        output = await say(box, "flood", dataclasses.replace(SCOPE, stream=watched))
+        looking.cancel()
+        assert output.text == answer
+        assert (await say(box, "fine")).text == "fine"
+    wait, tasks = await looking
+    assert wait < 0.25 * max(1.0, pace.slowness())
+    assert tasks < 50, "none is made for what is said"
+    assert watched.said[0] == f"0/{hostile_mcp.WORDS} {'x' * 50}\n"
+    assert len(watched.said) <= progress.LINES_MAX
+
+
+@pytest.mark.parametrize("wire", ["stdio", "events"])
+async def test_words_about_a_call_are_masked_whole_and_then_cut(wire: str) -> None:
+    watched = Watched()
+    async with talking(wire) as box:
+        assert (await say(box, "secret", dataclasses.replace(SCOPE, stream=watched))).text == "fine"
+    told = "".join(watched.said)
+    assert "cnry" not in told
+    assert watched.said[:2] == ["1 password=[MASKED:password]\n", "[info] l: password=[MASKED:password]\n"]
+    assert told.endswith("[a message that is too long is not shown]\n" * 2)
+    assert max(map(len, watched.said)) <= progress.LINE_MAX + 1
+
+
+async def worst() -> tuple[float, int]:
+    """How long the loop let somebody wait, in seconds of the processor, and how many tasks there were, at worst."""
+    wait, tasks = 0.0, 0
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            wait = max(wait, time.thread_time() - before)
+            tasks = max(tasks, len(asyncio.all_tasks()))
+    return wait, tasks
 
 
 async def test_what_a_child_says_on_the_side_is_logged_as_lines_of_ours_and_holds_nobody_up(

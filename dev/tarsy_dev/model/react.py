@@ -23,7 +23,8 @@ _TOOL = re.compile(
 )
 _ACTION = re.compile(r"^Action: (?P<name>\S+)\nAction Input: (?P<args>\{.*\})\Z", re.MULTILINE)
 _OBSERVATION = re.compile(r"\AObservation: (?P<reference>\[tool [\d.]+\]) (?P<text>.*)\Z", re.DOTALL)
-_CONCLUDE = "You have used all the iterations you had."
+_CONCLUDE = re.compile(r"^[^\n]*\. (?:Ask for no more actions|Call no more tools)\. ", re.MULTILINE)
+"""How it is told that it may only conclude, behind the reason."""
 _FAILED = re.compile(
     r"failed to|error\b|there is no|the connection to|the arguments of|'[^'\n]+' (was not|did not|gave|refused|is no)",
     re.IGNORECASE,
@@ -42,7 +43,7 @@ def understood(turn: script.Turn) -> script.Turn:
     for message in turn.messages:
         asked = messages[-1].calls if messages else ()
         messages.append(_heard(message, asked) if message.role == "user" else _said(message))
-    concludes = bool(turn.messages) and _CONCLUDE in turn.messages[-1].text
+    concludes = bool(turn.messages) and _CONCLUDE.search(turn.messages[-1].text) is not None
     return dataclasses.replace(turn, messages=tuple(messages), tools=() if concludes else _declared(turn.system))
 
 
@@ -76,8 +77,9 @@ def _heard(message: script.Message, asked: Sequence[script.Call]) -> script.Mess
     observation = _OBSERVATION.match(message.text) if asked else None
     if observation is None:
         return message
-    text, conclude, more = observation["text"].partition(f"\n\n{_CONCLUDE}")
+    text, concludes = observation["text"], _CONCLUDE.search(observation["text"])
+    text, told = (text[: concludes.start()].rstrip(), text[concludes.start() :]) if concludes else (text, "")
     result = script.Result(
         name=asked[0].name, text=text, failed=bool(_FAILED.match(text)), reference=observation["reference"]
     )
-    return dataclasses.replace(message, text=f"{conclude}{more}".strip(), results=(result,))
+    return dataclasses.replace(message, text=told.strip(), results=(result,))

@@ -14,6 +14,7 @@ The last answer is committed together with the ends that it brings: of the execu
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -173,31 +174,40 @@ class Loop:
 
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
         reads, writes = self._split(calls)
-        for batch in (*([call] for call in writes), reads):
-            if batch:
-                await self._tools_answered(await side_by_side(map(self._call, batch)))
+        with self.watched(self._turn - 1) as stream:
+            call = functools.partial(self._call, scope=replace(self._scope, stream=stream))
+            for batch in (*([one] for one in writes), reads):
+                if batch:
+                    await self._tools_answered(await side_by_side(map(call, batch)))
 
     async def _settle_doubts(self, calls: Sequence[messages.ToolCall]) -> None:
         """Calls without a result at the start were under way when an earlier worker ended."""
-        _, writes = self._split(calls)
+        _, writes = self._split([call for call in calls if not self._why_not(call)])
         if writes:
             await self._tools_answered([entries.ToolRun(call=c, result=_in_doubt(c), seconds=0.0) for c in writes])
 
-    async def _call(self, call: messages.ToolCall) -> entries.ToolRun:
+    async def _call(self, call: messages.ToolCall, *, scope: ports.Scope) -> entries.ToolRun:
         failpoints.hit("tool.call.before")
         started = time.monotonic()
-        pinned = [spec.name for spec in self.execution.started.tools]
-        if call.name not in pinned:
-            output = ports.ToolOutput(text=_unknown(call.name, pinned), failed=True)
-        elif steps.is_repeated(self.execution.log, call):
-            output = ports.ToolOutput(text=templates.text("repeated"), failed=True)  # it shows nothing
+        if why := self._why_not(call):
+            output = ports.ToolOutput(text=why, failed=True)  # it shows nothing
         else:
-            output = await self.toolbox.call(call, self._scope)
+            output = await self.toolbox.call(call, scope)
         failpoints.hit("tool.call.after")
         result = messages.Message(
             role="tool", call_id=call.id, tool_name=call.name, text=output.text, failed=output.failed
         )
         return entries.ToolRun(call=call, result=result, seconds=time.monotonic() - started)
+
+    def _why_not(self, call: messages.ToolCall) -> str:
+        """Why a call is not made, for the model; "" where it is."""
+        pinned = [spec.name for spec in self.execution.started.tools]
+        if call.name not in pinned:
+            return _unknown(call.name, pinned)
+        if steps.is_repeated(self.execution.log, call):
+            return templates.text("repeated")
+        refused = steps.refusal(self.execution.log, call, requests.settings(self.execution).budget)
+        return templates.filled("refused", why=refused) if refused else ""
 
     async def _tools_answered(self, runs: Sequence[entries.ToolRun]) -> None:
         await self._commit(entries.ToolsAnswered(execution=self._id, runs=tuple(runs)))

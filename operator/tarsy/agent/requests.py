@@ -30,6 +30,7 @@ def rules(execution: record.Execution) -> steps.Rules:
         problem=chosen.dialect.problem,
         must_look=started.kind == "agent" and chosen.tools and bool(started.tools),
         since=execution.since,
+        budget=settings(execution).budget,
     )
 
 
@@ -51,7 +52,7 @@ def added(execution: record.Execution, ask: steps.Ask) -> tuple[messages.Message
         return ()
     match ask.prompt:
         case "conclude":
-            text = templates.text(_conclude(execution))
+            text = templates.filled(_conclude(execution), why=ask.problem or templates.text("iterations"))
         case "look":
             text = templates.text("look")
         case "format":

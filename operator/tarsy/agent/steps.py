@@ -6,10 +6,13 @@ The same function decides for a new execution and for one that is taken over, so
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
+from tarsy.config import resolve
 from tarsy.transcript import messages, record
 
 BEYOND_LIMIT = 2
@@ -34,6 +37,8 @@ class Rules:
     """Who concludes without having looked at anything is asked once to look."""
     since: int = 0
     """The first turn of the provider that is asked now: what those before it failed at is not held against it."""
+    budget: resolve.Budget | None = None
+    """What its tool calls may come to; None is without a limit."""
 
 
 Prompt = Literal["conclude", "look", "format"]
@@ -47,12 +52,13 @@ class Ask:
     final: bool
     prompt: Prompt | None = None
     problem: str = ""
-    """With prompt format: what is wrong with the last answer."""
+    """With prompt format: what is wrong with the last answer; with conclude, why it may call no more tools, if that is
+    not because of the iterations."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Run these tool calls, which have no results yet."""
+    """Run these tool calls, which have no results yet, side by side; others may follow them."""
 
     calls: tuple[messages.ToolCall, ...]
 
@@ -77,6 +83,10 @@ Step: TypeAlias = Ask | Run | Done | GiveUp
 def next_step(log: messages.Log, rules: Rules) -> Step:
     """Decide by the log alone."""
     turns = messages.answers(log)
+    spent = _spent(log, rules.budget)
+    if spent:  # by the last answer with calls: from there on it can only conclude
+        asked = max(place for place, turn in enumerate(turns) if isinstance(turn, messages.Message) and turn.calls)
+        rules = replace(rules, limit=min(rules.limit, asked + 1))
     own = turns[rules.since :]
     step: Step = Ask(final=False)
     match own[-2:]:
@@ -90,7 +100,7 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
         case [messages.Message() as answer] if answer.calls:
             done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
             if pending := tuple(call for call in answer.calls if call.id not in done):
-                return Run(pending)
+                return Run(_side_by_side(log, pending, rules.budget))
         case [messages.Message() as answer]:
             step = _after_words(answer, turns, rules, has_looked=bool(record.results(log)))
     if not isinstance(step, Ask):
@@ -99,7 +109,7 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
         last = turns[-1]
         why = f": {last.text}" if isinstance(last, messages.Failure) else ""
         return GiveUp(f"no conclusion after {len(turns)} model calls{why}")
-    return Ask(final=True, prompt="conclude") if len(turns) >= rules.limit else step
+    return Ask(final=True, prompt="conclude", problem=spent) if len(turns) >= rules.limit else step
 
 
 def _after_words(
@@ -118,6 +128,78 @@ def _after_words(
     if may_look and sum(_is_conclusion(turn, rules) for turn in turns) == 1:
         return Ask(final=False, prompt="look")
     return Done(answer.text)
+
+
+def refusal(log: messages.Log, call: messages.ToolCall, budget: resolve.Budget | None) -> str:
+    """Why `call`, whose answer is in the log, is not made any more by the budget; "" where it is."""
+    if budget is None:
+        return ""
+    made = list(_calls(log))
+    place = next(place for place, known in enumerate(made) if known.id == call.id)
+    failed = _failed_last(log)
+    if place >= budget.calls:
+        return _all_made(budget)
+    if sum(known.name == call.name for known in made[:place]) >= budget.of_one_tool:
+        return _one_made(budget)
+    if len(failed) >= budget.failed and _turn(failed[-1]) == _turn(call.id):
+        return _all_failed(budget)
+    return ""
+
+
+def _spent(log: messages.Log, budget: resolve.Budget | None) -> str:
+    """Why no more tools may be called; "" where they may.
+
+    Calls of one answer may have failed for one and the same reason: whoever asked for them is to see that once.
+    """
+    if budget is None:
+        return ""
+    made = Counter(call.name for call in _calls(log))
+    failed = _failed_last(log)
+    if made.total() >= budget.calls:
+        return _all_made(budget)
+    if any(count > budget.of_one_tool for count in made.values()):
+        return _one_made(budget)
+    if len(failed) >= budget.failed and len(set(map(_turn, failed))) >= min(2, budget.failed):
+        return _all_failed(budget)
+    return ""
+
+
+def _side_by_side(
+    log: messages.Log, pending: tuple[messages.ToolCall, ...], budget: resolve.Budget | None
+) -> tuple[messages.ToolCall, ...]:
+    """The first of `pending` that are made, as many as may be at once; once none is left, those that are refused.
+
+    Where the last ones have failed, no more than may still fail.
+    """
+    if budget is None:
+        return pending
+    failed = len(_failed_last(log))
+    room = min(budget.at_once, max(1, budget.failed - failed)) if failed else budget.at_once
+    return tuple(call for call in pending if not refusal(log, call, budget))[:room] or pending
+
+
+def _all_made(budget: resolve.Budget) -> str:
+    return f"All {budget.calls} tool calls that there may be are made."
+
+
+def _one_made(budget: resolve.Budget) -> str:
+    return f"One tool was called {budget.of_one_tool} times, as often as it may be."
+
+
+def _all_failed(budget: resolve.Budget) -> str:
+    return f"The last tool calls failed, {budget.failed} or more in a row."
+
+
+def _failed_last(log: messages.Log) -> list[str]:
+    """The ids of the last calls, as long as they failed, in the order of their results; of one in doubt who knows."""
+    results = [
+        entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool" and not entry.in_doubt
+    ]
+    return [result.call_id for result in takewhile(lambda result: result.failed, reversed(results))][::-1]
+
+
+def _turn(call: str) -> str:
+    return call.partition(".")[0]
 
 
 def is_repeated(log: messages.Log, call: messages.ToolCall) -> bool:

@@ -294,6 +294,14 @@ class Limits(Part):
     """Calls to one provider at once, a process."""
     server_calls: Annotated[int, Field(ge=1)] = 16
     """Calls to one MCP server at once, a process."""
+    execution_calls: Annotated[int, Field(ge=1)] = 8
+    """Tool calls of one execution at once; those of an answer beyond them wait until these have results."""
+    tool_calls: Annotated[int, Field(ge=1)] = 200
+    """Tool calls that one execution may ask for in all; then its model is told, and may only conclude."""
+    one_tool_calls: Annotated[int, Field(ge=1)] = 50
+    """Calls of one and the same tool that one execution may ask for; with one more it may only conclude."""
+    failed_calls: Annotated[int, Field(ge=1)] = 5
+    """Tool calls of one execution that may fail in a row, in more than one answer; then it may only conclude."""
 
 
 class Queue(Part):

@@ -70,6 +70,29 @@ class Fallback:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How many tool calls an execution may ask for. Beyond that it may only conclude."""
+
+    at_once: int
+    calls: int
+    """In all."""
+    of_one_tool: int
+    failed: int
+    """In a row, in more than one answer."""
+
+
+def budget(platform: platforms.Platform) -> Budget:
+    """What the platform file's limits leave an execution."""
+    limits = platform.limits
+    return Budget(
+        at_once=limits.execution_calls,
+        calls=limits.tool_calls,
+        of_one_tool=limits.one_tool_calls,
+        failed=limits.failed_calls,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResolvedAgent:
     """What one execution runs with, fixed when it starts."""
 
@@ -88,6 +111,8 @@ class ResolvedAgent:
     """In the order in which they are asked; its provider is none of them."""
     tools: tuple[offers.Filter, ...] = ()
     """Which tools of its servers it gets: those that all of them admit."""
+    budget: Budget | None = None
+    """None of those that started before there was any."""
 
     def admits(self, tool: str) -> bool:
         """Whether it gets the tool of this name (`server.tool`)."""

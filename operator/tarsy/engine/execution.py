@@ -134,7 +134,7 @@ class Execution:
         """What it runs with: its strategy may have no use for tools, and what cannot be used is no fallback."""
         agent = self.task.settings(runtime.platform)
         usable = tuple(one for one in agent.fallbacks if runtime.is_usable(one.provider))
-        agent = replace(agent, fallbacks=usable)
+        agent = replace(agent, fallbacks=usable, budget=resolve.budget(runtime.platform))
         if strategies.STRATEGIES[agent.strategy].tools:
             return agent
         return agent.without_tools()

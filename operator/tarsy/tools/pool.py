@@ -30,7 +30,20 @@ from tarsy import errors, slots
 from tarsy.config import platform, shown, transports
 from tarsy.masking import masker
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, chatter, offered, pins, remote, results, sse, stdio, streamable, toolbox, wire
+from tarsy.tools import (
+    bounds,
+    chatter,
+    offered,
+    pins,
+    progress,
+    remote,
+    results,
+    sse,
+    stdio,
+    streamable,
+    toolbox,
+    wire,
+)
 from tarsy.transcript import messages, ports
 
 CONNECT_SECONDS = 30.0
@@ -97,6 +110,8 @@ class Server:
         """Of the files that it is reached with, as they were."""
         self._without = shown.of({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
         """Takes out of a text what was written as an argument, a variable or the query of an address."""
+        self.reports = progress.Reports()
+        """What it says of calls that are under way."""
         self._spoken = chatter.Chatter(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
@@ -325,14 +340,20 @@ class Server:
         match self._settings.transport:
             case platform.StdioTransport() as local:
                 child = stdio.Stdio(
-                    local.command, local.args, environment=local.env, spoken=self._spoken, ended=self._broken.set
+                    local.command,
+                    local.args,
+                    environment=local.env,
+                    spoken=self._spoken,
+                    reports=self.reports,
+                    ended=self._broken.set,
                 )
                 return mcp.Client(child, cache=None, message_handler=self._hear)
             case platform.HTTPTransport() as remote:
-                return mcp.Client(streamable.client(remote), cache=None, message_handler=self._hear)
+                there = streamable.client(remote, reports=self.reports)
+                return mcp.Client(there, cache=None, message_handler=self._hear)
             case platform.SSETransport() as remote:
-                transport = sse.SSE(remote, ended=self._broken.set)
-                return mcp.Client(transport, mode="legacy", cache=None, message_handler=self._hear)
+                events = sse.SSE(remote, reports=self.reports, ended=self._broken.set)
+                return mcp.Client(events, mode="legacy", cache=None, message_handler=self._hear)
 
 
 class _Own(Server):

@@ -20,7 +20,7 @@ from mcp.shared import message
 
 from tarsy import transport
 from tarsy.config import platform
-from tarsy.tools import bounds, remote, wire
+from tarsy.tools import bounds, progress, remote, wire
 
 _GONE = (404, 410)
 """What is answered of a session that there is no longer."""
@@ -32,8 +32,11 @@ log = logging.getLogger(__name__)
 class SSE(wire.Wire):
     """Opens the stream, and closes it when it is left."""
 
-    def __init__(self, settings: platform.SSETransport, *, ended: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: platform.SSETransport, *, reports: progress.Reports, ended: Callable[[], None]
+    ) -> None:
         super().__init__(ended=ended)
+        self._reports = reports
         self._settings = settings
 
     @contextlib.asynccontextmanager
@@ -90,7 +93,11 @@ class SSE(wire.Wire):
                     if not bounds.Values().feed(event.data.encode()):
                         self.problem = bounds.TOO_MANY
                         break
-                    await received.send(bounds.checked(_message(event.data)))
+                    one = bounds.checked(_message(event.data))
+                    if self._reports.takes(one):
+                        await asyncio.sleep(0)  # there may be many more of these
+                    else:
+                        await received.send(one)
             except httpx2.SSEError:
                 self.problem = bounds.TOO_LARGE
             except httpx2.HTTPError as error:

@@ -19,7 +19,7 @@ from mcp import types
 from mcp.client import stdio
 from mcp.shared import message
 
-from tarsy.tools import bounds, chatter, wire
+from tarsy.tools import bounds, chatter, progress, wire
 
 _GRACE = 2.0  # seconds for a server to end, once its input is closed, and again once it was told to
 _PIECE = 64 * 1024  # bytes of a line that are looked at in one go
@@ -36,6 +36,7 @@ class Stdio(wire.Wire):
         *,
         environment: Mapping[str, str],
         spoken: chatter.Chatter,
+        reports: progress.Reports,
         ended: Callable[[], None],
     ) -> None:
         """`environment` is added to the SDK's short list of inherited variables."""
@@ -43,6 +44,7 @@ class Stdio(wire.Wire):
         self._command = (command, *args)
         self._environment = {**stdio.get_default_environment(), **environment}
         self._spoken = spoken
+        self._reports = reports
 
     @contextlib.asynccontextmanager
     async def _open(self) -> AsyncIterator[wire.Streams]:
@@ -90,7 +92,11 @@ class Stdio(wire.Wire):
                 self.problem = bounds.TOO_MANY
                 child.stop()
                 return
-            await received.send(bounds.checked(self._message(line)))
+            one = bounds.checked(self._message(line))
+            if self._reports.takes(one):
+                await asyncio.sleep(0)  # there may be many more of these
+            else:
+                await received.send(one)
 
     def _message(self, line: bytes) -> wire.Received:
         try:

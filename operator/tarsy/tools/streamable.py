@@ -14,11 +14,11 @@ import anyio
 from mcp.client import streamable_http
 
 from tarsy.config import platform
-from tarsy.tools import bounds, remote
+from tarsy.tools import bounds, progress, remote
 
 
 @contextlib.asynccontextmanager
-async def client(settings: platform.HTTPTransport) -> AsyncIterator[Any]:
+async def client(settings: platform.HTTPTransport, *, reports: progress.Reports) -> AsyncIterator[Any]:
     """A transport for `mcp.Client`."""
     async with (
         remote.client(settings) as http,
@@ -27,7 +27,7 @@ async def client(settings: platform.HTTPTransport) -> AsyncIterator[Any]:
         ) as (reads, *others),
     ):
         received, checked = anyio.create_memory_object_stream[Any](0)
-        checking = asyncio.create_task(_check(reads, received))
+        checking = asyncio.create_task(_check(reads, received, reports))
         with received, checked:
             try:
                 yield (checked, *others)
@@ -35,7 +35,8 @@ async def client(settings: platform.HTTPTransport) -> AsyncIterator[Any]:
                 checking.cancel()
 
 
-async def _check(reads: Any, received: Any) -> None:
+async def _check(reads: Any, received: Any, reports: progress.Reports) -> None:
     with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for one in reads:
-            await received.send(bounds.checked(one))
+            if not reports.takes(checked := bounds.checked(one)):
+                await received.send(checked)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import mcp
 from mcp import types
 
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import arguments, bounds, offered, patience, pins, results, wire
+from tarsy.tools import arguments, bounds, offered, patience, pins, progress, results, wire
 from tarsy.transcript import messages, ports
+
+log = logging.getLogger(__name__)
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
 """What the SDK answers itself, as code and message, once a client is of no more use. A server may use the codes too."""
@@ -54,6 +57,8 @@ class Server(Protocol):
     """Seconds that one request to it may take; None is no limit of its own."""
     is_child: bool
     """Whether it is a program that we started."""
+    reports: progress.Reports
+    """What it says of calls that are under way."""
 
     @property
     def slots(self) -> asyncio.Semaphore:
@@ -137,28 +142,51 @@ class PoolToolbox:
             return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
         if server and (stopped := server.stopped.get(tool)):
             return _failed(f"'{call.name}' was not called: {stopped.why}")
-        known = next((spec for spec in self.specs if spec.name == call.name), None)
+        known = self._tool(server, tool) if server else None
         if server is None or known is None:
             there = ", ".join(spec.name for spec in self.specs) or "none"
             return _failed(f"There is no tool '{call.name}'. Available tools: {there}")
         try:
-            given = arguments.of(call.arguments, known.parameters, is_child=server.is_child)
+            given = arguments.of(call.arguments, known.input_schema, is_child=server.is_child)
         except arguments.UnfitError as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
+        mask = functools.partial(server.mask, investigation=scope.investigation)
+        say = functools.partial(scope.stream.tool, call.id)
+        with server.reports.under_way(execution=scope.execution, mask=mask, say=say) as meta:
+            asked = types.CallToolRequestParams(name=tool, arguments=given, meta=meta)
+            async with server.slots:
+                output = await self._sent(server, known, asked, scope)
+        return await self._cleaned(output, mask=mask)
+
+    def _tool(self, server: Server, name: str) -> types.Tool | None:
+        """The tool of that name, if the execution is offered it."""
+        return next((tool for tool in server.tools if tool.name == name and self._offered.has(server.name, tool)), None)
+
+    async def _sent(
+        self, server: Server, tool: types.Tool, asked: types.CallToolRequestParams, scope: ports.Scope
+    ) -> ports.ToolOutput:
+        """Send a call; once more where its connection broke, if the tool only reads and is still what it was."""
+        name = f"{server.name}.{tool.name}"
         seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
-        async with server.slots:
+        for is_last in (not offered.reads_only(tool), True):
             if (client := await self._client(server)) is None:
-                return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
+                return _failed(f"'{name}' was not called: MCP server '{server.name}' {server.problem}")
             await scope.ensure_lease()
-            if stopped := server.stopped.get(tool):  # since it was looked at: the server may be another by now
-                return _failed(f"'{call.name}' was not called: {stopped.why}")
+            if stopped := server.stopped.get(tool.name):  # since it was looked at: the server may be another by now
+                return _failed(f"'{name}' was not called: {stopped.why}")
+            if self._tool(server, tool.name) != tool:
+                return _failed(f"'{name}' was not called: it is not the same tool any more")
             try:
                 async with asyncio.timeout(seconds):
-                    output = await self._send(server, client, tool, given)
+                    return await self._send(server, client, asked)
             except TimeoutError:
                 problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
-                return _failed(f"'{call.name}' did not answer within {seconds:g} s{problem}")
-        return await self._cleaned(output, mask=functools.partial(server.mask, investigation=scope.investigation))
+                return _failed(f"'{name}' did not answer within {seconds:g} s{problem}")
+            except _BrokenError as broken:
+                if is_last or broken.is_ours:
+                    return _failed(str(broken))
+                log.info("%s is called again: %s", name, broken, extra={"action": "mcp_again", "server": server.name})
+        raise AssertionError  # the last one returns
 
     async def _cleaned(self, output: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
         """Masked, then cut: a cut could take the head off a secret and leave its body unknown."""
@@ -173,12 +201,11 @@ class PoolToolbox:
         shown = results.bounded(masked, limit=limit, of=max(len(masked), len(output.text)))
         return replace(output, text=shown)
 
-    async def _send(self, server: Server, client: mcp.Client, tool: str, given: dict[str, Any]) -> ports.ToolOutput:
+    async def _send(self, server: Server, client: mcp.Client, asked: types.CallToolRequestParams) -> ports.ToolOutput:
         try:
             # Not `client.call_tool`: it would hold results against the tool's own schema, whose patterns are the
             # server's, and `re` keeps the interpreter from all other threads; and it sends some calls again.
-            asked = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=given))
-            result = await client.session.send_request(asked, types.CallToolResult)
+            result = await client.session.send_request(types.CallToolRequest(params=asked), types.CallToolResult)
         except mcp.MCPError as error:
             for reason in (bounds.TOO_LARGE, bounds.TOO_MANY, bounds.TOO_MANY_ITEMS):
                 if reason in error.message:  # over HTTP, where it costs only this call
@@ -186,11 +213,21 @@ class PoolToolbox:
             if (error.code, error.message) not in _CLOSED:
                 return _failed(f"'{server.name}' refused the call: {error.message}")
             server.broke(client)
-            why = f", because {reason}" if (reason := wire.why_closed(client)) else ""
-            return _failed(f"The connection to '{server.name}' closed during the call{why}; its outcome is unknown")
+            raise _BrokenError(server.name, wire.why_closed(client)) from error
         except (RuntimeError, ValueError) as error:  # the SDK's word for an answer that breaks the protocol
             return _failed(f"'{server.name}' gave an answer that cannot be used: {bounds.told(error)}")
         return results.output(result)
+
+
+class _BrokenError(Exception):
+    """A connection closed under a call."""
+
+    def __init__(self, server: str, why: str) -> None:
+        """`why`, where it was us who closed it."""
+        because = f", because {why}" if why else ""
+        super().__init__(f"The connection to '{server}' closed during the call{because}; its outcome is unknown")
+        self.is_ours = why in (bounds.TOO_LARGE, bounds.TOO_MANY)
+        """Whether it would be closed again, for the same answer."""
 
 
 def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:

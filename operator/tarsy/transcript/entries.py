@@ -347,7 +347,7 @@ _KINDS: dict[str, type[Any]] = {
 }
 VERSIONS: dict[str, int] = {
     **dict.fromkeys(_KINDS, 1),
-    "ExecutionStarted": 4,  # kinds beside agent, strategies beside native-thinking; fallbacks, native tools; filters
+    "ExecutionStarted": 4,  # kinds beside agent; strategies; fallbacks, native tools; filters of tools, budget
     "Answered": 2,  # native tools' results, codes and providers of attempts, cost
     "Unanswered": 2,  # the same
     "ToolsAnswered": 2,  # the same, of messages

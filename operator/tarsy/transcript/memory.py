@@ -122,10 +122,13 @@ class NoThrottle:
 
 
 class DictToolbox:
-    """Tools that always answer the same; those in `writing` may not be repeated."""
+    """Tools that always answer the same; those in `writing` may not be repeated, and those in `failing` fail."""
 
-    def __init__(self, answers: Mapping[str, str], *, writing: Collection[str] = ()) -> None:
+    def __init__(
+        self, answers: Mapping[str, str], *, writing: Collection[str] = (), failing: Collection[str] = ()
+    ) -> None:
         self.answers = answers
+        self.failing = failing
         self.specs = tuple(messages.ToolSpec(name=name, idempotent=name not in writing) for name in answers)
         self.problems = ()
         self.called: list[messages.ToolCall] = []
@@ -143,4 +146,4 @@ class DictToolbox:
         self.called.append(call)
         if call.name not in self.answers:
             return ports.ToolOutput(text=f"unknown tool {call.name!r}", failed=True)
-        return ports.ToolOutput(text=self.answers[call.name])
+        return ports.ToolOutput(text=self.answers[call.name], failed=call.name in self.failing)

@@ -54,7 +54,10 @@ class Answer:
 
 
 class Stream(Protocol):
-    """An answer as it comes in, for whoever watches. Nothing that it is told counts, and nobody waits for it."""
+    """An answer as it comes in, and what tools say while they are at work for it, for whoever watches.
+
+    Nothing that it is told counts, and nobody waits for it.
+    """
 
     def text(self, piece: str) -> None:
         """The answer goes on with `piece`."""
@@ -68,6 +71,10 @@ class Stream(Protocol):
         """What came so far does not count: it is asked for again."""
         ...
 
+    def tool(self, call: str, piece: str) -> None:
+        """What a tool says of the call of that id, which is under way, goes on with `piece`."""
+        ...
+
 
 class _Unwatched:
     def text(self, piece: str) -> None:
@@ -78,6 +85,9 @@ class _Unwatched:
 
     def again(self) -> None:
         """There is nothing to forget."""
+
+    def tool(self, call: str, piece: str) -> None:
+        """Forget it."""
 
 
 UNWATCHED: Stream = _Unwatched()
@@ -101,7 +111,7 @@ class Scope:
     may_retry: Callable[[], bool] = lambda: True
     """Asked before each repeated request: whether the investigation may have one more; that one is counted then."""
     stream: Stream = UNWATCHED
-    """Where an answer is told as it comes in."""
+    """Where an answer is told as it comes in, and what tools say while they are at work."""
 
 
 class Model(Protocol):
@@ -248,7 +258,7 @@ class Runtime:
     toolbox: Callable[[Sequence[str], Admits], Toolbox]
     """The tools of some MCP servers of the platform file, those of the names that are admitted, to be opened."""
     watched: Callable[[Turn], AbstractContextManager[Stream]] = lambda _: nullcontext(UNWATCHED)
-    """Entered for as long as a model is asked for a turn and the answer is not committed."""
+    """Entered for as long as a model is asked for a turn and the answer is not committed, and again for its calls."""
     runbook: Callable[[str], Awaitable[str]] = _no_runbook
     """The text of the runbook at an address, masked; a RunbookError says why not. Cancelling it ends the fetch."""
     is_usable: Callable[[str], bool] = lambda _: True

@@ -1,5 +1,7 @@
 """What is shown of an answer while it is being written: the events that the timeline will have of it. Pure.
 
+Of its calls it is what their tools say while they are at work; the result takes the place of that.
+
 They have the ids under which `timeline` tells of the answer once it is committed. What an answer in the ReAct dialect
 says is read again as it grows, so what was shown of it may have to be corrected, and what was a thought may turn out to
 be none: the commit has the last word. What this process was given is looked for in all that is there, so that it does
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tarsy.masking import given
@@ -28,10 +30,17 @@ class Shown:
     text: str
 
 
-def shown(turn: ports.Turn, *, thinking: str, text: str) -> list[Shown]:
-    """The events of an answer of which so much is there, without what this process was given, or may be about to be."""
+def shown(turn: ports.Turn, *, thinking: str, text: str, tools: Mapping[str, str] | None = None) -> list[Shown]:
+    """The events of an answer of which so much is there, and of its calls, of which `tools` have said so much.
+
+    Without what this process was given, or may be about to be.
+    """
     thinking, text = given.KNOWN.beginning(thinking), given.KNOWN.beginning(text)
-    return [one for one in _all(turn, thinking=thinking, text=text) if one.text]
+    results = (
+        Shown(event=f"{turn.execution}.{call}.result", type="tool_result", text=messages.storable(said))
+        for call, said in (tools or {}).items()
+    )
+    return [one for one in (*_all(turn, thinking=thinking, text=text), *results) if one.text]
 
 
 def _all(turn: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
@@ -68,6 +77,7 @@ class Written:
         self._told = told
         self._text: list[str] = []
         self._thinking: list[str] = []
+        self._tools: dict[str, str] = {}
         self._known: dict[str, Shown] = {}
 
     def text(self, piece: str) -> None:
@@ -85,6 +95,11 @@ class Written:
         self._text, self._thinking = [], []
         self._told()
 
+    def tool(self, call: str, piece: str) -> None:
+        """What a tool says of the call of that id goes on with `piece`."""
+        self._tools[call] = self._tools.get(call, "") + piece
+        self._told()
+
     @property
     def known(self) -> Collection[Shown]:
         """Its events, as `news` has told of them; one that was and is no more has no text."""
@@ -95,7 +110,7 @@ class Written:
         self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
         (text,), (thinking,) = self._text, self._thinking
         is_long = record.is_react(self._turn.strategy) and len(text) > _LONG
-        return functools.partial(shown, self._turn, thinking=thinking, text=text), is_long
+        return functools.partial(shown, self._turn, thinking=thinking, text=text, tools=dict(self._tools)), is_long
 
     def news(self, found: Sequence[Shown] | None = None, *, anew: bool = False) -> list[tuple[Shown, int]]:
         """Its events that have changed since this was asked the last time, and from which character on; `anew`: all.

@@ -70,6 +70,8 @@ class Watch:
         self._texts: dict[str, _Text] = {}
         self._settled: dict[str, float] = {}
         """Of each execution the last turn that the log has."""
+        self._results: dict[str, frozenset[str]] = {}
+        """Of each execution the results of its last turn that the log has: late words of their tools are none."""
         self._ended: str | None = None
 
     def tell(self, messages: Iterable[wire.Message]) -> None:
@@ -100,7 +102,7 @@ class Watch:
         if self._held is not None:
             self._held.append(piece)
             return
-        if _turn(piece) <= self._settled.get(piece.execution, -1):
+        if _turn(piece) <= self._settled.get(piece.execution, -1) or piece.event in self._has_result(piece.execution):
             return
         text = self._texts.get(piece.event)
         if text is None:
@@ -142,9 +144,12 @@ class Watch:
         for event in told.events:
             self.over.discard(event)
             self._texts.pop(event, None)
+        if isinstance(told.entry, entries.ToolsAnswered):
+            self._results[told.execution] = self._has_result(told.execution) | frozenset(told.events)
         turn = _ended_turn(told.entry)
         if turn is None:
             return
+        self._results.pop(told.execution, None)
         self._settled[told.execution] = max(turn, self._settled.get(told.execution, -1))
         run = told.entry.run if isinstance(told.entry, entries.RunEnded) else None
         yield from self.give_up(
@@ -152,6 +157,9 @@ class Watch:
             for event, text in self._texts.items()
             if text.piece.run == run or (text.piece.execution == told.execution and _turn(text.piece) <= turn)
         )
+
+    def _has_result(self, execution: str) -> frozenset[str]:
+        return self._results.get(execution, frozenset())
 
     def give_up(self, events: Iterable[str]) -> Iterator[wire.Message]:
         """Tell that these will never be in the log, as far as they were being written."""
@@ -180,9 +188,10 @@ class Watch:
 
 
 def _turn(piece: live.Piece) -> float:
-    """Which of its execution's model calls a piece is of, as its event's id says."""
+    """Which of its execution's model calls a piece is of, as its event's id says; of a tool, half a turn later."""
     number = piece.event.removeprefix(f"{piece.execution}.").partition(".")[0]
-    return int(number) if number.isdecimal() else math.inf
+    behind = 0.5 if piece.type == "tool_result" else 0.0  # tools are at work between its answer and the next
+    return int(number) + behind if number.isdecimal() else math.inf
 
 
 def _ended_turn(entry: entries.Entry | entries.Unreadable) -> float | None:

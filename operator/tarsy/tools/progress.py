@@ -1,0 +1,202 @@
+"""What a server says of a call while that is under way: to whoever watches, line by line.
+
+Taken out of what a connection brings before the SDK sees it, which would make two tasks of each: a server that says a
+hundred thousand things costs only that they are read. Each line is masked whole before it is cut; what is too much is
+dropped, but for the last.
+
+How far a call is goes by its token, which nobody else knows. A log message names no call, so over a connection that
+many share it is shown only where nobody else has called for a while: it might be about what somebody else asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from mcp import types
+from mcp.shared import message
+
+from tarsy.masking import masker
+from tarsy.transcript import messages
+
+LINE_MAX = 1024
+"""Characters of a line that are shown."""
+READ_MAX = 4 * LINE_MAX
+"""Characters of a line; a longer one would have to be cut before it is masked, so it is not shown."""
+LINES_MAX = 500
+"""Lines of one call."""
+BURST = 20
+"""Lines of one call that are shown at once."""
+LINES_A_SECOND = 2.0
+"""Lines that are shown of a call that goes on and on."""
+MASKING_SECONDS = 0.05
+"""Of the processor's, that may go into masking what one connection brings at once."""
+MASKING_SHARE = 0.05
+"""Of the processor, that may go into it as long as that goes on."""
+LATE_SECONDS = 120.0
+"""How long a server may still speak of a call that has ended."""
+
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+"""What a request says of the log messages that it wants (MCP 2026-07-28, "Logging")."""
+_TOO_LONG = "[a message that is too long is not shown]"
+
+
+class Reports:
+    """What one connection brings of the calls that are under way over it."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._spare = MASKING_SECONDS
+        """For masking."""
+        self._counted = clock()
+        self._calls: dict[str, _Call] = {}
+        self._callers: dict[str, float] = {}
+        """To each execution that has called when its last call ended."""
+
+    @contextmanager
+    def under_way(
+        self, *, execution: str, mask: Callable[[str], str], say: Callable[[str], None]
+    ) -> Iterator[types.RequestParamsMeta]:
+        """A call of an execution, while it is entered; what is said of it goes to `say`.
+
+        Gives the `_meta` of its request.
+        """
+        token = secrets.token_hex(16)
+        call = self._calls[token] = _Call(self, execution, mask=mask, say=say)
+        try:
+            yield cast("types.RequestParamsMeta", {"progress_token": token, LOG_LEVEL: "info"})
+        finally:
+            del self._calls[token]
+            call.close()
+            self._callers[execution] = self.clock()
+
+    def takes(self, received: message.SessionMessage | Exception) -> bool:
+        """Whether this was said of a call; nobody else has to hear it then."""
+        said = received.message if isinstance(received, message.SessionMessage) else None
+        if not isinstance(said, types.JSONRPCNotification):
+            return False
+        about = said.params or {}
+        match said.method:
+            case "notifications/progress":
+                token = about.get("progressToken")
+                if isinstance(token, str) and token in self._calls:
+                    self._calls[token].hear(functools.partial(_progress, about))
+            case "notifications/message":
+                if call := self._only_one():
+                    call.hear(functools.partial(_logged, about))
+            case _:
+                return False
+        return True
+
+    def spend(self, seconds: float = 0.0) -> float:
+        """Count what masking took of the processor; how long nothing more is to be masked, in seconds."""
+        now = self.clock()
+        self._spare = min(MASKING_SECONDS, self._spare + (now - self._counted) * MASKING_SHARE) - seconds
+        self._counted = now
+        return -self._spare / MASKING_SHARE
+
+    def _only_one(self) -> _Call | None:
+        """The newest call, where only one execution has called lately."""
+        if not self._calls:
+            return None
+        now = self.clock()
+        self._callers = {name: at for name, at in self._callers.items() if at + LATE_SECONDS > now}
+        callers = {call.execution for call in self._calls.values()} | self._callers.keys()
+        return next(reversed(self._calls.values())) if len(callers) == 1 else None
+
+
+class _Call:
+    """A call that is under way."""
+
+    def __init__(
+        self, reports: Reports, execution: str, *, mask: Callable[[str], str], say: Callable[[str], None]
+    ) -> None:
+        self.execution = execution
+        self._reports = reports
+        self._mask = mask
+        self._say = say
+        self._allowed = float(BURST)
+        self._counted = reports.clock()
+        self._left = LINES_MAX
+        self._last: Callable[[], str] | None = None
+        """What tells what was said last and is not shown yet."""
+        self._later: asyncio.TimerHandle | None = None
+
+    def hear(self, told: Callable[[], str]) -> None:
+        """Show a line, or later, if nothing comes behind it meanwhile."""
+        wait = self._wait()
+        if wait <= 0:
+            self._show(told())
+            return
+        self._last = told
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(wait, self._show_last)
+
+    def close(self) -> None:
+        """Show nothing more."""
+        if self._later is not None:
+            self._later.cancel()
+
+    def _wait(self) -> float:
+        """Seconds until another line may be shown."""
+        now = self._reports.clock()
+        self._allowed = min(float(BURST), self._allowed + (now - self._counted) * LINES_A_SECOND)
+        self._counted = now
+        return max((1.0 - self._allowed) / LINES_A_SECOND, self._reports.spend())
+
+    def _show_last(self) -> None:
+        self._later = None
+        last, self._last = self._last, None
+        if last is None:
+            return
+        if (wait := self._wait()) > 0:  # others were masked meanwhile
+            self._last, self._later = last, asyncio.get_running_loop().call_later(wait, self._show_last)
+        else:
+            self._show(last())
+
+    def _show(self, line: str) -> None:
+        self._last = None
+        if not self._left:
+            return
+        self._left -= 1
+        self._allowed -= 1.0
+        began = time.thread_time()
+        shown = _TOO_LONG if len(line) > READ_MAX else masker.or_withheld(self._mask, line)
+        self._reports.spend(time.thread_time() - began)
+        printable = "".join(char if char.isprintable() else " " for char in messages.storable(shown))
+        if told := printable.strip()[:LINE_MAX]:
+            self._say(f"{told}\n")
+
+
+def _progress(about: Mapping[str, Any]) -> str:
+    """What a notification says of how far a call is: `4/10 reading the log`."""
+    done, total, said = about.get("progress"), about.get("total"), about.get("message")
+    numbers = [f"{one:g}" for one in (done, total) if isinstance(one, int | float) and not isinstance(one, bool)]
+    return " ".join(filter(None, ("/".join(numbers), _line(said) if isinstance(said, str) else "")))
+
+
+def _logged(about: Mapping[str, Any]) -> str:
+    """A log message: `[warning] helm: no such release`."""
+    level, logger, data = about.get("level"), about.get("logger"), about.get("data")
+    head = [f"[{level}]"] if isinstance(level, str) else []
+    if isinstance(logger, str) and logger:
+        head.append(f"{logger}:")
+    return " ".join([*map(_line, head), _line(data if isinstance(data, str) else _json(data))])
+
+
+def _line(text: str) -> str:
+    """So much of a text that it is known whether it is too long."""
+    return text[: READ_MAX + 1]
+
+
+def _json(data: Any) -> str:
+    """The beginning of JSON, which may have megabytes."""
+    pieces = itertools.islice(json.JSONEncoder(ensure_ascii=False).iterencode(data), READ_MAX)
+    return "".join(pieces)

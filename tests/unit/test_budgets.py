@@ -1,0 +1,259 @@
+"""What an execution's tool calls may come to: counted by its log alone, so whoever goes on with it counts the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+from tarsy.agent import loop, steps, templates
+from tarsy.config import resolve
+from tarsy.transcript import entries, memory, messages, ports, record
+
+ID = "e0"
+BUDGET = resolve.Budget(at_once=3, calls=10, of_one_tool=4, failed=3)
+TOOLS = {name: f"{name} says so" for name in ("k8s.get", "k8s.list", "k8s.log", "k8s.gone", "k8s.lost", "k8s.scale")}
+FAILING = ("k8s.gone", "k8s.lost")
+WRITING = ("k8s.scale",)
+
+
+@pytest.fixture
+def toolbox() -> memory.DictToolbox:
+    return memory.DictToolbox(TOOLS, writing=WRITING, failing=FAILING)
+
+
+def asks(*names: str) -> messages.Message:
+    """One call of each, none like another."""
+    calls = tuple(
+        messages.ToolCall(id="", name=name, arguments=f'{{"n": {place}}}') for place, name in enumerate(names)
+    )
+    return messages.Message(role="assistant", calls=calls)
+
+
+def begun(snapshot: record.Snapshot, *, budget: resolve.Budget | None = BUDGET) -> memory.MemoryJournal:
+    agent = resolve.ResolvedAgent(
+        name="KubernetesAgent",
+        provider="first",
+        strategy="native-thinking",
+        max_iterations=100,
+        servers=("k8s",),
+        custom_instructions="",
+        server_instructions=(),
+        budget=budget,
+    )
+    prompt = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="alert"))
+    specs = memory.DictToolbox(TOOLS, writing=WRITING).specs
+    started = entries.ExecutionStarted(
+        stage="look", execution=ID, index=0, name="A", agent=agent, tools=specs, messages=prompt
+    )
+    return memory.MemoryJournal(snapshot, entries.StageStarted(stage="look", clock=0.0), started)
+
+
+async def run(
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: ports.Toolbox
+) -> entries.ExecutionEnded:
+    execution = journal.record.executions[ID]
+    await loop.Loop(
+        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, following=lambda _: ()
+    ).run()
+    assert execution.ended
+    return execution.ended
+
+
+def results(journal: memory.MemoryJournal) -> list[str]:
+    """What the model was told of its calls, in the order in which it asked for them."""
+    told = messages.conversation(journal.record.executions[ID].log)
+    return [message.text for message in told if message.role == "tool"]
+
+
+def refused(why: str) -> str:
+    return templates.filled("refused", why=why)
+
+
+ALL = "All 10 tool calls that there may be are made."
+ONE = "One tool was called 4 times, as often as it may be."
+LAST = "The last tool calls failed, 3 or more in a row."
+
+
+async def test_of_an_answer_that_asks_for_more_than_is_left_the_first_calls_are_made_and_the_others_told(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    names = ["k8s.get", "k8s.list", "k8s.log"] * 4
+    model = memory.ScriptedModel(asks(*names[:7]), asks(*(["k8s.scale", "k8s.get"] * 50)))
+    journal = begun(snapshot, budget=replace(BUDGET, of_one_tool=9))
+    assert (await run(journal, model, toolbox)).outcome == "Completed"
+    assert [call.name for call in toolbox.called] == [*names[:7], "k8s.scale", "k8s.scale", "k8s.get"]
+    assert results(journal)[10:] == [refused(ALL)] * 97
+    assert [bool(request.tools) for request in model.requests] == [True, True, False]
+    assert model.requests[2].messages[-1].text.startswith(f"{ALL} Call no more tools. Conclude now")
+
+
+async def test_a_tool_that_is_called_again_and_again_is_called_no_more_and_the_next_answer_is_the_last(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    model = memory.ScriptedModel(asks(*["k8s.log"] * 4), asks("k8s.get"), asks("k8s.log", "k8s.get"), asks("k8s.get"))
+    journal = begun(snapshot)
+    ended = await run(journal, model, toolbox)
+    assert [call.name for call in toolbox.called] == ["k8s.log"] * 4 + ["k8s.get"] * 2
+    assert results(journal)[5] == refused(ONE)
+    assert [bool(request.tools) for request in model.requests] == [True, True, True, False, False]
+    assert model.requests[3].messages[-1].text.startswith(f"{ONE} Call no more tools.")
+    assert ended.error == "no conclusion after 5 model calls: the model gave tool calls instead of a conclusion"
+
+
+async def test_calls_that_fail_one_after_another_end_in_a_conclusion(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    model = memory.ScriptedModel(asks("k8s.gone"), asks("k8s.lost"), asks("k8s.gone"))
+    assert (await run(begun(snapshot), model, toolbox)).outcome == "Completed"
+    assert len(toolbox.called) == 3
+    assert [bool(request.tools) for request in model.requests] == [True, True, True, False]
+    assert model.requests[3].messages[-1].text.startswith(f"{LAST} Call no more tools.")
+
+
+async def test_one_that_succeeds_between_them_begins_the_count_anew(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    names = ["k8s.gone", "k8s.lost", "k8s.get", "k8s.gone", "k8s.lost", "k8s.list"]
+    model = memory.ScriptedModel(*map(asks, names))
+    assert (await run(begun(snapshot), model, toolbox)).outcome == "Completed"
+    assert all(request.tools for request in model.requests)
+
+
+async def test_who_asked_for_many_calls_that_fail_sees_that_once_and_then_may_fail_no_more(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    """They fail for one and the same reason, such as a namespace that is none."""
+    model = memory.ScriptedModel(asks(*["k8s.gone"] * 6), asks(*["k8s.lost"] * 3))
+    journal = begun(snapshot, budget=replace(BUDGET, of_one_tool=9))
+    assert (await run(journal, model, toolbox)).outcome == "Completed"
+    assert [call.name for call in toolbox.called] == ["k8s.gone"] * 3 + ["k8s.lost"]
+    assert results(journal)[3:6] == [refused(LAST)] * 3
+    assert results(journal)[7:] == [refused(LAST)] * 2
+    assert [bool(request.tools) for request in model.requests] == [True, True, False]
+
+
+async def test_who_sees_that_calls_failed_and_asks_for_something_else_goes_on(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    model = memory.ScriptedModel(asks(*["k8s.gone"] * 6), asks("k8s.get", "k8s.list"), asks("k8s.gone"))
+    journal = begun(snapshot, budget=replace(BUDGET, of_one_tool=9))
+    assert (await run(journal, model, toolbox)).outcome == "Completed"
+    assert all(request.tools for request in model.requests)
+
+
+async def test_what_began_before_there_was_a_budget_has_none(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    model = memory.ScriptedModel(asks(*["k8s.get"] * 100), *[asks("k8s.gone")] * 2, asks(*["k8s.lost"] * 100))
+    await run(begun(snapshot, budget=None), model, toolbox)
+    assert len(toolbox.called) == 202
+    assert all(request.tools for request in model.requests)
+
+
+async def test_writes_that_were_not_made_are_not_in_doubt(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    """Neither those that are refused nor those that would have been made later."""
+    journal = begun(snapshot, budget=replace(BUDGET, calls=5, of_one_tool=9))
+    call = entries.ModelCall(provider="first", model="m", seconds=0)
+    asked = asks(*["k8s.scale"] * 8)
+    numbered = tuple(replace(one, id=f"0.{place}") for place, one in enumerate(asked.calls))
+    await journal.commit(entries.Answered(execution=ID, turn=0, messages=(replace(asked, calls=numbered),), call=call))
+    await run(journal.taken_over(), memory.ScriptedModel(asked), toolbox)
+    successor = journal.taken_over()
+    await run(successor, memory.ScriptedModel(asked), toolbox)
+    told = results(successor)
+    assert told == [loop.IN_DOUBT] * 3 + [TOOLS["k8s.scale"]] * 2 + [refused(ALL.replace("10", "5"))] * 3
+
+
+# --- whatever a model asks for ----------------------------------------------------------------------------------------
+
+ANSWERS = strategies.lists(
+    strategies.lists(strategies.sampled_from([*TOOLS, "k8s.unknown"]), min_size=1, max_size=12), max_size=8
+)
+BUDGETS = strategies.builds(
+    resolve.Budget,
+    at_once=strategies.integers(1, 4),
+    calls=strategies.integers(1, 20),
+    of_one_tool=strategies.integers(1, 8),
+    failed=strategies.integers(1, 5),
+)
+NO_PROBLEM = steps.Rules(limit=100, problem=lambda _: "")
+
+
+class Run:
+    """A conversation as the log makes it, whoever goes on with it."""
+
+    def __init__(self, answers: Sequence[Sequence[str]], budget: resolve.Budget) -> None:
+        self.answers = answers
+        self.budget = budget
+        self.log: messages.Log = []
+        self.made: list[list[str]] = []
+        """What was made side by side, in order."""
+
+    def go_on(self) -> bool:
+        """One step more; False once it is over."""
+        match steps.next_step(self.log, replace(NO_PROBLEM, budget=self.budget)):
+            case steps.Ask(final=final):
+                turn = len(messages.answers(self.log))
+                names = () if final or turn >= len(self.answers) else self.answers[turn]
+                calls = tuple(
+                    messages.ToolCall(id=f"{turn}.{place}", name=name, arguments=f'{{"n": {place}}}')
+                    for place, name in enumerate(names)
+                )
+                self.log.append(messages.Message(role="assistant", text="so", calls=calls))
+            case steps.Run(calls):
+                refusals = {call.id: steps.refusal(self.log, call, self.budget) for call in calls}
+                self.made.append([call.name for call in calls if not refusals[call.id]])
+                for call in calls:
+                    failed = bool(refusals[call.id]) or call.name not in TOOLS or call.name in FAILING
+                    self.log.append(messages.Message(role="tool", call_id=call.id, tool_name=call.name, failed=failed))
+            case _:
+                return False
+        return True
+
+
+@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.given(answers=ANSWERS, budget=BUDGETS)
+def test_whatever_is_asked_for_no_budget_is_overshot_and_it_always_ends(
+    answers: list[list[str]], budget: resolve.Budget
+) -> None:
+    run = Run(answers, budget)
+    taken = 0
+    while run.go_on():
+        taken += 1
+        assert taken < 500
+    made = [name for batch in run.made for name in batch]
+    assert len(made) <= budget.calls
+    assert max(Counter(made).values(), default=0) <= budget.of_one_tool
+    assert max(map(len, run.made), default=0) <= budget.at_once
+    in_a_row = most = 0
+    for name in made:
+        in_a_row = 0 if name in TOOLS and name not in FAILING else in_a_row + 1
+        most = max(most, in_a_row)
+    at_first = max(budget.at_once, budget.failed)
+    assert most <= at_first + budget.at_once, "those that were made side by side, and one more try"
+    answered = {entry.call_id for entry in run.log if isinstance(entry, messages.Message) and entry.role == "tool"}
+    asked = [call.id for entry in run.log if isinstance(entry, messages.Message) for call in entry.calls]
+    assert set(asked) == answered, "every call has a result"
+
+
+@hypothesis.settings(max_examples=100, deadline=None)
+@hypothesis.given(answers=ANSWERS, budget=BUDGETS, data=strategies.data())
+def test_nothing_is_made_that_a_longer_log_of_the_same_would_not_have_made(
+    answers: list[list[str]], budget: resolve.Budget, data: strategies.DataObject
+) -> None:
+    """Whoever takes over at any point does what the one before would have done."""
+    whole = Run(answers, budget)
+    logs = [list(whole.log)]
+    while whole.go_on():
+        logs.append(list(whole.log))
+    successor = Run(answers, budget)
+    successor.log = list(data.draw(strategies.sampled_from(logs)))
+    while successor.go_on():
+        pass
+    assert successor.log == whole.log
