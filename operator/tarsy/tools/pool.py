@@ -178,6 +178,12 @@ class Server:
             self.standing.be("connecting")
             self._broken.set()
 
+    def _ended(self) -> None:
+        """Say that nothing more comes from the server."""
+        if self._client is not None:
+            self.broke(self._client)
+        self._broken.set()
+
     async def _connected(self) -> None:
         self._broken.clear()
         client = self._new_client()
@@ -243,13 +249,13 @@ class Server:
         match self._settings.transport:
             case platform.StdioTransport() as local:
                 child = stdio.Stdio(
-                    local.command, local.args, environment=local.env, spoken=self._spoken, ended=self._broken.set
+                    local.command, local.args, environment=local.env, spoken=self._spoken, ended=self._ended
                 )
                 return mcp.Client(child)
             case platform.HTTPTransport() as remote:
                 return mcp.Client(streamable.client(remote), cache=None)
             case platform.SSETransport() as remote:
-                return mcp.Client(sse.SSE(remote, ended=self._broken.set), mode="legacy", cache=None)
+                return mcp.Client(sse.SSE(remote, ended=self._ended), mode="legacy", cache=None)
 
 
 class _Own(Server):
