@@ -69,11 +69,12 @@ class Transport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send `request`; the answer's body is read by whoever wants it."""
         assert self._session is not None  # noqa: S101 - the client has opened it
+        url = request.url.copy_with(userinfo=b"") if request.url.userinfo else request.url  # it is a header by now
         seconds: dict[str, float | None] = request.extensions.get("timeout", {})
         with _as_httpx2(request), logs.nobodys():  # a connection that is made for it goes on behind its run
             response = await self._session.request(
                 request.method,
-                yarl.URL(str(request.url), encoded=True),
+                yarl.URL(str(url), encoded=True),
                 headers=request.headers.multi_items(),
                 data=await request.aread() or None,
                 allow_redirects=False,

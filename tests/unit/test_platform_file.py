@@ -405,10 +405,14 @@ REMOTE = "mcp_servers: {k: {transport: {type: http, url: 'https://h/mcp', %s}}}"
             "headers: Authorization is what the bearer token is sent as: give one of them",
         ),
         ("timeout: 0s", "timeout: must be from 1ms to 1d"),
+        (
+            "url: 'http://u:s3cret@h/mcp', bearer_token_env: TOKEN",
+            "url: a user in it is sent as Authorization, and so is what stands beside it: give one of them",
+        ),
     ],
 )
 def test_what_is_wrong_with_who_we_are_to_a_server_is_told_without_it(file: Path, keys: str, problem: str) -> None:
-    file.write_text(REMOTE % keys)
+    file.write_text(REMOTE.replace("url: 'https://h/mcp', ", "") % keys if "url:" in keys else REMOTE % keys)
     (told,) = refused(file)
     assert problem in told
     assert "s3cret" not in told

@@ -121,6 +121,16 @@ async def test_who_we_are_is_said_with_each_request(kind: str, tmp_path: Path, m
 
 
 @KINDS
+async def test_a_user_in_the_address_is_said_as_well(kind: str) -> None:
+    heads = Heads(wants="Basic dTpjNG5hcnktUXc3eA==")
+    async with served(kind, around=heads) as there:
+        url = there.url.replace("//", "//u:c4nary-Qw7x@")
+        async with owned(transport(kind, url)) as (server, box):
+            assert server.problem == ""
+            assert (await call(box, "lookup")).text == "web-0 exists"
+
+
+@KINDS
 async def test_without_what_it_wants_a_server_cannot_be_reached(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(kind, around=Heads(wants=f"Bearer {TOKEN}")) as there:
         async with owned(transport(kind, there.url)) as (server, box):

@@ -7,6 +7,7 @@ unknown ones are refused: a misspelt limit that is silently ignored is worse tha
 from __future__ import annotations
 
 import re
+import urllib.parse
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -90,9 +91,14 @@ class _Remote(Part):
             raise ValueError(f"{missing}: missing: a certificate and its key go together")
         if self.ca_file is not None and not self.verify:
             raise ValueError("ca_file: of no use without verify")
+        has_user = "@" in urllib.parse.urlsplit(self.url).netloc
         has_token = self.bearer_token_env is not None or self.bearer_token_file is not None
         if has_token and any(name.lower() == "authorization" for name in self.headers):
             raise ValueError("headers: Authorization is what the bearer token is sent as: give one of them")
+        if has_user and (has_token or any(name.lower() == "authorization" for name in self.headers)):
+            raise ValueError(
+                "url: a user in it is sent as Authorization, and so is what stands beside it: give one of them"
+            )
         return self
 
 

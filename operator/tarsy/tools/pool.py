@@ -216,6 +216,12 @@ class Server:
             self.standing.be("connecting")
             self._broken.set()
 
+    def _ended(self) -> None:
+        """Say that nothing more comes from the server."""
+        if self._client is not None:
+            self.broke(self._client)
+        self._broken.set()
+
     async def _connected(self) -> None:
         self._broken.clear()
         client = self._new_client()
@@ -345,14 +351,14 @@ class Server:
                     environment=local.env,
                     spoken=self._spoken,
                     reports=self.reports,
-                    ended=self._broken.set,
+                    ended=self._ended,
                 )
                 return mcp.Client(child, cache=None, message_handler=self._hear)
             case platform.HTTPTransport() as remote:
                 there = streamable.client(remote, reports=self.reports)
                 return mcp.Client(there, cache=None, message_handler=self._hear)
             case platform.SSETransport() as remote:
-                events = sse.SSE(remote, reports=self.reports, ended=self._broken.set)
+                events = sse.SSE(remote, reports=self.reports, ended=self._ended)
                 return mcp.Client(events, mode="legacy", cache=None, message_handler=self._hear)
 
 

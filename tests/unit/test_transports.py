@@ -1,0 +1,87 @@
+"""The files that MCP servers are reached with: which they are, when they have changed, and the token in one."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarsy import process
+from tarsy.config import platform, reload, transports
+
+KEYS = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
+
+
+def remote(**keys: Any) -> platform.RemoteTransport:
+    given = {"type": "http", "url": "https://h/mcp", **{key: str(value) for key, value in keys.items()}}
+    return platform.HTTPTransport.model_validate(given)
+
+
+def of(**named: platform.Transport) -> platform.Platform:
+    return platform.Platform(mcp_servers={name: platform.MCPServer(transport=one) for name, one in named.items()})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    made = {key: tmp_path / key for key in KEYS}
+    for key, path in made.items():
+        path.write_text(key, encoding="utf-8")
+    return made
+
+
+def test_all_files_of_servers_are_looked_at_with_the_platform_file(files: dict[str, Path]) -> None:
+    local = platform.StdioTransport(type="stdio", command="c")
+    settings = of(one=remote(**files), other=remote(bearer_token_file="/run/other"), local=local)
+    found = {*files.values(), Path("/run/other")}
+    assert transports.all_files(settings) == found
+    assert found <= process._beside(settings), "a running process looks at them"
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_each_change_of_a_file_is_seen(files: dict[str, Path], key: str) -> None:
+    settings = remote(**files)
+    seen = [transports.digests(settings)]
+    assert transports.digests(settings) == seen[0]
+    files[key].write_text("changed", encoding="utf-8")
+    seen.append(transports.digests(settings))
+    files[key].unlink()
+    seen.append(transports.digests(settings))
+    assert all(one != other for one, other in itertools.pairwise(seen))
+
+
+def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    settings = remote(bearer_token_file=pipe)
+    assert transports.digests(settings) == {pipe: b""} == {pipe: reload.digest(pipe)}
+    with pytest.raises(transports.UnusableError, match=r"^bearer_token_file: this is no file$"):
+        transports.token(settings, {})
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ("s3cret one", "the token has characters that no token has"),
+        ("s3cret\nX-Other: y", "the token has characters that no token has"),
+        ("s3crèt", "the token has characters that no token has"),
+    ],
+)
+def test_what_is_no_token_is_told_without_it(tmp_path: Path, written: str, said: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(written, encoding="utf-8")
+    with pytest.raises(transports.UnusableError) as error:
+        transports.token(remote(bearer_token_file=file), {})
+    assert str(error.value) == f"bearer_token_file: {said}"
+
+
+def test_a_token_of_a_file_goes_before_that_of_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("of-file\n", encoding="utf-8")
+    environment = {"TOKEN": " of-variable\n"}
+    assert transports.token(remote(bearer_token_file=file, bearer_token_env="TOKEN"), environment) == "of-file"
+    assert transports.token(remote(bearer_token_env="TOKEN"), environment) == "of-variable"
+    assert transports.token(remote(), environment) is None
