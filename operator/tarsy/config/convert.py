@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic.alias_generators import to_snake
 
-from tarsy.config import builtin, former, lint, load
+from tarsy.config import convert_chains, converting, former, lint, load
 from tarsy.masking import patterns
-from tarsy.resources import base, chain, files
+from tarsy.resources import files
 
 PLATFORM = "tarsy.yaml"
 """What the platform file is called; a chain's manifest has its chain's name."""
@@ -23,8 +23,6 @@ _LEAST_OUTPUT = 1024
 """What `limits.tool_output` may be at least."""
 _ALWAYS = "kubernetes_secret"
 """What masked Kubernetes' Secrets, if it was asked for."""
-_FORMER_STRATEGY = "react"
-"""What ran where nothing was said."""
 _OLD_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _WHOLE_VARIABLE = re.compile(r"\{\{\s*\.([A-Z_][A-Z0-9_]*)\s*\}\}")
 """One of the platform file's, as the name of a variable may be."""
@@ -35,17 +33,10 @@ _SAME_TRANSPORT = {
 }
 _TEXTS = ("instructions", "custom_instructions", "description")
 """Where `${VAR}` is text, such as a command for somebody to run."""
-_STRATEGIES = {"google-native": "native-thinking", "langchain": "react"}
-"""What ran on a backend where no strategy is said."""
-_SAME_STAGE = {
-    "llm_provider": "llmProvider",
-    "max_iterations": "maxIterations",
-    "mcp_servers": "mcpServers",
-}
 _ENVIRONMENT = {"credentials_env": "credentials_file", "project_env": "project", "location_env": "location"}
 """Of a provider: what named a variable is that variable's value."""
 
-JSON = dict[str, Any]
+JSON = converting.JSON
 Source = former.Source
 
 
@@ -69,44 +60,25 @@ def convert(documents: Sequence[files.Document]) -> Converted:
     converter.problems += former.refusals(sources)
     if converter.problems:
         raise files.FileError(sorted(converter.problems))
-    platform, chains = converter.platform(), converter.chains()
+    chained = convert_chains.Chains(sources)
+    platform, chains = converter.platform(), chained.chains()
     if not converter.problems:
         converter.problems += _wrong(sources, platform, chains)
     if converter.problems:
         raise files.FileError(sorted(converter.problems))
     texts = {f"{manifest['metadata']['name']}.yaml": files.written(manifest) for manifest in chains.values()}
-    return Converted(texts={PLATFORM: files.written(platform)} | texts, notes=sorted(dict.fromkeys(converter.notes)))
+    notes = sorted({*converter.notes, *chained.notes})
+    return Converted(texts={PLATFORM: files.written(platform)} | texts, notes=notes)
 
 
-@dataclass(kw_only=True)
-class _Notes:
-    notes: list[files.Problem] = field(default_factory=list)
-
-    def left_out(self, source: Source) -> None:
-        """Say that something has no place."""
-        key = str(source.place[-1])
-        why = "TARSy does not have this yet" if key in former.LATER else "this has no place in TARSy"
-        self.notes.append(source.problem(f"{source.told}: {why}: left out"))
-
-    def say(self, source: Source, message: str) -> None:
-        """Say what became of something."""
-        self.notes.append(source.problem(f"{source.told}: {message}"))
-
-
-class _Converter(_Notes):
-    """Goes through the sources, and keeps what is to be said of them."""
+class _Converter(converting.Converting):
+    """Makes the platform file of the sources."""
 
     def __init__(self, sources: former.Sources) -> None:
-        super().__init__()
-        self.problems = sources.problems
-        self._sources = sources
-        self._defaults = sources.settings.get("defaults")
-        self._queue = sources.settings.get("queue")
+        super().__init__(sources)
         for source in sources.unknown:
             self.left_out(source)
         self._system = sources.settings.get("system")
-
-    # The platform file
 
     def platform(self) -> JSON:
         """The platform file."""
@@ -128,7 +100,7 @@ class _Converter(_Notes):
 
     def _made_defaults(self) -> JSON:
         if self._defaults is None:
-            return {"iteration_strategy": _FORMER_STRATEGY} if self._sources.named["agent_chains"] else {}
+            return {"iteration_strategy": converting.FORMER_STRATEGY} if self._sources.named["agent_chains"] else {}
         made: JSON = {}
         for key in self._defaults.data:
             source = self._defaults.at(key)
@@ -146,9 +118,6 @@ class _Converter(_Notes):
                 case _:
                     self.left_out(source)
         return made | {"iteration_strategy": self._default_strategy()}
-
-    def _default_strategy(self) -> str:
-        return (self._strategy(self._defaults) if self._defaults else None) or _FORMER_STRATEGY
 
     def _provider(self, provider: Source) -> JSON:
         made: JSON = {}
@@ -315,193 +284,11 @@ class _Converter(_Notes):
                 self.left_out(source)
         return made
 
-    # Chains
-
-    def chains(self) -> dict[str, JSON]:
-        """The manifests, by the chains' former names."""
-        made: dict[str, JSON] = {}
-        taken: dict[str, str] = {}
-        for former_name, source in self._sources.named["agent_chains"].items():
-            name = self._dns(source, former_name)
-            if taken.setdefault(name, former_name) != former_name:
-                self.problems.append(source.problem(f"{source.told}: chain '{taken[name]}' is called '{name}', too"))
-            made[former_name] = {
-                "apiVersion": base.API_VERSION,
-                "kind": chain.KIND,
-                "metadata": {"name": name},
-                "spec": self._spec(source),
-            }
-        return made
-
-    def _spec(self, source: Source) -> JSON:
-        made: JSON = {}
-        for key in source.data:
-            found = source.at(key)
-            match key:
-                case "alert_types" | "description" | "llm_provider" | "max_iterations" | "mcp_servers":
-                    made[base.camel(key)] = found.data
-                case "fallback_providers":
-                    made["fallbackProviders"] = self._fallbacks(found)
-                case "executive_summary_provider":
-                    made["executiveSummary"] = {"llmProvider": found.data}
-                case "chat":
-                    made["chat"] = self._block(found, ("enabled", "agent", "llm_provider", "max_iterations"))
-                case "stages" | "iteration_strategy" | "llm_backend" | "backend":
-                    pass
-                case _:
-                    self.left_out(found)
-        if self._queue and (seconds := former.seconds(self._queue.data.get("session_timeout"))):
-            made["activeDeadlineSeconds"] = round(seconds)
-        strategy = self._strategy(source)
-        stages = list(source.at("stages").entries())
-        are_silent = not any(self._own_strategy(stage, member) for stage in stages for member in former.members(stage))
-        if strategy is None and are_silent:
-            strategy = self._default_strategy()
-        if strategy:
-            made["iterationStrategy"] = strategy
-        made["stages"] = [self._stage(stage, speaks=strategy is None) for stage in stages]
-        self._says_variables(source)
-        return made
-
-    def _own_strategy(self, stage: Source, member: Source) -> str | None:
-        """What a stage, its member or the member's agent says."""
-        own = self._strategy(member) if isinstance(member.data, dict) else None
-        if found := own or self._strategy(stage):
-            return found
-        name = former.agent_name(former.named_agent(member)) or ""
-        agent = self._sources.named["agents"].get(name)
-        if agent is not None:
-            return self._strategy(agent)
-        strategy: str | None = builtin.PLATFORM["agents"].get(name, {}).get("iteration_strategy")
-        return strategy
-
-    def _stage(self, stage: Source, *, speaks: bool) -> JSON:
-        """A stage; with `speaks` each of its agents whose strategy nobody says gets the one that ran then."""
-        made: JSON = {"name": self._dns(stage.at("name"), str(stage.data["name"]))}
-        found = former.members(stage)
-        overrides = [self._member(member, speaks=speaks and not self._own_strategy(stage, member)) for member in found]
-        if len(found) == 1:
-            made |= {"agent" if key == "name" else key: value for key, value in overrides[0].items()}
-        else:
-            made["agents"] = overrides
-        for key in stage.data:
-            source = stage.at(key)
-            if key in _SAME_STAGE:
-                made.setdefault(_SAME_STAGE[key], source.data)
-            elif key == "fallback_providers":
-                made.setdefault("fallbackProviders", self._fallbacks(source))
-            elif key == "synthesis":
-                made["synthesis"] = self._synthesis(source)
-            elif key == "replicas":
-                self._replicas(source, made)
-            elif key == "success_policy":
-                made["successPolicy"] = source.data
-            elif key not in ("name", "agent", "agents", "iteration_strategy", "llm_backend", "backend"):
-                self.left_out(source)
-        if strategy := self._strategy(stage):
-            made.setdefault("iterationStrategy", strategy)
-        policy = self._defaults.data.get("success_policy") if self._defaults else None
-        if policy and (len(found) > 1 or made.get("replicas") not in (None, 1)):
-            made.setdefault("successPolicy", policy)
-        return made
-
-    def _replicas(self, source: Source, made: JSON) -> None:
-        if "agent" in made:
-            made["replicas"] = source.data
-        elif source.data not in (None, 1):
-            self.problems.append(source.problem(f"{source.told}: replicas go with one agent: list the agents instead"))
-
-    def _member(self, member: Source, *, speaks: bool) -> JSON:
-        made: JSON = {"name": self._agent_name(member)}
-        for key in member.data if isinstance(member.data, dict) else ():
-            source = member.at(key)
-            if key in _SAME_STAGE:
-                made[_SAME_STAGE[key]] = source.data
-            elif key == "fallback_providers":
-                made["fallbackProviders"] = self._fallbacks(source)
-            elif key not in ("name", "iteration_strategy", "llm_backend", "backend"):
-                self.left_out(source)
-        strategy = self._strategy(member) if isinstance(member.data, dict) else None
-        if strategy is None and speaks:
-            strategy = self._default_strategy()
-        return made | ({"iterationStrategy": strategy} if strategy else {})
-
-    def _synthesis(self, synthesis: Source) -> Any:
-        made = self._block(synthesis, ("agent", "llm_provider", "iteration_strategy"))
-        if (
-            isinstance(made, dict)
-            and "iterationStrategy" not in made
-            and (backend := synthesis.data.get("llm_backend"))
-        ):
-            made["iterationStrategy"] = "synthesis-native-thinking" if backend == "google-native" else "synthesis"
-        return made
-
-    def _block(self, block: Source, keys: Iterable[str], *, case: Callable[[str], str] = base.camel) -> Any:
-        """A block of some keys, written in a `case`; what is none stays as it is, to be refused."""
-        if not isinstance(block.data, dict):
-            return block.data
-        made: JSON = {}
-        for key in block.data:
-            source = block.at(key)
-            if key == "agent":
-                made[key] = self._agent_name(source)
-            elif key in keys:
-                made[case(key)] = source.data
-            elif not (key == "llm_backend" and "iteration_strategy" in keys):
-                self.left_out(source)
-        return made
-
-    # What stands in several places
-
-    def _agent_name(self, source: Source) -> str:
-        identifier = former.named_agent(source)
-        found = former.agent_name(identifier)
-        if found is None:
-            self.problems.append(source.problem(f"Invalid agent identifier format: {identifier}"))
-        return found or identifier
-
-    def _strategy(self, source: Source) -> str | None:
-        """The strategy that is said there, or that of the backend that is said there."""
-        if strategy := source.data.get("iteration_strategy"):
-            return str(strategy)
-        backend = source.data.get("llm_backend") or source.data.get("backend")
-        if backend is not None and str(backend) not in _STRATEGIES:
-            there = ", ".join(_STRATEGIES)
-            self.problems.append(source.problem(f"{source.told}: unknown backend '{backend}'. Available: {there}"))
-        return _STRATEGIES.get(str(backend))
-
-    def _fallbacks(self, fallbacks: Source) -> Any:
-        """The names in a list of names, or of mappings of provider and backend."""
-        if not isinstance(fallbacks.data, list):
-            return fallbacks.data
-        made = []
-        for source in fallbacks.entries():
-            if isinstance(source.data, dict):
-                made.append(source.data.get("provider"))
-                for key in source.data.keys() - {"provider"}:
-                    self.say(source.at(key), "the provider's type says how it is asked: left out")
-            else:
-                made.append(source.data)
-        return made
-
     def _text(self, source: Source) -> Any:
         """What stands there, with its variables as the platform file writes them."""
         if str(source.place[-1]) in _TEXTS:
             return source.data
         return _renamed(source.data)
-
-    def _says_variables(self, source: Source) -> None:
-        if re.search(r"\{\{\s*\.[A-Za-z_]\w*\s*\}\}", str(source.data)):
-            self.say(source, "no variables are put into chains: {{.VAR}} stays text there")
-
-    def _dns(self, source: Source, name: str) -> str:
-        """A name as objects and stages may have it."""
-        made = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].rstrip("-")
-        if not made:
-            self.problems.append(source.problem(f"{source.told}: a name without letters and digits"))
-        elif made != name:
-            self.say(source, f"is called '{made}': lower-case letters, digits and dashes")
-        return made
 
 
 def _is_list(source: Source) -> bool:

@@ -22,6 +22,14 @@ def routes(
 ) -> APIRouter:
     """All of them."""
     router = strict.router(tag="compat")
+    _alerts(router, taking, database, may)
+    _sessions(router, doing, room, database, may)
+    _history(router, pages, room, database, may)
+    return router
+
+
+def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Database, may: access.Access) -> None:
+    """Alerts come in, and are asked about by what was answered."""
 
     @router.post(
         "/alerts",
@@ -40,6 +48,12 @@ def routes(
         """How far the investigation of an alert is, by the `alert_id` that was answered."""
         return await progress.read(database, known.id)
 
+
+def _sessions(
+    router: APIRouter, doing: actions.Actions, room: answers.Room, database: databases.Database, may: access.Access
+) -> None:
+    """One session."""
+
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
     async def session(known: access.Known = Depends(may.reads)) -> Response:
         """What an investigation is and how it stands, with its stages and their agents."""
@@ -54,6 +68,12 @@ def routes(
     async def cancel(known: access.Known = Depends(may.changes)) -> sessions.CancelledSession:
         """Have the investigation stopped; again is no harm while it is being stopped."""
         return await sessions.cancel(doing, known)
+
+
+def _history(
+    router: APIRouter, pages: lists.Lists, room: answers.Room, database: databases.Database, may: access.Access
+) -> None:
+    """Lists of sessions, and all that happened in one."""
 
     @router.get(
         "/api/v1/history/sessions", operation_id="listSessions", responses=described.tells(HTTPStatus.NOT_FOUND)
@@ -86,5 +106,3 @@ def routes(
     async def detail(known: access.Known = Depends(may.reads)) -> Response:
         """An investigation with its stages, what they came to, and its events."""
         return await room.answer(known.caller, lambda: history.read(database, known.id))
-
-    return router
