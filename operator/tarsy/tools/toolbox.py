@@ -9,26 +9,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 import mcp
 from mcp import types
 
 from tarsy.config import platform
-from tarsy.masking import masker
 from tarsy.tools import bounds, results, stdio
 from tarsy.transcript import messages, ports
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
 """What the SDK answers itself, as code and message, once a client is of no more use. A server may use the codes too."""
-
-
-MASKED_AT_ONCE = 4 * 1024
-"""Characters; masking more goes to a thread. A hostile text of so many takes 50 ms."""
-MASKED_BEYOND = 64 * 1024
-"""Characters that are masked beyond those that are kept, so that no secret stands half before the cut."""
 
 
 class Mask(Protocol):
@@ -129,20 +121,7 @@ class PoolToolbox:
             except TimeoutError:
                 problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
                 return _failed(f"'{call.name}' did not answer within {seconds:g} s{problem}")
-        return await self._cleaned(output, mask=functools.partial(server.mask, investigation=scope.investigation))
-
-    async def _cleaned(self, output: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
-        """Masked, then cut: a cut could take the head off a secret and leave its body unknown."""
-        limit = self._limits.tool_output
-        text = output.text[: limit + MASKED_BEYOND]
-        if len(text) > MASKED_AT_ONCE:
-            masked = await asyncio.to_thread(masker.or_withheld, mask, text)
-        else:
-            masked = masker.or_withheld(mask, text)
-        if masked == masker.WITHHELD:
-            return ports.ToolOutput(text=masked, failed=True)
-        shown = results.bounded(masked, limit=limit, of=max(len(masked), len(output.text)))
-        return replace(output, text=shown)
+        return await results.cleaned(output, mask=functools.partial(server.mask, investigation=scope.investigation))
 
     async def _send(self, server: Server, client: mcp.Client, tool: str, arguments: dict[str, Any]) -> ports.ToolOutput:
         try:
