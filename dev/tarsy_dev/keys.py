@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple, TypeAlias
 
-Kind: TypeAlias = Literal["agent", "synthesis", "summary", "chat"]
+Kind: TypeAlias = Literal["agent", "synthesis", "summary", "chat", "tool_summary"]
 """What a request is for."""
 
 AGENT_LINE = re.compile(
@@ -25,6 +25,7 @@ INVESTIGATION_LINE = re.compile(r"^Investigation: (?P<investigation>\S+/\S+)[ \t
 _LAST_WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("synthesis", re.compile(r"^Join the results of the agents of stage '[^'\n]*'\.\Z", re.MULTILINE)),
     ("summary", re.compile(r"^Sum up this investigation\.\Z", re.MULTILINE)),
+    ("tool_summary", re.compile(r"^Sum up this result of \S+ in fewer than [\d,]+ tokens\.\Z", re.MULTILINE)),
 )
 """The last line of the first user message, which is tarsy's and nobody else's."""
 

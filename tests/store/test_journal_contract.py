@@ -151,6 +151,19 @@ def result(name: str, text: str = "r", *, failed: bool = False, in_doubt: bool =
     return entries.ToolRun(call=call, result=said, seconds=0.5)
 
 
+def summed_up(name: str, *, text: str = "", failure: messages.Failure | None = None) -> entries.ToolSummarised:
+    return entries.ToolSummarised(
+        execution="collect/1",
+        turn=1,
+        call_id=name,
+        tool=TOOLS[1].name,
+        word="0123abcd",
+        text=text,
+        failure=failure,
+        call=CALL,
+    )
+
+
 ANSWER = messages.Message(role="assistant", text="root cause: a bad image")
 TIMEOUT = messages.Failure(kind="timeout", text="the model did not answer within 120 s")
 REJECTED = messages.Failure(kind="rejected", text="")
@@ -332,6 +345,24 @@ STORIES |= {
 }
 
 
+WHOLE = "größer 💥\n" * 100_000
+DUE = entries.SummaryDue(provider="größer", tokens=1000, reads=400_000)
+STORIES |= {
+    "results of which a part is in the log, and their summaries": (
+        *OPENING,
+        answered(asks("0.0", "0.1", "0.2")),
+        ran(replace(result("0.1"), length=len(WHOLE), whole=WHOLE)),
+        ran(
+            replace(result("0.0"), length=len(WHOLE), whole=f"{WHOLE}!", summary=DUE),
+            replace(result("0.2"), summary=DUE),
+        ),
+        summed_up("0.2", text="größer, 3 times"),
+        summed_up("0.0", failure=TIMEOUT),
+        answered(ANSWER, turn=1),
+    ),
+}
+
+
 def folded(story: Iterable[entries.Entry]) -> record.Record:
     return record.fold(SNAPSHOT, story)
 
@@ -435,6 +466,21 @@ async def test_a_story_is_the_same_with_a_takeover_before_each_entry(
         assert journal.record == folded(story[:told])
         await journal.commit(entry)
     assert (await opened.open()).record == folded(story)
+
+
+async def test_the_whole_of_a_result_is_there_as_soon_as_the_result_is_and_for_whoever_takes_over(
+    opened: Journals,
+) -> None:
+    journal = await opened.open()
+    whole, parts = f"{WHOLE}!", ("0.0", "0.1")
+    for entry in (*OPENING, answered(asks("0.0", "0.1"))):
+        await journal.commit(entry)
+    assert [await journal.whole("collect/1", name) for name in parts] == [None, None]
+    await journal.commit(ran(replace(result("0.0"), length=len(whole), whole=whole), result("0.1")))
+    for _ in range(2):
+        assert [await journal.whole("collect/1", name) for name in parts] == [whole, None]
+        assert await journal.whole("collect/2", "0.0") is None
+        journal = await opened.open()
 
 
 class Poisoner:

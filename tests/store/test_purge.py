@@ -39,7 +39,8 @@ async def ended(database: databases.Database) -> UUID:
     await writing.commit(
         stories.stage_started(SECRET),
         stories.started(stage=SECRET),
-        stories.answers(SECRET),
+        asked := stories.asks("k8s.pods_log", text=SECRET),
+        stories.ran(asked, text=SECRET, whole=SECRET * 3),
         stories.ended(error=SECRET),
         stories.stage_ended(SECRET, message=SECRET),
         entries.RunEnded(ending="Failed", reason="Any", message=SECRET, final_analysis=SECRET, summary=SECRET),
@@ -70,13 +71,13 @@ async def test_nothing_that_was_said_is_left_and_that_it_was_is(database: databa
     assert await purge.purge(database, identity, by=queue.CALLER) == "asked"
     await answering.commit(entries.RunEnded(run=1, ending="Completed", reason="Answered", final_analysis=SECRET))
     said = {table for table, rows in (await everything(database)).items() if SECRET in rows}
-    assert said == {"investigations", "runs", "stages", "executions", "entries", "large_alerts"}
+    assert said == {"investigations", "runs", "stages", "executions", "entries", "tool_results", "large_alerts"}
 
     assert await purge.purge(database, identity, by=queue.CALLER) is None
     left = await everything(database)
     assert {table for table, rows in left.items() if SECRET in rows} == {"large_alerts"}, "another object's"
     assert left["large_alerts"].count(SECRET) == 1
-    for table in ("runs", "stages", "executions", "entries"):
+    for table in ("runs", "stages", "executions", "entries", "tool_results"):
         assert left[table] == ""
     kept = "SELECT name, fingerprint, ending, ended_at > admitted_at, purged_at >= ended_at, author FROM investigations"
     assert await queue.rows(database, kept) == [("web-crash", FINGERPRINT, "Failed", True, True, "")]

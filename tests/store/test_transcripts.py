@@ -273,3 +273,103 @@ async def test_who_reads_a_large_log_holds_nobody_up(
     await asking
     took.sort()
     assert took[int(len(took) * 0.99)] < QUICK, took[-10:]
+
+
+WHOLE = "".join(f"line {number}, größer\n" for number in range(9_000))
+DUE = entries.SummaryDue(provider="other", tokens=50, reads=1_000)
+
+
+def summed_up() -> list[entries.Entry]:
+    """Two long results and a short one; the first is summed up, with the second it was tried."""
+    asked = replace(stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.pods_list"), execution="one")
+    return [
+        stories.stage_started(),
+        stories.started(),
+        asked,
+        stories.ran(asked, 0, text="line 0, größer\n[cut]\n", whole=WHOLE, summary=DUE),
+        stories.ran(asked, 1, text=f"{WHOLE[:2000]}", summary=DUE),
+        stories.ran(asked, 2, text="web-0"),
+        stories.summarised("0.1", failure=stories.OVERLOADED),
+        stories.summarised("0.0", text="größer, 9,000 times"),
+        stories.answers("so", turn=1),
+    ]
+
+
+async def test_a_result_that_was_cut_is_told_whole_with_what_was_read_in_its_place(
+    database: databases.Database,
+) -> None:
+    identity = await written(database, summed_up())
+    first, second, third = [await traces.called(database, identity, number=number) for number in (1, 2, 3)]
+    assert (first.cut, first.whole, first.summary) == (True, WHOLE, "größer, 9,000 times")
+    assert first.result == "line 0, größer\n[cut]\n"
+    assert (second.cut, second.whole, second.summary, second.result) == (False, None, None, WHOLE[:2000])
+    assert (third.cut, third.whole, third.summary, third.result) == (False, None, None, "web-0")
+
+
+async def test_a_summary_is_a_model_call_of_the_trace_with_what_was_asked_for_it(database: databases.Database) -> None:
+    identity = await written(database, summed_up())
+    lines = [line for line in (await traces.read(database, identity, after=0, limit=500)).calls if line.type == "llm"]
+    assert [(line.n, line.tool_call_id, line.outcome) for line in lines] == [
+        (1, "", "ok"),
+        (2, "0.1", "failed"),
+        (3, "0.0", "ok"),
+        (4, "", "ok"),
+    ]
+    tried, summary, read = [await traces.asked(database, identity, number=number) for number in (2, 3, 4)]
+    assert (tried.answer, tried.failure_code) == (None, "503")
+    assert summary.answer
+    assert (summary.answer.text, summary.problem, summary.context_messages) == ("größer, 9,000 times", "", 2)
+    for shown, whole in ((tried, WHOLE[:2000]), (summary, WHOLE)):
+        assert shown.request
+        system, user = shown.request.messages
+        assert "<!-- DATA 0123abcd START -->" in system.text, "the word that it was asked with"
+        assert user.text.startswith("Investigation: tarsy/web-crash\n")
+        told = user.text.rpartition("<!-- DATA 0123abcd START -->\n")[2]
+        assert (told.startswith(whole[:300]), f"{whole[-600:]}\n<!--" in told) == (True, True)
+        assert "are left out here]" in told, "it was shown 1,000 characters"
+    assert read.request
+    texts = {sent.tool_call_id: sent.text for sent in read.request.messages if sent.role == "tool"}
+    assert texts["0.0"].endswith("\ngrößer, 9,000 times"), "the agent read the summary"
+    assert (texts["0.1"], texts["0.2"]) == (WHOLE[:2000], "web-0")
+
+
+async def test_what_summaries_took_is_in_the_numbers_of_their_execution(database: databases.Database) -> None:
+    identity = await written(database, summed_up())
+    shown = await exports.whole(database, identity)
+    assert (shown.summary.llm_calls, shown.summary.total_tokens) == (4, 4 * stories.CALL.usage.total_tokens)
+    assert [event.type for event in shown.timeline].count("mcp_tool_summary") == 2
+    markdown = b"".join(
+        [piece async for piece in export.as_markdown(database, await head(database, identity))]
+    ).decode()
+    assert (
+        "A summary of the result of `0.0`, which the agent reads instead:\n\n```text\ngrößer, 9,000 times\n" in markdown
+    )
+
+
+async def head(database: databases.Database, identity: UUID) -> history.Head:
+    found = await history.head(database, identity)
+    assert found
+    return found
+
+
+async def test_to_keep_eight_mebibytes_beside_a_result_takes_a_commit_little(
+    database: databases.Database,
+) -> None:
+    """And nobody who loads the log reads it."""
+    asked = stories.asks("k8s.pods_log")
+    lines = "".join(
+        f"2026-11-21T20:00:{number % 60:02} web-{number} {number * 7919 % 1_000_003:x} ok\n"
+        for number in range(200_000)
+    )
+    whole = lines[: 8 * 1024 * 1024]
+    identity = await queue.admit(database)
+    claim = await queue.claimed(database)
+    journal = await queue.opened(database, claim)
+    await journal.commit(stories.stage_started(), stories.started(), asked)
+    began = time.monotonic()
+    await journal.commit(stories.ran(asked, 0, text=whole[: 64 * 1024], whole=whole))
+    seconds = time.monotonic() - began
+    assert seconds < 5, "some 0.3 s on an idle core"
+    assert await stored.whole(database, identity, "one", "0.0") == whole
+    ((read,),) = await queue.rows(database, "SELECT sum(octet_length(CAST(body AS text))) FROM entries")
+    assert read < 100_000

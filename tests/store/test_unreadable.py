@@ -53,8 +53,8 @@ SPOILT: dict[str, tuple[str, str]] = {
         r"entry 3 \(kind 'Pondered', version 2\) cannot be read: its kind is unknown here",
     ),
     "a newer version": (
-        "UPDATE entries SET version = 3 WHERE seq = 4",
-        r"entry 4 \(kind 'ToolsAnswered', version 3\) cannot be read: version 2 is the newest that is known here",
+        "UPDATE entries SET version = 4 WHERE seq = 4",
+        r"entry 4 \(kind 'ToolsAnswered', version 4\) cannot be read: version 3 is the newest that is known here",
     ),
     "a list as body": (body(3, "[]"), r"entry 3 .* is not what it should be: TypeError"),
     "null as body": (body(2, "null"), r"entry 2 .* is not what it should be: TypeError"),
@@ -189,12 +189,12 @@ async def test_it_is_shown_for_what_it_is_all_the_same(database: databases.Datab
 
 
 async def test_it_waits_for_another_program_and_says_for_what(database: databases.Database) -> None:
-    identity = await parked(database, spoil="UPDATE entries SET version = 3 WHERE seq = 4")
+    identity = await parked(database, spoil="UPDATE entries SET version = 4 WHERE seq = 4")
     found = await queue.summary(database, identity)
     assert (found.phase, found.state, found.attempts) == ("Suspended", "queued", 0)
     assert found.waits_for == (
-        "waits for a version of TARSy that can read its log: entry 4 (kind 'ToolsAnswered', version 3) cannot be read: "
-        "version 2 is the newest that is known here"
+        "waits for a version of TARSy that can read its log: entry 4 (kind 'ToolsAnswered', version 4) cannot be read: "
+        "version 3 is the newest that is known here"
     )
     assert await work.stale(database, limit=1) == [identity]
     assert await queue.claim(database) is None
@@ -341,8 +341,8 @@ async def test_a_worker_leaves_it_alone_and_goes_on_with_the_others(database: da
 async def test_a_worker_that_starts_tries_it_once_more_and_it_may_be_mended_by_then(
     database: databases.Database,
 ) -> None:
-    identity = await parked(database, spoil="UPDATE entries SET version = 3 WHERE seq = 4")
-    await queue.execute(database, "UPDATE entries SET version = 2 WHERE seq = 4")
+    identity = await parked(database, spoil="UPDATE entries SET version = 4 WHERE seq = 4")
+    await queue.execute(database, "UPDATE entries SET version = 3 WHERE seq = 4")
     async with supervising(database) as supervisor:
         claims = claimer.Claimer(
             supervisor,

@@ -16,7 +16,7 @@ from tarsy.store import work
 from tarsy.transcript import entries, messages
 
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
-SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered")
+SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered", "ToolSummarised")
 """What views show beside the start of an execution."""
 SHARED = set(shapes.ModelCall.model_fields) - {"n"}
 CALLED = set(shapes.ToolCall.model_fields) - {"n"}
@@ -56,8 +56,16 @@ LOG: tuple[entries.Entry, ...] = (
     stories.ran(replace(BOTH, execution="b"), 1, text="", failed=True),
     stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1),
     stories.ran(replace(BOTH, execution="b"), 0, text='{"a": "\\u0000"}'),
-    stories.ran(stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1), 1, 0),
+    stories.ran(
+        stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1),
+        1,
+        0,
+        whole="größer\n" * 9,
+        summary=entries.SummaryDue(provider="other", tokens=50, reads=9),
+    ),
     replace(MORE, execution="b"),
+    stories.summarised("1.1", execution="a", turn=2, failure=replace(stories.FATAL, code="503")),
+    stories.summarised("1.0", execution="a", turn=2, text="größer, 3 times", call=replace(stories.CALL, cost=0.0)),
     stories.ran(
         stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1),
         2,
@@ -134,6 +142,10 @@ async def test_llm_interactions_are_what_the_decoder_reads(database: databases.D
     found = await view(database, "llm_interactions", identity)
     assert [{name: row[name] for name in SHARED} for row in found] == [
         call.model_dump(include=SHARED) for call in decoded
+    ]
+    assert [(row["tool_call_id"], row["context_messages"]) for row in found if row["tool_call_id"]] == [
+        ("1.1", 2),
+        ("1.0", 2),
     ]
     assert {row["failure"] for row in found} == {None, "timeout", "rejected", "fatal"}
     assert {row["failure_code"] for row in found} == {None, "", "503", "context_overflow"}
@@ -217,6 +229,7 @@ async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
         call.model_dump(include=shown) for call in decoded.llm_interactions
     ]
     assert len(called) == len(SHOWN) - 1
+    assert [row["tool_call_id"] for row in called] == ["", "", "", "0.0"]
     assert len(await view(database, "mcp_interactions", identity)) == len(decoded.mcp_interactions) > 0
 
 

@@ -90,9 +90,18 @@ def fell_back(
 
 
 def ran(
-    asked: entries.Answered, *places: int, text: str = "r", failed: bool = False, in_doubt: bool = False
+    asked: entries.Answered,
+    *places: int,
+    text: str = "r",
+    failed: bool = False,
+    in_doubt: bool = False,
+    whole: str | None = None,
+    summary: entries.SummaryDue | None = None,
 ) -> entries.ToolsAnswered:
-    """The results of the calls at these places of an answer; of all where none is named."""
+    """The results of the calls at these places of an answer; of all where none is named.
+
+    `whole` is what each has beside what is read of it, `summary` what is to be made of each.
+    """
     calls = asked.messages[-1].calls
     chosen = [calls[place] for place in places] if places else calls
     return entries.ToolsAnswered(
@@ -104,9 +113,34 @@ def ran(
                     role="tool", text=text, call_id=call.id, tool_name=call.name, failed=failed, in_doubt=in_doubt
                 ),
                 seconds=0.5,
+                length=None if whole is None else len(whole),
+                whole=whole,
+                summary=summary,
             )
             for call in chosen
         ),
+    )
+
+
+def summarised(
+    call_id: str = "0.0",
+    *,
+    execution: str = "one",
+    turn: int = 1,
+    text: str = "",
+    failure: messages.Failure | None = None,
+    call: entries.ModelCall = CALL,
+) -> entries.ToolSummarised:
+    """A summary, or why there is none."""
+    return entries.ToolSummarised(
+        execution=execution,
+        turn=turn,
+        call_id=call_id,
+        tool="k8s.pods_log",
+        word="0123abcd",
+        text=text,
+        failure=failure,
+        call=call,
     )
 
 

@@ -175,6 +175,10 @@ class _Doomed:
     def suspended(self) -> bool:
         return self._kept.suspended()
 
+    async def whole(self, execution: str, call_id: str) -> str | None:
+        await self._live()
+        return await self._kept.whole(execution, call_id)
+
     async def settle(self) -> None:
         await self._live()
         await self._kept.settle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from hypothesis import strategies
 from support import pace, stories
 from tarsy.agent import context, dialects
 from tarsy.config import contexts, platform
-from tarsy.transcript import entries, messages, ports, record, size
+from tarsy.transcript import cuts, entries, messages, ports, record, size
 
 ALERT = stories.PROMPT
 AGAIN = messages.Message(role="user", text="Conclude now.")
@@ -105,7 +106,7 @@ def test_who_may_not_be_called_again_is_not_named_as_if_he_might(snapshot: recor
     compact(found, due)
     shown = texts(found)
     assert shown["0.0"] == "[compacted to save space: 9,000 characters of k8s.restart]"
-    assert shown["1.0"].endswith("of 9,000 characters are shown]")
+    assert re.search(r"x\n\[cut to save space: [\d,]+ characters of a line are left out here\]\nx", shown["1.0"])
 
 
 @pytest.mark.parametrize("name", ["a" * 100_000, "k8s.\n\n\nrestart", " " * 5000, ""])
@@ -148,7 +149,9 @@ def test_where_the_last_turn_alone_is_too_much_its_longest_results_are_cut_to_on
     assert of(found).tokens < 5000
     shown = texts(found)
     assert shown["1.0"].startswith("1.0|xxx")
-    assert shown["1.0"].endswith(f"x\n[cut to save space: {due.shown:,} of 50,000 characters are shown; ask for less]")
+    told = f"[cut to save space: {50_000 - due.shown:,} characters of a line are left out here; ask for less]"
+    head, tail = shown["1.0"].split(f"\n{told}\n")
+    assert (len(head), len(head) + len(tail)) == (due.shown // 3, due.shown), "its end is twice as long"
     assert (len(shown["1.1"]), len(shown["1.3"])) == (100, 3000)
     assert 3000 < due.shown < 6000
 
@@ -165,7 +168,7 @@ def test_a_result_that_was_cut_gives_way_to_a_line_once_it_is_old(snapshot: reco
     assert (more.results, more.cut) == (("0.0",), ())
     compact(later, more)
     assert lengths(later)["0.0"] < LINE_MAX
-    assert due.shown < lengths(later)["0.1"] < due.shown + 96
+    assert due.shown < lengths(later)["0.1"] < due.shown + cuts.NOTE_MAX
 
 
 def test_tokens_are_corrected_by_what_the_provider_counted(snapshot: record.Snapshot) -> None:

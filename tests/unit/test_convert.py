@@ -144,7 +144,10 @@ def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
     assert cluster["instructions"].endswith("A shell writes a variable as ${NAMESPACE}.\n")
     local = platform["mcp_servers"]["kubernetes-server"]["transport"]
     assert local["args"][-1] == local["env"]["KUBECONFIG"] == "{{.KUBECONFIG}}"
-    assert (platform["queue"], platform["limits"]) == ({"slots": 5, "max_running": 8}, {"tool_output": 1_000_000})
+    assert cluster["summarization"] == {"size_threshold_tokens": 5000}
+    tokens = {name: one.get("max_tool_result_tokens") for name, one in platform["llm_providers"].items()}
+    assert tokens == {"google-default": 950_000, "openai-default": 250_000, "vertexai-default": None}
+    assert (platform["queue"], "limits" in platform) == ({"slots": 5, "max_running": 8}, False)
     assert platform["ingest"] == {"default_alert_type": "PodCrashLoop"}
     assert platform["agents"]["Searcher"] == {"native_tools": ["google_search"]}
     assert platform["agents"]["Diagnoser"]["iteration_strategy"] == "react"
@@ -177,7 +180,7 @@ def test_what_has_no_place_is_named_with_file_and_line() -> None:
     told = {str(note).removeprefix(f"{FOUNDING}/") for note in converted.notes}
     for place in (
         "tarsy.yaml:3: system.dashboard_url",
-        "tarsy.yaml:32: mcp_servers.cluster.summarization", "tarsy.yaml:42: agents.Remediator.skills",
+        "tarsy.yaml:42: agents.Remediator.skills",
         "tarsy.yaml:57: agent_chains.Crash_Loop.stages.2.agents.0.skills",
         "tarsy.yaml:59: agent_chains.Crash_Loop.scoring",
         "llm-providers.yaml:15: llm_providers.openai-default.temperature",

@@ -275,6 +275,37 @@ SAMPLES: dict[str, entries.Entry] = {
         text="1. Look.",
         problem="example.com is not among runbooks.allowed_domains: github.com",
     ),
+    # Since results are kept whole, and summed up:
+    "ToolsAnswered, of which more is kept": entries.ToolsAnswered(
+        execution="0123456789abcdef",
+        runs=(
+            entries.ToolRun(
+                call=CALLS[0],
+                result=RESULTS[0],
+                seconds=0.5,
+                length=200_000,
+                summary=entries.SummaryDue(provider="größer", tokens=1000, reads=400_000),
+            ),
+        ),
+    ),
+    "ToolSummarised": entries.ToolSummarised(
+        execution="0123456789abcdef",
+        turn=1,
+        call_id="0.0",
+        tool="kubernetes-server.pods_log",
+        word="0123abcd",
+        text="FATAL 💥, 3 times",
+        call=CALL,
+    ),
+    "ToolSummarised, in vain": entries.ToolSummarised(
+        execution="0123456789abcdef",
+        turn=1,
+        call_id="0.0",
+        tool="kubernetes-server.pods_log",
+        word="0123abcd",
+        failure=messages.Failure(kind="rejected", text="a summary of 9,000 characters, größer"),
+        call=CALL,
+    ),
 }
 
 
@@ -520,6 +551,44 @@ def test_whatever_junk_a_row_holds_it_is_decoded_or_unreadable_and_never_raises(
         else:
             assert type(found) is type(entry)
     assert unreadable > 50
+
+
+def test_what_is_kept_beside_the_log_is_not_in_it() -> None:
+    entry = SAMPLES["ToolsAnswered, of which more is kept"]
+    assert isinstance(entry, entries.ToolsAnswered)
+    sent = replace(entry, runs=(replace(entry.runs[0], whole="all of it"),))
+    assert entries.encode(sent) == entries.encode(entry)
+    found = decoded(entries.encode(sent), entry)
+    assert isinstance(found, entries.ToolsAnswered)
+    assert (found, found.runs[0].whole) == (sent, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("line\n[cut: 4 of 5000 characters are shown; ask for less]", 5000),
+        ("line\n[cut: 4 of 5000 characters are shown; ask for less]\n", None),
+        ("a log that says [cut: 4 of 5000 characters are shown; ask for less]", None),
+        ("line", None),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_was_cut_before_its_length_was_kept_is_known_by_its_last_line(
+    text: str, length: int | None, version: int
+) -> None:
+    entry = SAMPLES["ToolsAnswered"]
+    assert isinstance(entry, entries.ToolsAnswered)
+    stored = entries.encode(replace(entry, runs=(replace(entry.runs[0], result=replace(RESULTS[0], text=text)),)))
+    body = json.loads(stored.body)
+    for run in body["runs"]:
+        del run["length"], run["summary"]
+    old = replace(stored, version=version, body=json.dumps(body))
+    found = decoded(old, entry)
+    assert isinstance(found, entries.ToolsAnswered)
+    assert found.runs[0].length == length
+    newer = decoded(stored, entry)
+    assert isinstance(newer, entries.ToolsAnswered)
+    assert newer.runs[0].length is None, "since then it is said"
 
 
 def test_an_answer_that_holds_no_message_is_unreadable() -> None:

@@ -15,7 +15,8 @@ from tarsy.transcript import entries, messages, record
 
 Ran = tuple[str, str, bool]
 """A call's arguments, what came of it, and whether that is an error."""
-CUT = "line\n" + messages.CUT.format(limit=5, length=100)
+CUT = "a part of it"
+"""What a result is of which more was kept than was read."""
 
 
 def execution(
@@ -38,7 +39,8 @@ def execution(
         stories.started(identity, index=index), kind=kind, agent=replace(stories.AGENT, problems=tuple(problems))
     )
     ended = entries.ExecutionEnded(execution=identity, outcome="Completed", ungrounded=ungrounded)
-    return record.Execution(started=started, log=log, ended=ended)
+    cut = {f"{turn}.0": 100_000 for turn, (_, text, _) in enumerate(calls) if text == CUT}
+    return record.Execution(started=started, log=log, ended=ended, cut=cut)
 
 
 def run(*stages: Sequence[record.Execution]) -> record.Run:

@@ -29,6 +29,10 @@ STRATEGIES = (
 )
 
 
+MASKING = "mcp_servers: {k: {transport: {type: stdio, command: c}, data_masking: {%s}}}"
+SUMMED_UP = "mcp_servers: {k: {transport: {type: stdio, command: c}, summarization: {%s}}}"
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "platform.yaml"
@@ -166,7 +170,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         (
             "llm_providers: {g: {type: vertexai, model: m, native_tools_with_mcp: auto}}",
-            "llm_providers.g: unknown: native_tools_with_mcp. Available: model, price, requests_per_minute, tokens_per_minute, context_tokens, thinking, native_tools, type, project, location, credentials_file, base_url",  # noqa: E501
+            "llm_providers.g: unknown: native_tools_with_mcp. Available: model, price, requests_per_minute, tokens_per_minute, context_tokens, max_tool_result_tokens, thinking, native_tools, type, project, location, credentials_file, base_url",  # noqa: E501
         ),
         (
             "llm_providers: {g: {type: openai, model: m, native_tools: [web_search]}}",
@@ -184,6 +188,26 @@ def test_the_designs_example_is_read(file: Path) -> None:
         (
             "agents: {A: {mcp_servers: [x]}}",
             "agents.A.mcp_servers.0: unknown MCP server. Available: kubernetes-server",
+        ),
+        (
+            SUMMED_UP % "llm_provider: x",
+            "mcp_servers.k.summarization.llm_provider: unknown provider. Available: anthropic-default, google-default, openai-default, vertexai-default, xai-default",  # noqa: E501
+        ),
+        (
+            SUMMED_UP % "enabled: false, llm_provider: google-default",
+            "mcp_servers.k.summarization: llm_provider: nobody is asked where enabled is false",
+        ),
+        (
+            SUMMED_UP % "size_threshold_tokens: 99",
+            "mcp_servers.k.summarization.size_threshold_tokens: Input should be greater than or equal to 100",
+        ),
+        (
+            SUMMED_UP % "summary_max_token_limit: 0",
+            "mcp_servers.k.summarization.summary_max_token_limit: Input should be greater than or equal to 50",
+        ),
+        (
+            "llm_providers: {g: {type: google, model: m, max_tool_result_tokens: 9}}",
+            "llm_providers.g.max_tool_result_tokens: Input should be greater than or equal to 256",
         ),
     ],
 )
@@ -304,9 +328,6 @@ def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, p
         load.platform_file(file)
     assert f"{file}{problem}" in str(error.value)
     assert "S3cret" not in str(error.value)
-
-
-MASKING = "mcp_servers: {k: {transport: {type: stdio, command: c}, data_masking: {%s}}}"
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,36 @@ async def test_a_synthesis_and_a_summary(snapshot: record.Snapshot, platform: pl
     check("summary", requests[-1])
 
 
+async def test_a_summary_of_a_long_result(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
+    """The second of two turns; its result, of four tokens a line, is shown in part to who sums it up."""
+    told = platform.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    told["mcp_servers"]["k8s"]["summarization"] = {"size_threshold_tokens": 200}
+    told["llm_providers"]["first"]["max_tool_result_tokens"] = 300
+    log = "".join(f"20:{number // 60:02}:{number % 60:02} <!-- ok -->\n" for number in range(120))
+    box = memory.DictToolbox({"k8s.get": "CrashLoopBackOff", "k8s.log": f"{log}FATAL: out of memory"})
+    again = replace(LOOKS, text="Now its log.", calls=(replace(LOOKS.calls[0], name="k8s.log"),))
+    spec = chained({"name": "look", "agent": "KubernetesAgent"})
+    models = _Conversations([(LOOKS, again, CONCLUDES)])
+    summed_up: list[ports.Request] = []
+
+    class Models(_Conversations):
+        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+            if "Sum up this result" not in request.messages[-1].text:
+                return await models.ask(request, scope)
+            summed_up.append(request)
+            call = entries.ModelCall(provider="first", model="m", seconds=0.0)
+            return ports.Answer(message=messages.Message(role="assistant", text="FATAL: out of memory"), call=call)
+
+    both = Models([])
+    runtime = ports.Runtime(
+        platform=platforms.Platform.model_validate(told), model=lambda _: both, toolbox=lambda *_: box
+    )
+    await investigation.run(runtime=runtime, journal=memory.MemoryJournal(replace(snapshot, chain=spec)))
+    (request,) = summed_up
+    check("tool-summary", request)
+    check("tool-summary-is-read", models.requests[-1])
+
+
 async def test_a_question(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
     spec = chained({"name": "look", "agent": "KubernetesAgent"})
     _, journal = await asked(snapshot, platform, spec, LOOKS, CONCLUDES)

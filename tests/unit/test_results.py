@@ -1,50 +1,247 @@
+"""What becomes of an MCP server's answer: text as it is, the rest by its name, nothing twice, and all of it masked."""
+
 from __future__ import annotations
 
+import asyncio
+import base64
+import functools
+import json
+import threading
+import time
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp import types
+from tarsy.masking import masker
 from tarsy.tools import results
+from tarsy.transcript import ports
 
 TEXT = types.TextContent(type="text", text="web-0 is Running")
-IMAGE = types.ImageContent(type="image", data="aGk=", mime_type="image/png")
-EMBEDDED = types.EmbeddedResource(
-    type="resource", resource=types.TextResourceContents(uri="file:///log", text="out of memory")
-)
-BLOB = types.EmbeddedResource(type="resource", resource=types.BlobResourceContents(uri="file:///core", blob="aGk="))
+IMAGE = types.ImageContent(type="image", data=base64.b64encode(b"hello").decode(), mime_type="image/png")
+AUDIO = types.AudioContent(type="audio", data="", mime_type="audio/wav")
+LOG = types.TextResourceContents(uri="file:///log", text="out of memory")
+CORE = types.BlobResourceContents(uri="file:///core", blob=base64.b64encode(b"x" * 12_345).decode())
+TYPED = types.BlobResourceContents(uri="file:///a\nb", mime_type="application/zip", blob="aGk=")
 LINK = types.ResourceLink(type="resource_link", name="log", uri="file:///log")
+SIZED = types.ResourceLink(type="resource_link", name="log", uri="file:///log", mime_type="text/plain", size=2048)
+INLINE = types.ResourceLink(type="resource_link", name="log", uri=f"data:text/plain;base64,{'QUFB' * 1000}")
+
+
+def embedded(resource: types.TextResourceContents | types.BlobResourceContents) -> types.EmbeddedResource:
+    return types.EmbeddedResource(type="resource", resource=resource)
+
+
+def texts(*said: str) -> list[types.ContentBlock]:
+    return [types.TextContent(type="text", text=text) for text in said]
 
 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ([TEXT, EMBEDDED], "web-0 is Running\nout of memory"),
-        ([IMAGE, TEXT], "[content of type image is not shown]\nweb-0 is Running"),
-        ([BLOB], "[content of type resource is not shown]"),
+        ([TEXT, embedded(LOG)], "web-0 is Running\n[resource file:///log]\nout of memory"),
+        ([IMAGE, TEXT], "[image, image/png, 5 bytes: not shown]\nweb-0 is Running"),
+        ([AUDIO], "[audio, audio/wav, 0 bytes: not shown]"),
+        ([embedded(CORE)], "[resource file:///core, of unknown type, 12,345 bytes: not shown]"),
+        ([embedded(TYPED)], "[resource file:///a b, application/zip, 2 bytes: not shown]"),
         ([LINK], "[a link to file:///log]"),
+        ([SIZED], "[a link to file:///log, text/plain, 2,048 bytes]"),
+        ([INLINE], "[a link to data:text/plain;base64,…]"),
         ([], ""),
     ],
 )
-def test_what_is_no_text_is_told_instead_of_shown(content: list[types.ContentBlock], text: str) -> None:
+def test_what_is_no_text_is_named_with_its_type_and_size(content: list[types.ContentBlock], text: str) -> None:
     output = results.output(types.CallToolResult(content=content))
-    assert (output.text, output.failed) == (text, False)
+    assert output == ports.ToolOutput(text=text)
 
 
-def test_structured_content_is_shown_where_there_is_no_other() -> None:
-    structured = {"phase": "Läuft"}
-    both = types.CallToolResult(content=[TEXT], structured_content=structured)
-    assert results.output(both).text == "web-0 is Running"
-    alone = types.CallToolResult(content=[], structured_content=structured)
-    assert results.output(alone).text == '{"phase": "Läuft"}'
+@pytest.mark.parametrize(
+    ("said", "structured"),
+    [
+        (['{"phase": "Läuft", "n": 1}'], {"n": 1, "phase": "Läuft"}),
+        (["3"], {"result": 3}),
+        (["web-0"], {"result": "web-0"}),
+        (["web-0", "web-1"], {"result": ["web-0", "web-1"]}),
+        (['{"a": 1}', '{"a": 2}'], {"result": [{"a": 1}, {"a": 2}]}),
+        (["[1, 2]"], {"result": [1, 2]}),
+        (["There it is:", '{"a": 1}'], {"a": 1}),
+        (["x" * (results.COMPARED_MAX + 1)], {"items": [1]}),
+    ],
+)
+def test_what_the_text_says_already_is_not_said_again(said: list[str], structured: Any) -> None:
+    output = results.output(types.CallToolResult(content=texts(*said), structured_content=structured))
+    assert output.text == "\n".join(said)
 
 
-def test_an_error_stays_one() -> None:
-    assert results.output(types.CallToolResult(content=[TEXT], is_error=True)).failed
+@pytest.mark.parametrize(
+    ("content", "structured", "text"),
+    [
+        ([TEXT], {"phase": "Läuft"}, 'web-0 is Running\n{"phase": "Läuft"}'),
+        ([], {"phase": "Läuft"}, '{"phase": "Läuft"}'),
+        ([IMAGE], {"phase": "Läuft"}, '[image, image/png, 5 bytes: not shown]\n{"phase": "Läuft"}'),
+        (texts("null"), {"result": None, "n": 1}, 'null\n{"result": null, "n": 1}'),
+        (texts("2 pods"), [1, 2], "2 pods\n[1, 2]"),
+        (texts(""), {}, "\n{}"),
+        (texts("[" * 5000), {"a": 1}, "[" * 5000 + '\n{"a": 1}'),
+    ],
+)
+def test_what_the_text_does_not_say_is_said_beside_it(
+    content: list[types.ContentBlock], structured: Any, text: str
+) -> None:
+    assert results.output(types.CallToolResult(content=content, structured_content=structured)).text == text
 
 
-@pytest.mark.parametrize(("size", "cut"), [(10, False), (11, True)])
-def test_what_is_too_long_is_cut_and_the_cut_is_told(size: int, cut: bool) -> None:
-    text = results.bounded("é" * size, limit=10)
-    assert text == "é" * 10 + ("\n[cut: 10 of 11 characters are shown; ask for less]" if cut else "")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
 
 
-def test_text_that_the_store_cannot_hold_is_replaced() -> None:
-    assert results.bounded("a\x00b\ud800c\U0001f4a5", limit=100) == "a\ufffdb\ufffdc\U0001f4a5"
+@settings(max_examples=50)
+@given(structured=st.dictionaries(st.text(max_size=5), JSON, max_size=4), indent=st.sampled_from([None, 2]))
+def test_an_object_that_is_sent_twice_as_the_protocol_wants_it_is_told_once(
+    structured: dict[str, Any], indent: int | None
+) -> None:
+    text = json.dumps(structured, indent=indent)
+    output = results.output(types.CallToolResult(content=texts(text), structured_content=structured))
+    assert output.text == text
+
+
+def test_an_error_stays_one_and_is_never_without_words() -> None:
+    said = results.output(types.CallToolResult(content=[TEXT], is_error=True))
+    assert said == ports.ToolOutput(text="web-0 is Running", failed=True)
+    silent = results.output(types.CallToolResult(content=[], is_error=True))
+    assert silent == ports.ToolOutput(text="the tool failed, and did not say why", failed=True)
+
+
+async def cleaned(text: str, mask: Any = lambda text: text) -> ports.ToolOutput:
+    return await results.cleaned(ports.ToolOutput(text=text), mask=mask)
+
+
+async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
+    assert (await cleaned("a\x00b\ud800c\U0001f4a5")).text == "a\ufffdb\ufffdc\U0001f4a5"
+
+
+async def test_all_of_a_result_is_masked_and_kept() -> None:
+    line = "level=info msg=ok path=/healthz status=200\n" * 20 + "level=error password={}\n"
+    text = "".join(line.format(f"cnry{number:06}aB") for number in range(1_000))
+    output = await cleaned(text, masker.Masker(groups=["security"]).text)
+    assert "cnry" not in output.text
+    assert output.text.count("[MASKED:password]") == 1_000
+    assert output.length is None
+
+
+async def test_large_results_are_masked_one_after_the_other_and_smaller_ones_do_not_wait_for_them() -> None:
+    """The seconds that a text may take are counted by the clock: two at once would take them from each other."""
+    under_way = most = 0
+    small_is_done, seen = threading.Event(), []
+
+    def mask(text: str) -> str:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        assert small_is_done.wait(30)
+        under_way -= 1
+        return text
+
+    def small(text: str) -> str:
+        seen.append(len(text))
+        return text
+
+    large = [asyncio.create_task(cleaned("x" * (results.LARGE + 1), mask)) for _ in range(3)]
+    await cleaned("x" * results.LARGE, small)
+    small_is_done.set()
+    await asyncio.gather(*large)
+    assert (most, seen) == (1, [results.LARGE])
+
+
+@pytest.mark.parametrize("size", [100, 100_000, 2_000_000])
+async def test_what_is_not_masked_in_time_is_withheld_and_of_a_long_text_the_beginning_is_tried(size: int) -> None:
+    """A masker whose time is over at once for a long text, and who has enough for a beginning."""
+    beginning = results.BEGINNING + results.MASKED_BEYOND
+    mask = masker.Masker(groups=["security"]).text
+
+    def slow(text: str) -> str:
+        return masker.withheld(len(text)) if size == 100 or len(text) > beginning else mask(text)
+
+    text = ("DB_PASSWORD=cnryKd9xQw\n" + "a log line that is as good as any other\n" * 60_000)[:size]
+    output = await cleaned(text, slow)
+    assert "cnry" not in output.text
+    assert not output.failed
+    if size == 2_000_000:
+        shown, told = output.text.rsplit("\n", 1)
+        assert text.startswith(shown.replace("[MASKED:password]", "cnryKd9xQw"))
+        assert results.BEGINNING - 100 < len(shown) < results.BEGINNING + 100
+        assert told.startswith("[withheld: about 1,934,464 more characters: there was no time to look through")
+        assert output.length == size
+    elif size == 100:
+        assert (output.text, output.length) == (masker.withheld(100), 100)
+    else:
+        assert output.length is None, "it was masked whole"
+
+
+async def test_of_what_is_hostile_throughout_nothing_is_told() -> None:
+    text = "".join(f"password=cnry{number:06}aB\n" for number in range(50_000))
+    output = await cleaned(text, masker.Masker(groups=["security"]).text)
+    assert (output.text, output.length) == (masker.withheld(len(text)), len(text))
+
+
+async def test_no_half_of_a_secret_is_told_where_the_beginning_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The secret stands across the end of what is masked, at every place of it, and shrinks what comes before."""
+    monkeypatch.setattr(results, "BEGINNING", 200)
+    monkeypatch.setattr(results, "MASKED_BEYOND", 100)
+    mask = masker.Masker(groups=["security"]).text
+    secret = "cnryKd9xQwZZ7fGh"
+    for place in range(150, 320):
+        text = ("x " * 300)[:place] + f" token={secret} " + "y " * 2000
+
+        def slow(text: str) -> str:
+            return masker.withheld(len(text)) if len(text) > 300 else mask(text)
+
+        output = await cleaned(text, slow)
+        assert output.length == len(text)
+        assert "cnry" not in output.text, place
+
+
+async def test_what_is_longer_than_what_is_kept_is_cut_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "WHOLE_MAX", 1000)
+    output = await cleaned("a" * 2000, lambda text: f"{text}b")
+    assert "\n[cut: 1,001 characters of a line are left out here; ask for less]\n" in output.text
+    assert output.text.endswith("ab")
+
+
+def lists(size: int) -> str:
+    """A list of pods as a server prints it, of about so many characters: what takes a masker longest of honest text."""
+    pod = (
+        '{"metadata": {"name": "web-%d", "namespace": "shop", "labels": {"app": "web"}, "uid": "6f1c2f9e-3a55-4f0e"}, '
+        '"spec": {"containers": [{"name": "web", "image": "shop/web:1.2", "env": [{"name": "MODE", "value": "x"}]}]}}'
+    )
+    items = ", ".join(pod % number for number in range(size // (len(pod) - 2)))
+    return f'{{"kind": "PodList", "apiVersion": "v1", "items": [{items}]}}'
+
+
+@pytest.mark.slow
+async def test_eight_mebibytes_are_masked_in_bounded_time_and_the_loop_turns_meanwhile(figure: Any) -> None:
+    text = lists(8_000_000)
+    mask = functools.partial(masker.Masker(groups=["security", "kubernetes"]).text)
+    lags: list[float] = []
+    done = asyncio.Event()
+
+    async def tick() -> None:
+        while not done.is_set():
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            lags.append(time.monotonic() - began - 0.01)
+
+    ticking = asyncio.create_task(tick())
+    began = time.monotonic()
+    output = await cleaned(text, mask)
+    seconds = time.monotonic() - began
+    done.set()
+    await ticking
+    late = f"the loop late by {max(lags) * 1000:.0f} ms at most"
+    figure(f"8 MB of a list: {'withheld' if output.length else 'masked'} after {seconds:.1f} s, {late}")
+    assert seconds < 20
+    assert max(lags) < 1.0

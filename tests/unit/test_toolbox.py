@@ -141,7 +141,7 @@ async def k8s() -> AsyncIterator[Connected]:
 
 @pytest.fixture
 def box(k8s: Connected) -> toolbox.PoolToolbox:
-    limits = platform.Limits.model_validate({"tool_call": "100ms", "tool_output": 1024})
+    limits = platform.Limits.model_validate({"tool_call": "100ms"})
     return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, offered=ALL)
 
 
@@ -180,13 +180,9 @@ def test_servers_that_are_away_are_told(box: toolbox.PoolToolbox) -> None:
             "'prometheus.get' was not called: MCP server 'prometheus' is not connected yet",
             True,
         ),
-        (
-            call("k8s.get", '{"name": "long"}'),
-            "x" * 1024 + "\n[cut: 1024 of 5000 characters are shown; ask for less]",
-            False,
-        ),
+        (call("k8s.get", '{"name": "long"}'), "x" * 5000, False),
     ],
-    ids=["answer", "pairs", "error", "refusal", "timeout", "away", "flood"],
+    ids=["answer", "pairs", "error", "refusal", "timeout", "away", "long"],
 )
 async def test_a_call_is_answered_whatever_comes_of_it(
     box: toolbox.PoolToolbox, asked: messages.ToolCall, text: str, failed: bool
@@ -372,7 +368,6 @@ async def test_a_call_is_not_sent_once_the_lease_is_lost(box: toolbox.PoolToolbo
 
 @pytest.mark.parametrize(("name", "is_aside"), [("short", False), ("huge", True)])
 async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str, is_aside: bool) -> None:
-    limits = platform.Limits.model_validate({"tool_output": 128 * 1024})
     threads: list[threading.Thread] = []
 
     def mask(text: str, *, investigation: str = "") -> str:
@@ -380,7 +375,8 @@ async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str
         return text
 
     k8s.mask = mask
-    await toolbox.PoolToolbox([k8s], limits=limits, offered=ALL).call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
+    box = toolbox.PoolToolbox([k8s], limits=platform.Limits(), offered=ALL)
+    await box.call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
     assert [thread is not threading.main_thread() for thread in threads] == [is_aside]
 
 

@@ -33,6 +33,8 @@ def investigate(turn: script.Turn) -> script.Answer:
             return _say("**Weighing what they found**", joining.join(turn))
         case "summary":
             return _say("", joining.sum_up(turn))
+        case "tool_summary":
+            return _say("", joining.shorten(turn))
     if react.is_spoken(turn):
         return react.spoken(_work(react.understood(turn)))
     return _work(turn)

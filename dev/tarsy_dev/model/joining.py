@@ -35,6 +35,7 @@ _WORD = re.compile(r"[a-z0-9][a-z0-9-]{3,}")
 _LOOK = re.compile(r"\b(look|check|verify|now|again|still|current(ly)?|logs?)\b", re.IGNORECASE)
 _LONGEST = 240  # characters of one line of a summary
 _LINES = 3  # quotes of one answer
+_SHORTENED = 3000  # characters of a tool's result that are left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,19 @@ def join(turn: script.Turn) -> str:
         "### What could not be verified\n\nNothing was looked at anew for this.",
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def shorten(turn: script.Turn) -> str:
+    """The first line of a tool's long result and those that tell of trouble, letter by letter, as many as fit."""
+    _, result = _DATA.findall(_prompt(turn))[-1]
+    head, *lines = result.splitlines() or [""]
+    kept, room = [head[:_SHORTENED]], _SHORTENED - len(head)
+    for line in filter(reading.is_trouble, lines):
+        if len(line) >= room:
+            break
+        kept.append(line)
+        room -= len(line) + 1
+    return "\n".join([*kept, f"({len(lines) + 1} lines in all; others tell of no trouble, or found no room here)"])
 
 
 def analyse(turn: script.Turn) -> str:

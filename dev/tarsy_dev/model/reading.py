@@ -96,6 +96,11 @@ def _prose(alert: str, forms: tuple[str, ...]) -> str:
     return next((name for name in names if name not in _PROSE), "")
 
 
+def is_trouble(line: str) -> bool:
+    """Whether a line of a result tells of something wrong."""
+    return bool(_LOG_TROUBLE.search(line)) or any(pattern.search(line) for _, pattern in _KINDS)
+
+
 def findings(call: script.Call, result: script.Result) -> list[Finding]:
     """What a tool result shows that is wrong; nothing for a result that is an error itself."""
     if result.failed:

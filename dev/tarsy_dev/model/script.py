@@ -93,7 +93,8 @@ class Turn:
     api_key: str = field(default="", repr=False)
     key: keys.Key = field(default_factory=keys.Key)
     kind: keys.Kind = "agent"
-    """What it is for: the work of an agent, what joins several agents' work, what sums it all up, or a question."""
+    """What it is for: the work of an agent, what joins several agents' work, what sums it all up, a question, or a
+    summary of the result of a tool."""
 
     iteration: int = 0
     """How many turns of the model the conversation already has."""
@@ -253,7 +254,12 @@ class ScriptError(errors.Error):
     """A script was asked for something that it does not hold."""
 
 
-def answers(*replies: Reply | str, synthesis: Reply | str = "synthesis", summary: Reply | str = "summary") -> Script:
+def answers(
+    *replies: Reply | str,
+    synthesis: Reply | str = "synthesis",
+    summary: Reply | str = "summary",
+    tool_summary: Reply | str = "tool summary",
+) -> Script:
     """Reply n for iteration n; a string is an answer of that text. ScriptError for an iteration past the last.
 
     What joins agents' work and what sums it up is answered as `agents` says. Who is asked to look before it concludes,
@@ -268,11 +274,17 @@ def answers(*replies: Reply | str, synthesis: Reply | str = "synthesis", summary
         message = f"{turn.key} asked for iteration {turn.iteration} of a script of {len(replies)} replies"
         raise ScriptError(message)
 
-    return agents(script, synthesis=synthesis, summary=summary)
+    return agents(script, synthesis=synthesis, summary=summary, tool_summary=tool_summary)
 
 
-def agents(script: Script, *, synthesis: Reply | str = "synthesis", summary: Reply | str = "summary") -> Script:
-    """`script` for agents and for questions; a synthesis and a summary are answered with these, whatever they join."""
+def agents(
+    script: Script,
+    *,
+    synthesis: Reply | str = "synthesis",
+    summary: Reply | str = "summary",
+    tool_summary: Reply | str = "tool summary",
+) -> Script:
+    """`script` for agents and for questions; what joins and sums up is answered with these, whatever it is of."""
 
     def answered(turn: Turn) -> Reply | Awaitable[Reply]:
         match turn.kind:
@@ -280,6 +292,8 @@ def agents(script: Script, *, synthesis: Reply | str = "synthesis", summary: Rep
                 return _reply(synthesis)
             case "summary":
                 return _reply(summary)
+            case "tool_summary":
+                return _reply(tool_summary)
             case _:
                 return script(turn)
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tarsy.transcript import messages, record, size
+from tarsy.transcript import cuts, messages, record, size
 
 TARGET = 0.8
 """Of the limit: what a request has at most once something gave way."""
@@ -26,8 +26,6 @@ LEAST_SHOWN = 400
 """Characters of a result of the last turn that are shown in any case."""
 BESIDE = 24
 """Characters that a message has beside what it says: whose it is, and which call's."""
-_CUT_MAX = 96
-"""Characters of the line that tells of a cut, at most."""
 _NAME_MAX = 80
 """Characters of a tool's name that a line tells: a model may call a tool whatever it likes."""
 
@@ -126,8 +124,8 @@ class Context:
             return [], 0
         lengths = [measured.lengths[place] for place in fresh]
         room = sum(lengths) + more / measured.rates[fresh[0]]  # they came together, so they have one rate
-        longest = max(LEAST_SHOWN, _level(lengths, room) - _CUT_MAX)
-        cut = [self.conversation[place].call_id for place in fresh if measured.lengths[place] > longest + _CUT_MAX]
+        longest = max(LEAST_SHOWN, _level(lengths, room) - cuts.NOTE_MAX)
+        cut = [self.conversation[place].call_id for place in fresh if measured.lengths[place] > longest + cuts.NOTE_MAX]
         return cut, longest if cut else 0
 
     def _measured(self) -> _Measured:
@@ -168,8 +166,11 @@ class Context:
 
     def _cut(self, message: messages.Message, characters: int) -> str:
         ask = "; ask for less" if message.tool_name in self.repeatable else ""
-        told = f"[cut to save space: {characters:,} of {len(message.text):,} characters are shown{ask}]"
-        return f"{message.text[:characters]}\n{told}"
+
+        def told(lines: int, left_out: int) -> str:
+            return f"[cut to save space: {cuts.left_out(lines, left_out)}{ask}]"
+
+        return cuts.middle(message.text, characters, told=told)
 
 
 def of(

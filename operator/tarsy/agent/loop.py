@@ -23,14 +23,17 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from tarsy import failpoints
-from tarsy.agent import requests, steps, templates
-from tarsy.transcript import entries, messages, ports, record
+from tarsy.agent import prompts, requests, steps, summaries, templates, waits
+from tarsy.transcript import cuts, entries, messages, ports, record
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 IN_DOUBT = "The outcome of this call is unknown: its worker was interrupted. It was not repeated; check before acting."
+
+RESULT_SHOWN = 64 * 1024
+"""Characters of a tool's result that are shown where nothing is said."""
 
 Following: TypeAlias = Callable[[record.Execution], Sequence[entries.Entry]]
 """What ends with an execution, given how it stands once it has ended."""
@@ -53,8 +56,12 @@ class Loop:
     """See `ports.Scope.waiting`."""
     may_retry: Callable[[], bool] = lambda: True
     """See `ports.Scope.may_retry`."""
-    watched: Callable[[int], AbstractContextManager[ports.Stream]] = lambda _: nullcontext(ports.UNWATCHED)
-    """See `ports.Runtime.watched`; given the turn's number."""
+    watched: Callable[[int, str], AbstractContextManager[ports.Stream]] = lambda *_: nullcontext(ports.UNWATCHED)
+    """See `ports.Runtime.watched`; given the turn's number, and the call whose result is summed up, if one is."""
+    shown: Callable[[str], int] = lambda _: RESULT_SHOWN
+    """The characters of a tool's result that a provider is shown."""
+    summary: Callable[[str, str, int], entries.SummaryDue | None] = lambda *_: None
+    """The summary that a result is to have, by its server, the provider that is asked then, and its characters."""
 
     async def run(self) -> None:
         """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
@@ -62,6 +69,9 @@ class Loop:
         if isinstance(step, steps.Run):
             await self._settle_doubts(step.calls)
         while not self.execution.ended and not self.journal.suspended():
+            if self.execution.due:
+                await self._sum_up()
+                continue
             match self._next_step(self.execution.log):
                 case steps.Ask() as ask:
                     await self._ask(ask)
@@ -93,7 +103,7 @@ class Loop:
         await self._fit(ask, added)
         request = requests.of(self.execution, ask, added)
         failpoints.hit("model.ask.before")
-        with self.watched(self._turn) as stream:
+        with self.watched(self._turn, "") as stream:
             try:
                 scope = replace(self._scope, stream=stream)
                 answer = await self.model(self.execution.source.provider).ask(request, scope)
@@ -174,7 +184,7 @@ class Loop:
 
     async def _run(self, calls: Sequence[messages.ToolCall]) -> None:
         reads, writes = self._split(calls)
-        with self.watched(self._turn - 1) as stream:
+        with self.watched(self._turn - 1, "") as stream:
             call = functools.partial(self._call, scope=replace(self._scope, stream=stream))
             for batch in (*([one] for one in writes), reads):
                 if batch:
@@ -194,10 +204,76 @@ class Loop:
         else:
             output = await self.toolbox.call(call, scope)
         failpoints.hit("tool.call.after")
-        result = messages.Message(
-            role="tool", call_id=call.id, tool_name=call.name, text=output.text, failed=output.failed
+        return self._tool_run(call, output, seconds=time.monotonic() - started)
+
+    def _tool_run(self, call: messages.ToolCall, output: ports.ToolOutput, *, seconds: float) -> entries.ToolRun:
+        """What is kept of a call: as much of its result as the provider may be shown that is asked now.
+
+        One that is asked later, as a fallback, is shown the same. Errors are in few words, or their words count.
+        """
+        provider = self.execution.source.provider
+        text = cuts.middle(output.text, self.shown(provider))
+        is_cut = text is not output.text
+        server = call.name.partition(".")[0]
+        return entries.ToolRun(
+            call=call,
+            result=messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=text, failed=output.failed),
+            seconds=seconds,
+            length=output.length or (len(output.text) if is_cut else None),
+            whole=output.text if is_cut else None,
+            summary=None if output.failed else self.summary(server, provider, len(output.text)),
         )
-        return entries.ToolRun(call=call, result=result, seconds=time.monotonic() - started)
+
+    async def _sum_up(self) -> None:
+        """Have the results summed up that are due, side by side."""
+        together = waits.Waits(self.waiting)
+
+        async def one(call_id: str, due: entries.SummaryDue) -> None:
+            with together.call():
+                await self._sum_one_up(call_id, due, waiting=together.waiting)
+
+        await side_by_side(one(*due) for due in list(self.execution.due.items()))
+
+    async def _sum_one_up(
+        self, call_id: str, due: entries.SummaryDue, *, waiting: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        """Have a long result summed up, and commit what came of it."""
+        _, result = self.execution.result(call_id)
+        whole = await self.journal.whole(self._id, call_id) if call_id in self.execution.cut else None
+        snapshot = self.journal.record.snapshot
+        word = prompts.new_word()
+        request = summaries.request(
+            self.execution,
+            due,
+            investigation=f"{snapshot.namespace}/{snapshot.name}",
+            call_id=call_id,
+            whole=result.text if whole is None else whole,
+            word=word,
+        )
+        failpoints.hit("model.summary.before")
+        read: str | messages.Failure
+        with self.watched(self._turn, call_id) as stream:
+            try:
+                # Without a summary the result is read as it is: that is as good as a fallback.
+                scope = replace(self._scope, stream=stream, waiting=waiting, has_fallback=True)
+                answer = await self.model(due.provider).ask(request, scope)
+            except ports.ModelError as error:
+                read, call = error.failure, error.call
+            else:
+                read, call = summaries.read(answer.message, due, instead_of=result.text), answer.call
+            failpoints.hit("model.summary.after")
+            await self.journal.commit(
+                entries.ToolSummarised(
+                    execution=self._id,
+                    turn=self._turn,
+                    call_id=call_id,
+                    tool=result.tool_name,
+                    word=word,
+                    text=read if isinstance(read, str) else "",
+                    failure=None if isinstance(read, str) else read,
+                    call=call,
+                )
+            )
 
     def _why_not(self, call: messages.ToolCall) -> str:
         """Why a call is not made, for the model; "" where it is."""

@@ -85,6 +85,35 @@ def of_summary(assignment: Assignment) -> tuple[messages.Message, ...]:
     return _conversation([system], _task(assignment, markers, react=False))
 
 
+def of_tool_summary(
+    *,
+    investigation: str,
+    server: str,
+    tool: str,
+    tokens: int,
+    told: str,
+    call: messages.ToolCall,
+    result: str,
+    word: str,
+) -> tuple[messages.Message, ...]:
+    """What is asked for the summary of a tool's `result`; `told` is what its agent was asked, and did last.
+
+    `word` is the one of the markers, which the log has with the summary; server and tool were offered by their names.
+    """
+    markers = _Markers(word)
+    budget = f"{tokens:,}"
+    system = templates.filled(
+        "tool-summary", tool=tool, server=server, tokens=budget, start=markers.start, end=markers.end
+    )
+    task = [
+        f"Investigation: {investigation}",
+        f"What the agent was asked, and did last:\n\n{markers.around(quoting.escaped(told))}",
+        f"The result of its call [tool {call.id}]:\n\n{markers.around(quoting.escaped(result))}",
+        f"Sum up this result of {server}.{tool} in fewer than {budget} tokens.",
+    ]
+    return _conversation([system], iter(task))
+
+
 def _conversation(system: Sequence[str], task: Iterator[str]) -> tuple[messages.Message, ...]:
     return (
         messages.Message(role="system", text=messages.storable("\n\n".join(system))),
@@ -128,10 +157,10 @@ def _beginning(runbook: str) -> str:
 
 
 class _Markers:
-    """The markers of one prompt."""
+    """The markers of one prompt, with a random word where none is given."""
 
-    def __init__(self) -> None:
-        word = new_word()
+    def __init__(self, word: str = "") -> None:
+        word = word or new_word()
         self.start, self.end = f"<!-- DATA {word} START -->", f"<!-- DATA {word} END -->"
 
     def around(self, text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tarsy.agent import context, steps, strategies, templates
+from tarsy.agent import context, steps, strategies, summaries, templates
 from tarsy.config import resolve
 from tarsy.transcript import entries, messages, ports, record
 
@@ -91,6 +91,24 @@ def asked(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports
         case _:  # it was told the same once more, with the call that followed
             told = added(execution, ask)
     return ask, of(execution, ask, told)
+
+
+def asked_for_summary(
+    execution: record.Execution, entry: entries.ToolSummarised, *, investigation: str, whole: str | None
+) -> ports.Request:
+    """What was asked for a summary, given how its execution stood before that was committed.
+
+    `investigation` is its namespace and name; `whole` the result as the journal keeps it, if the log has a part of it.
+    """
+    _, result = execution.result(entry.call_id)
+    return summaries.request(
+        execution,
+        execution.due[entry.call_id],
+        investigation=investigation,
+        call_id=entry.call_id,
+        whole=result.text if whole is None else whole,
+        word=entry.word,
+    )
 
 
 def _tools(execution: record.Execution, ask: steps.Ask) -> tuple[messages.ToolSpec, ...]:

@@ -110,6 +110,11 @@ class Document:
                 yield f"{told}, and {len(compacted.cut)} cut to {compacted.shown} characters.\n\n"
             case entries.ToolsAnswered():
                 yield from map(self._result, transcripts.tool_calls(placed))
+            case entries.ToolSummarised() as summarised:
+                yield self._call(placed)
+                if summarised.text:
+                    yield f"A summary of the result of {span(summarised.call_id)}, which the agent reads instead:\n\n"
+                    yield _folded("Summary", summarised.text)
             case entries.ExecutionEnded() as ended:
                 ungrounded = ", without having looked at anything" if ended.ungrounded else ""
                 yield f"Ended {_moment(logged.at)}: {ended.outcome}{ungrounded}\n\n"

@@ -189,11 +189,13 @@ class ModelCall(Part):
     stage: str
     execution: str
     turn: int
-    """Which of the execution's model calls, from 0."""
+    """Which of the execution's model calls, from 0; of a summary the one that is to read it."""
+    tool_call_id: str
+    """The tool call whose result it sums up; "" of all others."""
     provider: str
     model: str
     context_messages: int
-    """It was sent the first so many messages of the execution."""
+    """It was sent the first so many messages of the execution; a summary is asked for with two of its own."""
     seconds: float
     input_tokens: int
     output_tokens: int
@@ -226,7 +228,7 @@ class ToolCall(Part):
     arguments: str
     """As the model gave them."""
     result: str
-    """As it is kept, masked, and as the model was shown it first."""
+    """Masked, and as the model was shown it first; of one that was summed up, as it would have been."""
     failed: bool
     """The tool answered with an error, or not at all."""
     in_doubt: bool

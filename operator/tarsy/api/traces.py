@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Response
@@ -40,6 +40,8 @@ class Line(shapes.Part):
     execution: str
     execution_name: str
     """What its execution is called beside its siblings."""
+    tool_call_id: str
+    """Of a tool call its id; of a model call that of the tool call whose result it sums up, or ""."""
     provider: str | None = None
     """Of a model call."""
     model: str | None = None
@@ -131,7 +133,11 @@ class Called(shapes.ToolCall):
     arguments_json: Annotated[Any, Field(json_schema_extra={"type": _JSON})]
     """The arguments, parsed; null where they are no JSON."""
     cut: bool
-    """The result was longer than what is kept; its last line says how long."""
+    """The result has more than the model is shown of it; where a line says so, the rest is left out."""
+    whole: str | None
+    """All of a result that was cut, masked; null where `result` is all, or was cut before the whole was kept."""
+    summary: str | None
+    """What the model read instead of the result; null where it read that."""
     asked_by: int
     """The number of the model call whose answer asked for it; 0 where that cannot be told."""
 
@@ -188,12 +194,23 @@ def _all_lines(placed: Sequence[stored.Placed], names: Mapping[str, str]) -> lis
 
 async def asked(database: databases.Database, identity: UUID, *, number: int) -> Asked:
     """A model call; a Problem where there is none of that number."""
-    return await asyncio.to_thread(_asked, await _find(database, identity, kind="llm", number=number))
+    found = await _find(database, identity, kind="llm", number=number)
+    entry, beside = found.placed.logged.entry, None
+    if isinstance(entry, entries.ToolSummarised):
+        with transcripts.store_is_up():
+            name = await stored.name(database, identity)
+            beside = (name, await stored.whole(database, identity, entry.execution, entry.call_id))
+    return await asyncio.to_thread(_asked, found, beside)
 
 
 async def called(database: databases.Database, identity: UUID, *, number: int) -> Called:
     """A tool call; a Problem where there is none of that number."""
-    return await asyncio.to_thread(_called, number, await _find(database, identity, kind="tool", number=number))
+    found = await _find(database, identity, kind="tool", number=number)
+    call_id = _tool_call(number, found).tool_call_id
+    with transcripts.store_is_up():
+        whole = await stored.whole(database, identity, found.placed.logged.execution, call_id)
+        summary = await stored.summary(database, identity, found.placed.logged, call_id)
+    return await asyncio.to_thread(_called, number, found, whole, summary)
 
 
 async def _find(database: databases.Database, identity: UUID, *, kind: stored.CallType, number: int) -> stored.Call:
@@ -235,11 +252,16 @@ def _tool_line(call: shapes.ToolCall, *, name: str) -> Line:
     )
 
 
-def _asked(found: stored.Call) -> Asked:
+_Beside: TypeAlias = tuple[str, str | None]
+"""What the request for a summary has beside the log: the investigation's name, and the whole result (`stored.whole`).
+"""
+
+
+def _asked(found: stored.Call, beside: _Beside | None) -> Asked:
     call, entry = transcripts.model_call(found.placed), transcripts.called(found.placed.logged.entry)
     assert call  # noqa: S101 - `stored.call` counts no other
     assert entry  # noqa: S101 - the same
-    request, problem = _request(found.before, entry)
+    request, problem = _request(found.before, entry, beside)
     starts = (one.entry for one in found.before if isinstance(one.entry, entries.ExecutionStarted))
     started = next(starts, None)
     return Asked(
@@ -248,17 +270,24 @@ def _asked(found: stored.Call) -> Asked:
         agent=transcripts.agent(started.agent) if started else None,
         request=request,
         problem=problem,
-        answer=_answer(entry.messages[-1]) if isinstance(entry, entries.Answered) else None,
+        answer=None if call.failure else _answer(transcripts.answer(entry)),
     )
 
 
-def _request(before: Sequence[entries.Logged], called: requests.Called) -> tuple[Request | None, str]:
+def _request(
+    before: Sequence[entries.Logged], called: transcripts.Called, beside: _Beside | None
+) -> tuple[Request | None, str]:
     """What was asked for a call, given its execution's log before it; or why that cannot be told."""
     for logged in before:
         if isinstance(logged.entry, entries.Unreadable):
             return None, f"entry {logged.seq} before it cannot be read by this version of TARSy: {logged.entry.problem}"
     try:
-        ask, request = requests.asked(_execution(before), called)
+        execution = _execution(before)
+        if isinstance(called, entries.ToolSummarised):
+            investigation, whole = beside or ("", None)
+            request = requests.asked_for_summary(execution, called, investigation=investigation, whole=whole)
+            return _shown(request, final=False), ""
+        ask, request = requests.asked(execution, called)
     except (LookupError, StopIteration) as error:
         return None, f"the log before it does not add up: {type(error).__name__} {error}"
     return _shown(request, final=ask.final), ""
@@ -304,13 +333,21 @@ def _answer(message: messages.Message) -> Answer:
     )
 
 
-def _called(number: int, found: stored.Call) -> Called:
-    call = transcripts.tool_calls(found.placed)[number - found.placed.tool_calls - 1]
+def _tool_call(number: int, found: stored.Call) -> shapes.ToolCall:
+    return transcripts.tool_calls(found.placed)[number - found.placed.tool_calls - 1]
+
+
+def _called(number: int, found: stored.Call, whole: str | None, summary: str | None) -> Called:
+    call = _tool_call(number, found)
+    entry = found.placed.logged.entry
+    runs = entry.runs if isinstance(entry, entries.ToolsAnswered) else ()
     return Called(
         **dict(call),
         execution_name=found.name,
         arguments_json=_parsed(call.arguments),
-        cut=messages.is_cut(call.result),
+        cut=any(run.call.id == call.tool_call_id and run.length is not None for run in runs),
+        whole=whole,
+        summary=summary,
         asked_by=found.asked_by,
     )
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from tarsy import errors
@@ -23,6 +23,8 @@ from tarsy.transcript import entries, messages
 
 ENTRIES_MAX = 500
 """Entries of the log whose messages or calls are on one page."""
+SUMMARY_MESSAGES = 2
+"""Messages by which a summary of a tool's result is asked for: instructions, and what is to be summed up."""
 _MASKER = masker.Masker(groups=["security"])
 
 
@@ -134,9 +136,11 @@ def model_call(placed: stored.Placed) -> shapes.ModelCall | None:
     call, failure = entry.call, failed(entry)
     match entry:
         case entries.Answered() | entries.Unanswered():
-            added = len(entry.messages) - isinstance(entry, entries.Answered)
+            context = placed.messages + len(entry.messages) - isinstance(entry, entries.Answered)
+        case entries.ToolSummarised():
+            context = SUMMARY_MESSAGES
         case _:
-            added = 0
+            context = placed.messages
     return shapes.ModelCall(
         n=placed.model_calls + 1,
         seq=logged.seq,
@@ -144,9 +148,10 @@ def model_call(placed: stored.Placed) -> shapes.ModelCall | None:
         stage=logged.stage,
         execution=logged.execution,
         turn=entry.turn,
+        tool_call_id=entry.call_id if isinstance(entry, entries.ToolSummarised) else "",
         provider=call.provider,
         model=call.model,
-        context_messages=placed.messages + added,
+        context_messages=context,
         seconds=call.seconds,
         input_tokens=call.usage.input_tokens,
         output_tokens=call.usage.output_tokens,
@@ -161,12 +166,16 @@ def model_call(placed: stored.Placed) -> shapes.ModelCall | None:
     )
 
 
-def called(
-    entry: entries.Entry | entries.Unreadable,
-) -> entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted | None:
+Called: TypeAlias = (
+    entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted | entries.ToolSummarised
+)
+"""What tells of a model call; a compaction does where the provider refused the request before it."""
+
+
+def called(entry: entries.Entry | entries.Unreadable) -> Called | None:
     """The entry, if it tells of a model call."""
     match entry:
-        case entries.Answered() | entries.Unanswered() | entries.FellBack():
+        case entries.Answered() | entries.Unanswered() | entries.FellBack() | entries.ToolSummarised():
             return entry
         case entries.ContextCompacted() if entry.call:
             return entry
@@ -174,11 +183,20 @@ def called(
             return None
 
 
-def failed(
-    entry: entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted,
-) -> messages.Failure | None:
+def failed(entry: Called) -> messages.Failure | None:
     """Why a call brought nothing; None where it did."""
     return None if isinstance(entry, entries.Answered) else entry.failure
+
+
+def answer(entry: Called) -> messages.Message:
+    """What the model said; nothing, where it brought nothing."""
+    match entry:
+        case entries.Answered():
+            return entry.messages[-1]
+        case entries.ToolSummarised():
+            return messages.Message(role="assistant", text=entry.text)
+        case _:
+            return messages.Message(role="assistant")
 
 
 def tool_calls(placed: stored.Placed) -> list[shapes.ToolCall]:

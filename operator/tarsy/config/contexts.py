@@ -1,4 +1,4 @@
-"""How many tokens a request may have, by what is known of models.
+"""How many tokens a request may have, by what is known of models; and how many characters of one result may be in it.
 
 What is known are windows, and the answers that they have to hold as well. A model that is not here, or that has grown
 since, is told of by `context_tokens`; without, its provider's refusal is what makes a request smaller.
@@ -8,7 +8,7 @@ Source: the model pages of Google, OpenAI, Anthropic and xAI.
 
 from __future__ import annotations
 
-from tarsy.config import providers
+from tarsy.config import platform, providers
 
 _KNOWN: dict[str, tuple[int, int]] = {
     "gemini-2.0": (1_048_576, 0),  # what it answers has a window of its own
@@ -27,6 +27,8 @@ _KNOWN: dict[str, tuple[int, int]] = {
 """By the beginning of a model's name, the longest that fits: its window, and what of it an answer may take."""
 LEAST = 1000
 """What is left for the request however long the answer may be."""
+CHARACTERS_A_TOKEN = 4
+"""By which settings in tokens are read where text is measured, as the founding documents have it."""
 _CHAT = (128_000, 16_384)
 """The models that ChatGPT has, `gpt-5-chat-latest` and the like: smaller than the others of their names."""
 
@@ -44,3 +46,10 @@ def of(settings: providers.Common) -> int | None:
     if isinstance(settings, providers.AnthropicProvider):
         answer = settings.max_output_tokens + ((settings.thinking.budget or 0) if settings.thinking else 0)
     return max(window - answer, LEAST)
+
+
+def of_result(found: platform.Platform, provider: str) -> int:
+    """The characters of one tool result that a provider is shown."""
+    settings = found.llm_providers.get(provider)  # the file may have lost it since
+    own = settings.max_tool_result_tokens if settings else None
+    return found.limits.tool_output if own is None else own * CHARACTERS_A_TOKEN

@@ -12,15 +12,12 @@ from typing import Any
 
 from pydantic.alias_generators import to_snake
 
-from tarsy.config import convert_chains, converting, former, lint, load
+from tarsy.config import convert_chains, converting, former, lint, load, summarization
 from tarsy.masking import patterns
 from tarsy.resources import files
 
 PLATFORM = "tarsy.yaml"
 """What the platform file is called; a chain's manifest has its chain's name."""
-CHARACTERS_A_TOKEN = 4
-_LEAST_OUTPUT = 1024
-"""What `limits.tool_output` may be at least."""
 _ALWAYS = "kubernetes_secret"
 """What masked Kubernetes' Secrets, if it was asked for."""
 _OLD_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -87,7 +84,6 @@ class _Converter(converting.Converting):
             "llm_providers": self._section("llm_providers", self._provider),
             "mcp_servers": self._section("mcp_servers", self._server),
             "agents": self._section("agents", self._agent),
-            "limits": self._limits(),
             "queue": self._made_queue(),
             "runbooks": self._runbooks(),
         }
@@ -129,8 +125,6 @@ class _Converter(converting.Converting):
                 made[key] = self._native_tools(source)
             elif key in ("backend", "llm_backend"):
                 self.say(source, "the provider's type says how it is asked: left out")
-            elif key == "max_tool_result_tokens":
-                pass  # in `limits`
             elif key == "api_key_env" and provider.data.get("type") == "vertexai":
                 self.say(source, "vertexai takes credentials, and no key: left out")
             elif key in former.LATER and key != "type":
@@ -155,6 +149,8 @@ class _Converter(converting.Converting):
                 made[key] = self._masking(source) if isinstance(source.data, dict) else source.data
             elif key == "instructions":
                 made[key] = source.data or ""
+            elif key == "summarization":
+                made[key] = self._block(source, summarization.Summarization.model_fields, case=str)
             else:
                 self.left_out(source)
         if not made.get("transport"):
@@ -238,22 +234,6 @@ class _Converter(converting.Converting):
                 self.left_out(source)
         strategy = self._strategy(agent)
         return made | ({"iteration_strategy": strategy} if strategy else {})
-
-    def _limits(self) -> JSON:
-        key = "max_tool_result_tokens"
-        sources = [one.at(key) for one in self._sources.named["llm_providers"].values() if one.data.get(key)]
-        tokens = [source for source in sources if isinstance(source.data, int)]
-        for source in sources:
-            if source not in tokens:
-                self.problems.append(source.problem(f"{source.told}: expected a whole number"))
-        if not tokens:
-            return {}
-        least = min(tokens, key=lambda source: int(source.data))
-        characters = max(int(least.data) * CHARACTERS_A_TOKEN, _LEAST_OUTPUT)
-        told = f"limits.tool_output is {characters} characters, of every provider: {CHARACTERS_A_TOKEN} a token"
-        for source in tokens:
-            self.say(source, told if source is least else f"the least of all providers holds: {told}")
-        return {"tool_output": characters}
 
     def _made_queue(self) -> JSON:
         made: JSON = {}

@@ -174,6 +174,11 @@ def _dangling(
     yield from missing(("defaults", "llm_provider"), loaded.defaults.llm_provider, of="llm_providers", kind="provider")
     for index, name in enumerate(loaded.defaults.fallback_providers):
         yield from missing(("defaults", "fallback_providers", index), name, of="llm_providers", kind="provider")
+    at: invalid.Place
+    for name, found in loaded.mcp_servers.items():
+        asked = found.summarization.llm_provider
+        at = ("mcp_servers", name, "summarization", "llm_provider")
+        yield from missing(at, asked, of="llm_providers", kind="provider")
     for name, agent in loaded.agents.items():
         at = ("agents", name)
         yield from missing((*at, "llm_provider"), agent.llm_provider, of="llm_providers", kind="provider")

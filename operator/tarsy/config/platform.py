@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, model_validator
 from tarsy.config import providers
 from tarsy.config.parts import URL, Duration, Network, Origin, Part, Time, Variable, Word, within
 from tarsy.config.runbooks import TEXT_MAX, Runbooks
+from tarsy.config.summarization import Summarization
 from tarsy.masking import customs, masker
 from tarsy.masking import patterns as naming
 from tarsy.resources import base, chain
@@ -227,6 +228,8 @@ class MCPServer(Part):
     """Added to the system prompt of every agent that has this server."""
     data_masking: DataMasking = DataMasking()
     """What of its results nobody is to see."""
+    summarization: Summarization = Summarization()
+    """What becomes of its long results."""
     tools: ServerTools = ServerTools()
     """Which of its tools anybody gets."""
     write_tools: ToolNames = []
@@ -289,7 +292,8 @@ class Limits(Part):
     chat: Duration = Field(default="5m", validate_default=True)
     """One question's run."""
     tool_output: Annotated[int, Field(ge=1024)] = 64 * 1024
-    """Characters of a tool's result that are kept; the rest is cut and the cut is told."""
+    """Characters of a tool's result that a model is shown, but for providers that say `max_tool_result_tokens`: the
+    middle of a longer one is left out, and that is told. The whole is kept."""
     answer: Annotated[int, Field(ge=1024)] = 1024 * 1024
     """Characters of one model answer, thoughts included; more is refused."""
     answer_calls: Annotated[int, Field(ge=1)] = 100

@@ -69,6 +69,8 @@ class Common(Part):
     """Tokens in any minute, of all processes together; None is no limit."""
     context_tokens: Annotated[int, Field(ge=1000)] | None = None
     """Tokens that a request may have; None is what is known of the model."""
+    max_tool_result_tokens: Annotated[int, Field(ge=256)] | None = None
+    """Tokens of one tool result that it is shown, of four characters each; None is as `limits.tool_output` says."""
 
     @property
     def has_native_tools(self) -> tuple[chain.NativeTool, ...]:

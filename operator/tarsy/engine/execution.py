@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tarsy.agent import loop, strategies
+from tarsy.agent import loop, strategies, summaries
 from tarsy.config import contexts, offers, platform, resolve
 from tarsy.engine import retries
 from tarsy.masking import given
@@ -114,9 +114,11 @@ class Execution:
                 waiting=waiting,
                 may_retry=self.retries.take,
                 watched=self._watched,
+                shown=functools.partial(contexts.of_result, runtime.platform),
+                summary=functools.partial(_summary, runtime.platform),
             ).run()
 
-    def _watched(self, turn: int) -> AbstractContextManager[ports.Stream]:
+    def _watched(self, turn: int, result: str) -> AbstractContextManager[ports.Stream]:
         agent = self.so_far.started.agent if self.so_far else None
         return self.runtime.watched(
             ports.Turn(
@@ -125,6 +127,7 @@ class Execution:
                 stage=self.task.stage,
                 execution=self.id,
                 number=turn,
+                result=result,
                 kind=self.task.kind,
                 strategy=agent.strategy if agent else "",
             )
@@ -205,6 +208,10 @@ def _kept(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
         custom_instructions=_stored(agent.custom_instructions),
         server_instructions=tuple((name, _stored(text)) for name, text in agent.server_instructions),
     )
+
+
+def _summary(found: platform.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
+    return summaries.due(found, server=server, provider=provider, length=length)
 
 
 def _stored(text: str) -> str:

@@ -83,7 +83,7 @@ def _failed(execution: record.Execution) -> Iterator[entries.Gap]:
         call = calls[one.call_id]
         if one.failed and (call.name, call.arguments) not in shown and one.text != templates.text("repeated"):
             yield _gap(call.name, one.text)
-        elif not one.failed and messages.is_cut(one.text):
+        elif not one.failed and one.call_id in execution.cut:
             yield _gap(call.name, "its result was cut")
 
 

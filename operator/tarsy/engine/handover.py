@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tarsy.agent import quoting, strategies
 from tarsy.engine import grounds
-from tarsy.transcript import entries, messages, react, record
+from tarsy.transcript import cuts, entries, messages, react, record
 
 START = "<!-- Analysis Result START -->"
 END = "<!-- Analysis Result END -->"
@@ -164,7 +164,7 @@ def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
     last = said[-1] if execution.analysis else None
     for message in said:
         if message.role == "tool":
-            yield f"Observation: {_word(message.tool_name)}: {_clean(_shortened(message.text, reader.result_max))}"
+            yield f"Observation: {_word(message.tool_name)}: {_clean(_result_of(message, reader))}"
         elif message.role == "assistant":
             thought, text = _taken_apart(execution, message)
             if reader.reads == "everything" and thought:
@@ -192,6 +192,14 @@ def _partial_findings(execution: record.Execution) -> Iterator[str]:
             thought, text = _taken_apart(execution, entry)
             if found := text.strip() or (thought if execution.is_react else ""):
                 yield _clean(found)
+
+
+def _result_of(message: messages.Message, reader: _Reader) -> str:
+    return cuts.middle(message.text, reader.result_max, told=_told)
+
+
+def _told(lines: int, characters: int) -> str:
+    return f"[cut: {cuts.left_out(lines, characters)}]"
 
 
 def _shortened(text: str, limit: int) -> str:

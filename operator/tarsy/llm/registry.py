@@ -289,10 +289,11 @@ def _told(error: Exception) -> str:
 
 
 def _named(settings: platform.Platform) -> set[str | None]:
-    """The providers that defaults and agents name."""
+    """The providers that defaults, agents and MCP servers name."""
     defaults = settings.defaults
     agents = (agent.llm_provider for agent in settings.agents.values())
-    return {defaults.llm_provider, *defaults.fallback_providers, *agents}
+    summaries = (server.summarization.llm_provider for server in settings.mcp_servers.values())
+    return {defaults.llm_provider, *defaults.fallback_providers, *agents, *summaries}
 
 
 def _check_packages(settings: providers.Provider) -> None:

@@ -109,3 +109,8 @@ def or_withheld(mask: Callable[[str], str], text: str) -> str:
 def withheld(size: int) -> str:
     """What stands for a text of so many bytes that was not masked in time."""
     return f"[MASKED:withheld] (all {size} bytes: there was no time to look through a text like this one)"
+
+
+def is_withheld(masked: str, text: str) -> bool:
+    """Whether `masked` is what `Masker.text` makes of a `text` that it had no time for."""
+    return masked == withheld(len(text.encode("utf-8", "surrogatepass")))

@@ -21,7 +21,7 @@ from sqlalchemy import text
 from tarsy import failpoints
 from tarsy.resources import chain as chains
 from tarsy.store import database as databases
-from tarsy.store import history, log, notify, work
+from tarsy.store import history, log, notify, transcripts, work
 from tarsy.transcript import entries, messages, ports, record, turns
 
 RETRY_SECONDS = 0.5
@@ -113,6 +113,15 @@ class PgJournal:
         if any(isinstance(entry, entries.RunEnded) and entry.run == entries.INVESTIGATION for entry in added):
             # The only commit that changes the phase: all others the projector finds when it looks.
             await notify.send(self._database, (notify.STATUS, str(self._claim.investigation)))
+
+    async def whole(self, execution: str, call_id: str) -> str | None:
+        """All of a result of which the log has a part. While the database is down, keep trying."""
+        while True:
+            try:
+                return await transcripts.whole(self._database, self._claim.investigation, execution, call_id)
+            except databases.StoreDownError as error:
+                logger.warning("a result cannot be read yet: %s", error, extra={"action": "load_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def settle(self) -> None:
         """Bring commits to their end that were cancelled under way: they may have happened, and now they have."""

@@ -63,6 +63,12 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
       CAST(opaque AS json), messages, model_calls, tool_calls
     FROM fenced, {rows}""",
     ),
+    "wholes": (
+        {"execution": "text", "call_id": "text", "whole": "text"},
+        """
+    INSERT INTO tool_results (investigation, execution, call_id, whole)
+    SELECT investigation, execution, call_id, whole FROM fenced, {rows}""",
+    ),
     "new_stages": (
         {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text"},
         """
@@ -272,6 +278,8 @@ def _counts(entry: entries.Entry) -> Row:
             return {"messages": len(entry.messages), "model_calls": 0, "tool_calls": 0}
         case entries.Answered() | entries.Unanswered():
             return {"messages": len(entry.messages), "model_calls": 1, "tool_calls": 0}
+        case entries.ToolSummarised():
+            return {"messages": 0, "model_calls": 1, "tool_calls": 0}
         case entries.FellBack() | entries.ContextCompacted() if entry.call:
             return {"messages": 0, "model_calls": 1, "tool_calls": 0}
         case _:
@@ -306,13 +314,19 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
         case entries.ExecutionEnded():
             row = changes.execution(entry.execution)
             row |= {"outcome": entry.outcome, "error": entry.error}
-        case entries.Answered() | entries.Unanswered() | entries.FellBack() | entries.ContextCompacted() if entry.call:
+        case (
+            entries.Answered()
+            | entries.Unanswered()
+            | entries.FellBack()
+            | entries.ContextCompacted()
+            | entries.ToolSummarised()
+        ) if entry.call:
             row = changes.execution(entry.execution)
             _count(row, entry.call)
             if isinstance(entry, entries.FellBack):
                 row["provider"] = entry.provider
         case entries.ToolsAnswered():
-            changes.execution(entry.execution)["tool_calls"] += len(entry.runs)
+            _count_tools(changes, entry)
         case entries.RunEnded():
             changes.add(
                 "ended_runs",
@@ -333,6 +347,14 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
                     "ended_investigations",
                     {"ending": entry.ending} | {name: said[:SEARCHED_MAX] for name, said in searched.items()},
                 )
+
+
+def _count_tools(changes: _Changes, entry: entries.ToolsAnswered) -> None:
+    """Add tool calls to the numbers of their execution, and keep the whole of what the log has a part of."""
+    changes.execution(entry.execution)["tool_calls"] += len(entry.runs)
+    for run in entry.runs:
+        if run.whole is not None:
+            changes.add("wholes", {"execution": entry.execution, "call_id": run.call.id, "whole": run.whole})
 
 
 def _count(row: Row, call: entries.ModelCall) -> None:

@@ -34,6 +34,7 @@ _HOLD = text("""
 
 _PURGE = text("""
   WITH said AS (DELETE FROM entries WHERE investigation = :id),
+    shown_by_tools AS (DELETE FROM tool_results WHERE investigation = :id),
     staged AS (DELETE FROM stages WHERE investigation = :id),
     executed AS (DELETE FROM executions WHERE investigation = :id),
     run AS (DELETE FROM runs WHERE investigation = :id),

@@ -2,7 +2,8 @@
 
 `entries` is the log, and everything: what the other tables say of a run that has started is said there too. They are
 narrow rows of what lists, queue and status read, changed in the same statement that appends to the log. `entries`,
-`stages` and `executions` have no foreign keys: those would lock and dirty the parent's row at each commit.
+`stages`, `executions` and `tool_results` have no foreign keys: those would lock and dirty the parent's row at each
+commit.
 
 JSON is `json`, not `jsonb`: it keeps what a provider gave us byte for byte, an escaped NUL included, which `jsonb`
 refuses.
@@ -254,6 +255,17 @@ entries = Table(
 """The log, append-only (`transcript.entries`). `body` is JSON of storable text; `opaque` may hold escapes that Postgres
 refuses to take apart, so no view looks into it. How many messages and calls an entry tells of is counted beside it: a
 page of messages or calls is numbered by those before it, whose bodies nobody reads."""
+
+tool_results = Table(
+    "tool_results",
+    metadata,
+    Column("investigation", Uuid, primary_key=True),
+    _text("execution", primary_key=True),
+    _text("call_id", primary_key=True),
+    _text("whole"),
+)
+"""The whole of each tool result of which the log has a part, masked: written with that, and read by nobody who loads
+the log."""
 
 identities = Table(
     "identities",

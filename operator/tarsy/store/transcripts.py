@@ -22,7 +22,7 @@ from tarsy.transcript import entries
 
 SAYING = ("ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered")
 """The kinds of entries that bring messages."""
-ASKING = ("Answered", "Unanswered", "FellBack", "ContextCompacted")
+ASKING = ("Answered", "Unanswered", "FellBack", "ContextCompacted", "ToolSummarised")
 """The kinds that tell of model calls."""
 CALLING = ("ToolsAnswered",)
 """The kinds that tell of tool calls."""
@@ -214,6 +214,15 @@ async def names(database: databases.Database, investigation: UUID, executions: I
     return {row.id: row.name for row in rows}
 
 
+_NAME = text("SELECT namespace || '/' || name AS name FROM investigations WHERE id = :id")
+
+
+async def name(database: databases.Database, investigation: UUID) -> str:
+    """An investigation's namespace and name, with a slash between them; "" where there is none."""
+    rows = await database.run(_NAME, id=investigation)
+    return rows[0].name if rows else ""
+
+
 _OUTLINES = text("""
   WITH ended AS (
     SELECT execution, max(at) AS at, bool_or(body->>'ungrounded' = 'true') AS ungrounded FROM entries
@@ -293,6 +302,35 @@ async def call(database: databases.Database, investigation: UUID, *, kind: CallT
         name=called.get(execution, ""),
         asked_by=asked_by,
     )
+
+
+_WHOLE = text("""
+  SELECT whole FROM tool_results
+  WHERE investigation = :id AND execution = :execution AND call_id = :call_id
+""")
+
+
+async def whole(database: databases.Database, investigation: UUID, execution: str, call_id: str) -> str | None:
+    """All of the result of a tool call, masked; None where the log has all of it, or there is no such call."""
+    rows = await database.run(_WHOLE, id=investigation, execution=execution, call_id=call_id)
+    return rows[0].whole if rows else None
+
+
+_SUMMARY = text(f"""
+  SELECT {history.COLUMNS}, NULL
+  FROM entries
+  WHERE investigation = :id AND execution = :execution AND seq > :after AND kind = 'ToolSummarised'
+    AND body ->> 'call_id' = :call_id
+""")  # noqa: S608 - our own text
+
+
+async def summary(
+    database: databases.Database, investigation: UUID, answered: entries.Logged, call_id: str
+) -> str | None:
+    """What stands for one of the results that an entry tells of; None where nothing does, so far."""
+    wanted = {"id": investigation, "execution": answered.execution, "after": answered.seq, "call_id": call_id}
+    found = [history.logged(row).entry for row in await database.run(_SUMMARY, **wanted)]
+    return next((one.text for one in found if isinstance(one, entries.ToolSummarised) and one.text), None)
 
 
 _UNKNOWN = text("""

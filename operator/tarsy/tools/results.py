@@ -1,22 +1,74 @@
-"""From what an MCP server answers to the text that the model reads and the transcript keeps."""
+"""From what an MCP server answers to the text that the model reads and the transcript keeps.
+
+Text is told as it is; what is no text is named, with its type and size, and never told: nobody here could read it. All
+of a result is masked before anything of it is cut: a cut could take the head off a secret, and leave its body unknown.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from dataclasses import replace
+from typing import Any
 
 from mcp import types
 
 from tarsy.masking import masker
-from tarsy.transcript import messages, ports
+from tarsy.transcript import cuts, messages, ports
+
+WHOLE_MAX = 8 * 1024 * 1024
+"""Characters of a result that are kept."""
+MASKED_AT_ONCE = 4 * 1024
+"""Characters; masking more goes to a thread. A hostile text of so many takes 50 ms."""
+LARGE = 1024 * 1024
+"""Characters from which results are masked one after the other: what a text may take is counted in seconds."""
+BEGINNING = 64 * 1024
+"""Characters that are told of a result for all of which there was no time."""
+MASKED_BEYOND = 64 * 1024
+"""Characters that are masked behind these, so that no secret stands half before the cut."""
+COMPARED_MAX = 256 * 1024
+"""Characters of text that are compared with the structured content beside them."""
+_NO_TIME = "[withheld: about {:,} more characters: there was no time to look through all of them; ask for less]"
+_NO_WORDS = "the tool failed, and did not say why"
+
+_large = futures.ThreadPoolExecutor(1, thread_name_prefix="masking")
 
 
 def output(result: types.CallToolResult) -> ports.ToolOutput:
-    """The result as text, whole; content that is no text is told."""
+    """The result as text, whole and not yet masked."""
     texts = [_text(block) for block in result.content]
-    if not texts and result.structured_content is not None:
-        texts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    return ports.ToolOutput(text="\n".join(texts), failed=bool(result.is_error))
+    structured = result.structured_content
+    if structured is not None and not _says(result.content, structured):
+        texts.append(json.dumps(structured, ensure_ascii=False))
+    failed = bool(result.is_error)
+    return ports.ToolOutput(text="\n".join(texts) or (_NO_WORDS if failed else ""), failed=failed)
+
+
+async def cleaned(found: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
+    """`found`, masked and as it can be stored; what cannot be masked, or not in time, is withheld."""
+    size = len(found.text)
+    if size <= MASKED_AT_ONCE:
+        return _cleaned(found, mask)
+    executor = _large if size > LARGE else None
+    return await asyncio.get_running_loop().run_in_executor(executor, _cleaned, found, mask)
+
+
+def _cleaned(found: ports.ToolOutput, mask: Callable[[str], str]) -> ports.ToolOutput:
+    text = found.text
+    masked = masker.or_withheld(mask, text)
+    if masked == masker.WITHHELD:
+        return ports.ToolOutput(text=masked, failed=True)
+    if not masker.is_withheld(masked, text):
+        return replace(found, text=messages.storable(cuts.middle(masked, WHOLE_MAX)))
+    if len(text) > BEGINNING + MASKED_BEYOND:
+        beginning = text[: BEGINNING + MASKED_BEYOND]
+        looked = masker.or_withheld(mask, beginning)
+        if looked != masker.WITHHELD and not masker.is_withheld(looked, beginning):
+            shown = looked[: max(0, len(looked) - MASKED_BEYOND)]
+            masked = f"{shown}\n{_NO_TIME.format(len(text) - BEGINNING)}"
+    return replace(found, text=messages.storable(masked), length=len(text))
 
 
 def masked(tool: types.Tool, mask: Callable[[str], str]) -> types.Tool:
@@ -37,24 +89,61 @@ def masked(tool: types.Tool, mask: Callable[[str], str]) -> types.Tool:
     return tool.model_copy(update={"description": description, "input_schema": schema})
 
 
-def bounded(text: str, *, limit: int, of: int | None = None) -> str:
-    """`text`, cut to about `limit` characters where it is longer, with a last line that says so.
-
-    `of` is how long it is in all, where `text` is only its beginning.
-    """
-    length = len(text) if of is None else of
-    if length > limit:
-        text = f"{text[:limit]}\n{messages.CUT.format(limit=limit, length=length)}"
-    return messages.storable(text)
-
-
 def _text(block: types.ContentBlock) -> str:
     match block:
         case types.TextContent():
             return block.text
+        case types.ImageContent() | types.AudioContent():
+            return f"[{block.type}, {_told(block.mime_type)}, {_bytes(block.data):,} bytes: not shown]"
         case types.EmbeddedResource(resource=types.TextResourceContents() as resource):
-            return resource.text
+            return f"[resource {_told(resource.uri)}]\n{resource.text}"
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as resource):
+            kind = _told(resource.mime_type or "of unknown type")
+            return f"[resource {_told(resource.uri)}, {kind}, {_bytes(resource.blob):,} bytes: not shown]"
         case types.ResourceLink():
-            return f"[a link to {block.uri}]"
+            size = None if block.size is None else f"{block.size:,} bytes"
+            about = ", ".join(filter(None, (_told(block.mime_type or ""), size)))
+            return f"[a link to {_told(block.uri)}{f', {about}' if about else ''}]"
         case _:
-            return f"[content of type {block.type} is not shown]"
+            return f"[content of type {block.type}: not shown]"
+
+
+def _told(name: str) -> str:
+    """What a server calls something, on one line; of a URI that is data itself only of which type."""
+    line = " ".join(name.split())
+    return f"{line.partition(',')[0]},…" if line.startswith("data:") else line
+
+
+def _bytes(encoded: str) -> int:
+    """How many bytes some base64 stands for."""
+    return len(encoded) * 3 // 4 - encoded.count("=", -2)
+
+
+def _says(content: Sequence[types.ContentBlock], structured: Any) -> bool:
+    """Whether the texts say what is structured, so that it is not to be said twice.
+
+    Servers send the same JSON as text, as the protocol wants it; a list they send as a text for each of its items, and
+    what is no object they wrap into one for the structure. Text that is too long to be compared is taken for the same.
+    """
+    texts = [block.text for block in content if isinstance(block, types.TextContent)]
+    if sum(map(len, texts)) > COMPARED_MAX:
+        return True
+    wrapped = structured.get("result") if isinstance(structured, dict) and structured.keys() == {"result"} else None
+    return any(one in said for one in (structured, wrapped) if one is not None for said in [list(_said(texts))])
+
+
+def _said(texts: Sequence[str]) -> Iterator[Any]:
+    """What texts may say, as JSON: each for itself, and all of them as a list."""
+    read = [_read(text) for text in texts]
+    yield from texts
+    yield from read
+    yield list(texts)
+    yield read
+
+
+def _read(text: str) -> Any:
+    """The JSON that a text is; itself where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

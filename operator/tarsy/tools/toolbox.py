@@ -10,15 +10,13 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Protocol, Self
 
 import mcp
 from mcp import types
 
 from tarsy.config import platform
-from tarsy.masking import masker
 from tarsy.tools import arguments, bounds, offered, patience, pins, progress, results, wire
 from tarsy.transcript import messages, ports
 
@@ -26,12 +24,6 @@ log = logging.getLogger(__name__)
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
 """What the SDK answers itself, as code and message, once a client is of no more use. A server may use the codes too."""
-
-
-MASKED_AT_ONCE = 4 * 1024
-"""Characters; masking more goes to a thread. A hostile text of so many takes 50 ms."""
-MASKED_BEYOND = 64 * 1024
-"""Characters that are masked beyond those that are kept, so that no secret stands half before the cut."""
 
 
 class Mask(Protocol):
@@ -156,7 +148,7 @@ class PoolToolbox:
             asked = types.CallToolRequestParams(name=tool, arguments=given, meta=meta)
             async with server.slots:
                 output = await self._sent(server, known, asked, scope)
-        return await self._cleaned(output, mask=mask)
+        return await results.cleaned(output, mask=mask)
 
     def _tool(self, server: Server, name: str) -> types.Tool | None:
         """The tool of that name, if the execution is offered it."""
@@ -187,19 +179,6 @@ class PoolToolbox:
                     return _failed(str(broken))
                 log.info("%s is called again: %s", name, broken, extra={"action": "mcp_again", "server": server.name})
         raise AssertionError  # the last one returns
-
-    async def _cleaned(self, output: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
-        """Masked, then cut: a cut could take the head off a secret and leave its body unknown."""
-        limit = self._limits.tool_output
-        text = output.text[: limit + MASKED_BEYOND]
-        if len(text) > MASKED_AT_ONCE:
-            masked = await asyncio.to_thread(masker.or_withheld, mask, text)
-        else:
-            masked = masker.or_withheld(mask, text)
-        if masked == masker.WITHHELD:
-            return ports.ToolOutput(text=masked, failed=True)
-        shown = results.bounded(masked, limit=limit, of=max(len(masked), len(output.text)))
-        return replace(output, text=shown)
 
     async def _send(self, server: Server, client: mcp.Client, asked: types.CallToolRequestParams) -> ports.ToolOutput:
         try:

@@ -11,8 +11,9 @@ cannot read is an `Unreadable`, never an exception halfway: the run is left to a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -215,12 +216,31 @@ class ContextCompacted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SummaryDue:
+    """A result is long, and is to be summed up before the model of its execution reads it."""
+
+    provider: str
+    """The one that is asked for it."""
+    tokens: int
+    """What it is asked to stay under."""
+    reads: int
+    """Characters of the result that it is shown at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolRun:
     """One tool call with its result."""
 
     call: messages.ToolCall
     result: messages.Message
+    """With as much of its text as the provider that was asked then may be shown (`cuts.middle`)."""
     seconds: float
+    length: int | None = None
+    """Characters of the whole, where `result` has less. It is kept beside the log (`Journal.whole`)."""
+    whole: str | None = field(default=None, compare=False, repr=False)
+    """That, on its way there; what is read of the log has it no more."""
+    summary: SummaryDue | None = None
+    """None where it is read as it stands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +249,27 @@ class ToolsAnswered:
 
     execution: str
     runs: tuple[ToolRun, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSummarised:
+    """A model summed up a long result, and its words stand for that from here on; or none came, and it stays."""
+
+    execution: str
+    turn: int
+    """The model call that is to read it."""
+    call_id: str
+    """The tool call whose result it is."""
+    tool: str
+    """`server.tool`."""
+    word: str
+    """Of the markers in what it was asked."""
+    text: str = ""
+    """The summary; "" where there is none that could be used."""
+    failure: messages.Failure | None = None
+    """Why there is none."""
+    call: ModelCall
+    """What it cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,6 +327,7 @@ Entry: TypeAlias = (
     | FellBack
     | ContextCompacted
     | ToolsAnswered
+    | ToolSummarised
     | ExecutionEnded
     | StageEnded
     | RunEnded
@@ -341,6 +383,7 @@ _KINDS: dict[str, type[Any]] = {
     "FellBack": FellBack,
     "ContextCompacted": ContextCompacted,
     "ToolsAnswered": ToolsAnswered,
+    "ToolSummarised": ToolSummarised,
     "ExecutionEnded": ExecutionEnded,
     "StageEnded": StageEnded,
     "RunEnded": RunEnded,
@@ -350,7 +393,7 @@ VERSIONS: dict[str, int] = {
     "ExecutionStarted": 4,  # kinds beside agent; strategies; fallbacks, native tools; filters of tools, budget
     "Answered": 2,  # native tools' results, codes and providers of attempts, cost
     "Unanswered": 2,  # the same
-    "ToolsAnswered": 2,  # the same, of messages
+    "ToolsAnswered": 3,  # the same, of messages; what is kept beside the log, and what is to be summed up
     "ExecutionEnded": 2,  # ungrounded
     "StageEnded": 2,  # CompletedWithErrors
     "RunEnded": 2,  # summary, gaps, grounds
@@ -417,10 +460,23 @@ def _newest(kind: str) -> Decoder:
     return decoder
 
 
+_CUT = re.compile(r"\n\[cut: \d+ of (\d+) characters are shown; ask for less\]\Z")
+"""The last line of a result that was cut, before `ToolRun.length` said so; what it lacked was not kept."""
+
+
+def _tools_answered_before(body: Any, opaque: Any, columns: Mapping[str, Any]) -> Entry:
+    """The decoder of version 1 and 2."""
+    entry = _newest("ToolsAnswered")(body, opaque, columns)
+    assert isinstance(entry, ToolsAnswered)  # noqa: S101 - no other is of that kind
+    cuts = (_CUT.search(run.result.text, max(0, len(run.result.text) - 100)) for run in entry.runs)
+    runs = (replace(run, length=int(cut[1])) if cut else run for run, cut in zip(entry.runs, cuts, strict=True))
+    return replace(entry, runs=tuple(runs))
+
+
 DECODERS: dict[tuple[str, int], Decoder] = {
     (kind, version): _newest(kind) for kind, newest in VERSIONS.items() for version in range(1, newest + 1)
-}
-"""A decoder for each version that was ever written: so far each newer one only adds to the one before it."""
+} | {("ToolsAnswered", version): _tools_answered_before for version in (1, 2)}
+"""A decoder for each version that was ever written: nearly always a newer one only adds to the one before it."""
 
 
 def _without_opaque(fields: dict[str, Any]) -> dict[str, Any] | None:
@@ -431,6 +487,7 @@ def _without_opaque(fields: dict[str, Any]) -> dict[str, Any] | None:
         opaque["provider_states"] = states
     for run in fields.get("runs", ()):
         run["result"].pop("provider_state")  # a tool's result has none
+        run.pop("whole")  # it has a table of its own
     if fields.get("tools"):
         opaque["parameters"] = [tool.pop("parameters") for tool in fields["tools"]]
     return opaque or None

@@ -34,6 +34,12 @@ class MemoryJournal:
         """Keep `added`."""
         await self._turns.commit(*added)
 
+    async def whole(self, execution: str, call_id: str) -> str | None:
+        """All of that result, if only a part of it stands in the log."""
+        answered = (fact for fact in self.facts if isinstance(fact, entries.ToolsAnswered))
+        runs = (run for fact in answered if fact.execution == execution for run in fact.runs)
+        return next((run.whole for run in runs if run.call.id == call_id), None)
+
     async def settle(self) -> None:
         """Keep what was still waiting."""
         await self._turns.settle()

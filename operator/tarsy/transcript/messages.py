@@ -7,7 +7,6 @@ messages, so that user and assistant always take turns and the transcript equals
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -128,16 +127,6 @@ def conversation(log: Iterable[Message | Failure]) -> tuple[Message, ...]:
         if message.role != "tool"
         for sent in (message, *(results[call.id] for call in message.calls))
     )
-
-
-CUT = "[cut: {limit} of {length} characters are shown; ask for less]"
-"""The last line of a tool's result that was longer than what is kept."""
-_CUT = re.compile(r"\n\[cut: \d+ of \d+ characters are shown; ask for less\]$")
-
-
-def is_cut(text: str) -> bool:
-    """Whether a tool's result was cut."""
-    return _CUT.search(text, max(0, len(text) - 100)) is not None
 
 
 def storable(text: str) -> str:

@@ -124,10 +124,13 @@ class Model(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOutput:
-    """What a tool call came to: its text, bounded, and whether it is an error."""
+    """What a tool call came to: its text, and whether it is an error."""
 
     text: str
+    """Masked, and whole, up to 8 Mi characters: how much of it is shown is for who asked."""
     failed: bool = False
+    length: int | None = None
+    """The characters that it had, where `text` lacks some for which there was no time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +218,10 @@ class Journal(Protocol):
         """
         ...
 
+    async def whole(self, execution: str, call_id: str) -> str | None:
+        """All of a result that was committed with a part of it (`entries.ToolRun.whole`); None of any other."""
+        ...
+
     async def settle(self) -> None:
         """Bring commits to their end that were cancelled under way: afterwards the record holds them."""
         ...
@@ -235,6 +242,8 @@ class Turn:
     execution: str
     number: int
     """Which of the execution's model calls, from 0."""
+    result: str = ""
+    """The call whose result is summed up before it, where it is that which is streamed."""
     kind: str
     strategy: str
     """Of its execution; both say what its text is to people."""

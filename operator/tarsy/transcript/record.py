@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from tarsy.config import resolve
@@ -15,6 +15,9 @@ from tarsy.transcript import entries, messages, react
 class OutOfOrderError(Exception):
     """An entry that cannot follow what there is: a defect of ours, or a journal that was tampered with."""
 
+
+SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for less of them]\n{text}"
+"""What stands for a result that was summed up."""
 
 CHAIN_VERSION = 4
 """Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it."""
@@ -64,6 +67,7 @@ OfExecution: TypeAlias = (
     | entries.FellBack
     | entries.ContextCompacted
     | entries.ToolsAnswered
+    | entries.ToolSummarised
     | entries.ExecutionEnded
 )
 """What may follow the start of an execution."""
@@ -88,6 +92,10 @@ class Execution:
     """The calls whose results the model is not shown whole: how many characters of each, 0 for a line in its place."""
     reported: Reported | None = None
     """The last request of which a provider told how large it was."""
+    cut: dict[str, int] = field(default_factory=dict)
+    """The calls of whose results only a part was read: how many characters each had."""
+    due: dict[str, entries.SummaryDue] = field(default_factory=dict)
+    """The calls whose results are to be summed up before the model is asked again."""
 
     @property
     def source(self) -> resolve.Fallback:
@@ -123,8 +131,13 @@ class Execution:
         match entry:
             case entries.Answered() | entries.Unanswered() | entries.ToolsAnswered():
                 self.log.extend(said(entry))
-                if not isinstance(entry, entries.ToolsAnswered):
+                if isinstance(entry, entries.ToolsAnswered):
+                    self.cut |= {run.call.id: run.length for run in entry.runs if run.length is not None}
+                    self.due |= {run.call.id: run.summary for run in entry.runs if run.summary is not None}
+                else:
                     self.reported = _reported(entry, self) or self.reported
+            case entries.ToolSummarised():
+                self._summarised(entry)
             case entries.FellBack():
                 self.fallen.append(entry.provider)
                 self.given_up.append(entry.failure.text)
@@ -136,6 +149,26 @@ class Execution:
                 self.ended = entry
         if not isinstance(entry, entries.ToolsAnswered | entries.ExecutionEnded) and entry.call:
             self.retries += entry.call.retries
+
+    def _summarised(self, entry: entries.ToolSummarised) -> None:
+        """Have the summary stand for the result, if there is one."""
+        due = self.due.pop(entry.call_id)
+        if not entry.text:
+            return
+        place, result = self.result(entry.call_id)
+        length = self.cut.get(entry.call_id, len(result.text))
+        if length <= due.reads:
+            self.cut.pop(entry.call_id, None)
+        told = SUMMARY.format(length=length, text=entry.text)
+        self.log[place] = replace(result, text=told)
+
+    def result(self, call_id: str) -> tuple[int, messages.Message]:
+        """The result of a call that has one, and its place in the log."""
+        return next(
+            (place, one)
+            for place, one in enumerate(self.log)
+            if isinstance(one, messages.Message) and one.role == "tool" and one.call_id == call_id
+        )
 
     def conclusion(self, answer: str) -> str:
         """What an answer concludes, in whichever dialect."""
@@ -238,6 +271,7 @@ class _Scopes:
                 | entries.FellBack()
                 | entries.ContextCompacted()
                 | entries.ToolsAnswered()
+                | entries.ToolSummarised()
             ):
                 self.require(_execution(entry))
             case entries.ExecutionEnded():
@@ -281,6 +315,7 @@ def _execution(
     | entries.FellBack
     | entries.ContextCompacted
     | entries.ToolsAnswered
+    | entries.ToolSummarised
     | entries.ExecutionEnded,
 ) -> Scope:
     return ("execution", entry.execution)
@@ -348,6 +383,7 @@ class Record:
                 | entries.FellBack()
                 | entries.ContextCompacted()
                 | entries.ToolsAnswered()
+                | entries.ToolSummarised()
                 | entries.ExecutionEnded()
             ):
                 self.executions[entry.execution].add(entry)

@@ -45,6 +45,10 @@ def shown(turn: ports.Turn, *, thinking: str, text: str, tools: Mapping[str, str
 
 def _all(turn: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
     place = f"{turn.execution}.{turn.number}"
+    if turn.result:
+        event = timeline.summary_id(turn.execution, turn.result)
+        yield Shown(event=event, type="mcp_tool_summary", text=messages.storable(text))
+        return
     yield Shown(event=f"{place}.thinking", type="llm_thinking", text=messages.storable(thinking))
     if not record.is_react(turn.strategy):
         kind: timeline.Type = "executive_summary" if turn.kind == "summary" else "llm_response"

@@ -23,6 +23,7 @@ Type = Literal[
     "llm_tool_call",
     "mcp_tool_call",
     "tool_result",
+    "mcp_tool_summary",
     "final_analysis",
     "executive_summary",
     "user_question",
@@ -140,6 +141,11 @@ def call_id(execution: str, call: messages.ToolCall) -> str:
     return f"{execution}.{call.id}.call"
 
 
+def summary_id(execution: str, call_id: str) -> str:
+    """The id of the event of the summary of a tool call's result."""
+    return f"{execution}.{call_id}.summary"
+
+
 def _by_id(events: Iterable[Event]) -> dict[str, Event]:
     return {event.id: event for event in events}
 
@@ -179,10 +185,8 @@ def _events(logged: entries.Logged, kind: Kind) -> Iterator[Event]:
             failure, call = entry.failure, entry.call
             metadata = {"kind": failure.kind, "provider": call.provider, "model": call.model}
             yield new(f"{entry.turn}.error", "error", "failed", failure.text, metadata)
-        case entries.FellBack() as entry:
-            yield _fell_back(entry, new)
-        case entries.ContextCompacted() as entry:
-            yield _compacted(entry, new)
+        case entries.FellBack() | entries.ContextCompacted() | entries.ToolSummarised() as entry:
+            yield _changed(entry, new)
         case entries.ToolsAnswered() as entry:
             for run in entry.runs:
                 yield from _ran(run, new)
@@ -282,6 +286,17 @@ _NATIVE: dict[chain.NativeTool, Type] = {
 }
 
 
+def _changed(entry: entries.FellBack | entries.ContextCompacted | entries.ToolSummarised, new: _New) -> Event:
+    """What changes what the model is asked from here on, or who is."""
+    match entry:
+        case entries.FellBack():
+            return _fell_back(entry, new)
+        case entries.ContextCompacted():
+            return _compacted(entry, new)
+        case entries.ToolSummarised():
+            return _summarised(entry, new)
+
+
 def _fell_back(entry: entries.FellBack, new: _New) -> Event:
     failure = entry.failure
     metadata = {"from": entry.call.provider, "to": entry.provider, "kind": failure.kind, "code": failure.code}
@@ -343,13 +358,21 @@ def _ran(run: entries.ToolRun, new: _New) -> Iterator[Event]:
     yield new(f"{run.call.id}.result", "tool_result", status, run.result.text, metadata)
 
 
+def _summarised(entry: entries.ToolSummarised, new: _New) -> Event:
+    metadata = _named(entry.tool) | {"provider": entry.call.provider, "model": entry.call.model}
+    status: Status = "completed" if entry.failure is None else "failed"
+    content = entry.text if entry.failure is None else entry.failure.text
+    return new(f"{entry.call_id}.summary", "mcp_tool_summary", status, content, metadata)
+
+
 def _of_call(call: messages.ToolCall) -> dict[str, Any]:
-    server, dot, tool = call.name.partition(".")
-    return {
-        "server_name": server if dot else "",
-        "tool_name": tool if dot else call.name,
-        "arguments": call.arguments,
-    }
+    return {**_named(call.name), "arguments": call.arguments}
+
+
+def _named(name: str) -> dict[str, Any]:
+    """`server.tool` in two."""
+    server, dot, tool = name.partition(".")
+    return {"server_name": server if dot else "", "tool_name": tool if dot else name}
 
 
 def _closes(entry: entries.Entry | entries.Unreadable) -> entries.Outcome | None:

@@ -148,11 +148,11 @@ class Teller:
     def _asked(
         self,
         logged: entries.Logged,
-        entry: entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted,
+        entry: transcripts.Called,
         call: entries.ModelCall,
     ) -> TimelineEvent:
         failure = transcripts.failed(entry)
-        answer = entry.messages[-1] if isinstance(entry, entries.Answered) else messages.Message(role="assistant")
+        answer = transcripts.answer(entry)
         details = {
             "provider": call.provider,
             "model_name": call.model,

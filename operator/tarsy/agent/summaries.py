@@ -1,0 +1,110 @@
+"""Summaries of long tool results: when one is due, what is asked for it, and what is taken for one.
+
+A result is committed before it is summed up, so that no tool is called again for that; and the summary is committed by
+itself, with what it cost. Who takes over finds which are due in the log, and asks for none that is there. One that
+cannot be had leaves the result as it is: cut, if it is too long for who reads it.
+
+All of it is a function of the log and of the whole result beside it, so that people are shown what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tarsy.agent import prompts
+from tarsy.config import contexts, platform
+from tarsy.transcript import cuts, entries, messages, ports, record, size
+
+READ_TOKENS = 100_000
+"""Tokens of a result that a summary is made of at most, where its provider is not said to be shown fewer."""
+TURNS = 3
+"""The last answers of the agent that are told, the one that asks for the result included."""
+TOLD_MAX = 12_000
+"""Characters of all that is told of the conversation."""
+TASK_MAX, RESULT_MAX = 4_000, 1_000
+"""Characters of the agent's task, and of each earlier result, that are told."""
+TOO_LONG = 2
+"""A summary of more than so many times what was asked for is none."""
+
+
+def due(found: platform.Platform, *, server: str, provider: str, length: int) -> entries.SummaryDue | None:
+    """The summary that a result of so many characters is to have, for an agent that asks `provider`; None is none."""
+    known = found.mcp_servers.get(server)
+    if known is None or not known.summarization.enabled:
+        return None
+    settings = known.summarization
+    if length <= settings.size_threshold_tokens * contexts.CHARACTERS_A_TOKEN:
+        return None
+    asked = settings.llm_provider or provider
+    return entries.SummaryDue(provider=asked, tokens=settings.summary_max_token_limit, reads=_characters(found, asked))
+
+
+def _characters(found: platform.Platform, provider: str) -> int:
+    """Of a result, that a provider sums up: no more than half of what a request to it may have."""
+    settings = found.llm_providers.get(provider)
+    if settings is None:  # the file has lost it since; its model says so
+        return found.limits.tool_output
+    tokens = settings.max_tool_result_tokens or READ_TOKENS
+    window = contexts.of(settings)
+    characters = tokens * contexts.CHARACTERS_A_TOKEN
+    return characters if window is None else min(characters, window * size.CHARACTERS // 2)
+
+
+def request(
+    execution: record.Execution, wanted: entries.SummaryDue, *, investigation: str, call_id: str, whole: str, word: str
+) -> ports.Request:
+    """What is asked for the summary of the result of a call, of which `whole` is all that was kept.
+
+    The conversation is told up to the answer that asks for it: what stands beside it may be summed up meanwhile.
+    """
+    answers = [one for one in execution.log if isinstance(one, messages.Message) and one.role == "assistant"]
+    place = next(place for place, one in enumerate(answers) if any(call.id == call_id for call in one.calls))
+    call = next(call for call in answers[place].calls if call.id == call_id)
+    server, _, tool = call.name.partition(".")
+    return ports.Request(
+        messages=prompts.of_tool_summary(
+            investigation=investigation,
+            server=server,
+            tool=tool,
+            tokens=wanted.tokens,
+            told=cuts.middle("\n\n".join(_told(execution, answers[: place + 1])), TOLD_MAX, told=_left_out),
+            call=call,
+            result=cuts.middle(whole, wanted.reads, told=_left_out),
+            word=word,
+        ),
+        tools=(),
+    )
+
+
+def read(answer: messages.Message, wanted: entries.SummaryDue, *, instead_of: str) -> str | messages.Failure:
+    """The summary that an answer is, or why it is none; without it the agent reads what it stands `instead_of`."""
+    text = answer.text.strip()
+    if not text:
+        what = "tool calls" if answer.calls else "an empty answer"
+        return messages.Failure(kind="rejected", text=f"the model gave {what} instead of a summary")
+    most = TOO_LONG * wanted.tokens * contexts.CHARACTERS_A_TOKEN
+    if len(text) > most:
+        asked = f"{wanted.tokens:,} tokens were asked for at most"
+        return messages.Failure(kind="rejected", text=f"a summary of {len(text):,} characters, where {asked}")
+    if len(text) >= len(instead_of):
+        return messages.Failure(kind="rejected", text="the summary is no shorter than what would be read without it")
+    return text
+
+
+def _told(execution: record.Execution, answers: Sequence[messages.Message]) -> Iterator[str]:
+    """The agent's task, and its last answers with what their calls brought, but for those of the last one."""
+    said = [one for one in execution.log if isinstance(one, messages.Message)]
+    task = next((one.text for one in said if one.role == "user"), "")
+    yield f"The agent's task:\n{cuts.middle(task, TASK_MAX, told=_left_out)}"
+    results = {one.call_id: one for one in said if one.role == "tool"}
+    for answer in answers[-TURNS:]:
+        yield f"The agent:\n{answer.text.strip() or '(no words)'}"
+        for call in answer.calls:
+            yield f"It calls [tool {call.id}] {call.name} {call.arguments}"
+        for call in answer.calls if answer is not answers[-1] else ():
+            text = cuts.middle(results[call.id].text, RESULT_MAX, told=_left_out)
+            yield f"Result of [tool {call.id}]:\n{text}"
+
+
+def _left_out(lines: int, characters: int) -> str:
+    return f"[cut: {cuts.left_out(lines, characters)}]"

@@ -1,0 +1,91 @@
+"""Cutting in the middle: the beginning and twice as much of the end stay, and what is left out is told."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tarsy.transcript import cuts
+
+NOTE = re.compile(
+    r"^\[cut: (?:(?P<lines>[\d,]+) lines? with )?(?P<characters>[\d,]+) characters(?P<one> of a line)? are"
+)
+
+
+def taken_apart(shown: str, text: str, limit: int) -> tuple[str, str, str]:
+    """Beginning, note and end of what is shown of a text that is too long."""
+    found = [line for line in shown.split("\n") if NOTE.match(line)]
+    (note,) = found
+    head, tail = shown.split(f"{note}\n")
+    if not text.startswith(head):  # a newline of ours
+        assert head.endswith("\n")
+        head = head[:-1]
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) + len(tail) <= limit
+    return head, note, tail
+
+
+def test_what_is_no_longer_than_it_may_be_is_left_alone() -> None:
+    text = "a\nb\n" * 10
+    assert cuts.middle(text, len(text)) is text
+    assert cuts.middle("", 0) == ""
+
+
+def test_the_beginning_and_twice_as_much_of_the_end_stay_line_by_line() -> None:
+    text = "".join(f"line {number:03}\n" for number in range(1000))
+    shown = cuts.middle(text, 900)
+    head, note, tail = taken_apart(shown, text, 900)
+    assert (head, tail) == (text[:297], text[-594:]), "whole lines of nine characters, 33 and 66 of them"
+    assert note == "[cut: 901 lines with 8,109 characters are left out here; ask for less]"
+
+
+def test_one_line_is_called_one() -> None:
+    text = "a\n" * 10 + "b" * 40 + "\n" + "c\n" * 20
+    assert "[cut: 1 line with 41 characters are left out here; ask for less]\nc\n" in cuts.middle(text, 60)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 5000, "x" * 4999 + "\n", "\n" + "x" * 5000, "a\n" + "x" * 5000 + "\nb", "x" * 2000 + "\n" + "y" * 3000],
+)
+def test_a_very_long_line_is_cut_inside(text: str) -> None:
+    head, note, tail = taken_apart(cuts.middle(text, 900), text, 900)
+    assert (150 <= len(head) <= 300, 300 <= len(tail) <= 600) == (True, True)
+    assert "characters" in note
+
+
+def test_the_newest_lines_of_a_log_are_there() -> None:
+    text = (
+        "\n".join(f"2026-11-21T20:{number // 60:02}:{number % 60:02} {'x' * 80}" for number in range(3000)) + "\nFATAL"
+    )
+    assert cuts.middle(text, 64 * 1024).endswith("\nFATAL")
+
+
+@given(
+    text=st.lists(st.text(alphabet="ab\n é💥", max_size=60), max_size=60).map("\n".join),
+    limit=st.integers(min_value=0, max_value=600),
+)
+def test_whatever_is_cut_where_what_is_told_adds_up(text: str, limit: int) -> None:
+    shown = cuts.middle(text, limit)
+    if len(text) <= limit:
+        assert shown is text
+        return
+    head, note, tail = taken_apart(shown, text, limit)
+    told = NOTE.match(note)
+    assert told
+    left_out = text[len(head) : len(text) - len(tail)]
+    assert int(told["characters"].replace(",", "")) == len(left_out) > 0
+    assert int((told["lines"] or "0").replace(",", "")) == (
+        len(left_out.splitlines(keepends=True)) if "\n" in left_out else 0
+    )
+    assert bool(told["one"]) == ("\n" not in left_out)
+    assert len(shown) <= limit + cuts.NOTE_MAX
+    assert (len(head) >= limit // 3 / 2 - 1, len(tail) >= limit // 3 - 1) == (True, True), "a good part of each stays"
+
+
+def test_the_line_that_tells_is_as_short_as_it_says() -> None:
+    most = 10**9
+    assert len(cuts.note(most, most)) + len("to save space\n\n") <= cuts.NOTE_MAX
