@@ -38,6 +38,8 @@ FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 LOOK_SECONDS = 15.0
 """How often a server that runs elsewhere and that nobody calls is looked at; that a child has ended is noticed."""
+SILENCES = 2
+"""Looks in a row at which a server that has answered before is silent, until it counts as gone: it may be busy."""
 PROBLEM_MAX = 1024
 """Characters of a connection error that are told on, to people."""
 PROBLEM_READ = 4 * PROBLEM_MAX
@@ -194,8 +196,10 @@ class Server:
                 offer.tools = await asyncio.to_thread(_masked, offer.tools, self.mask)
                 deadline.reschedule(None)
                 await self._publish(client, offer)
-                await self._breaks()
-                self.broke(client)
+                try:
+                    await self._breaks()
+                finally:
+                    self.broke(client)
         except Exception as error:
             if why := wire.why_closed(client):
                 raise ConnectionError(why) from error
@@ -206,20 +210,28 @@ class Server:
             self._client = None
 
     async def _breaks(self) -> None:
-        """Return when the connection is broken: by its own word, that of a call, or because the server is gone.
+        """Return when the connection is broken, by its own word or that of a call; raise where the server is gone.
 
-        Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does.
+        Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does. One that has
+        answered, and then is silent twice, is gone as well.
         """
         async with AsyncExitStack() as stack:
             is_there = None
             if isinstance(self._settings.transport, platform.RemoteTransport):
                 is_there = await stack.enter_async_context(remote.looking(self._settings.transport))
+            answers, silences = False, 0
             while not self._broken.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._broken.wait()
-                if is_there and self.slots.taken == 0 and not await is_there() and self.slots.taken == 0:
-                    return
+                if is_there is None or self.slots.taken:
+                    continue
+                there = await is_there()
+                answers, silences = answers or bool(there), silences + 1 if there is None else 0
+                if self.slots.taken == 0 and there is False:
+                    raise ConnectionError("nobody answers at its address")
+                if self.slots.taken == 0 and answers and silences >= SILENCES:
+                    raise ConnectionError("it does not answer any more")
 
     def facts(self) -> Iterator[standing.Fact]:
         """How it stands, and what it offers."""
