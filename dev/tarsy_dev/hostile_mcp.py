@@ -148,7 +148,7 @@ def _notice(kind: str, **params: Any) -> bytes:
 class Server:
     """What is served over HTTP."""
 
-    def __init__(self, *, wire: Wire, offer: str, stream: bool) -> None:
+    def __init__(self, *, wire: Wire, offer: str, stream: bool, deaf: bool) -> None:
         self.url = ""
         self.cut = asyncio.Event()
         """Set when a client has closed a connection under an answer."""
@@ -159,6 +159,7 @@ class Server:
         """How many calls of tools it has got."""
         self._wire = wire
         self._stream = stream
+        self._deaf = deaf
         self._events: asyncio.StreamWriter | None = None
         """Where answers go over server-sent events."""
 
@@ -169,7 +170,9 @@ class Server:
             lengths = [line.partition(":")[2] for line in head.splitlines() if line.startswith("content-length:")]
             body = await reader.readexactly(int(lengths[0])) if lengths else b""
             request = json.loads(body) if head.startswith("post") else {}
-            if self._wire == "sse":
+            if self._deaf and request.get("method") == "notifications/cancelled":
+                await reader.read()
+            elif self._wire == "sse":
                 await self._answer_by_event(request, reader, writer)
             elif fault(request):
                 await self._fail(request, reader, writer)
@@ -251,12 +254,15 @@ Wire = Literal["json", "events", "gzip", "sse"]
 
 
 @contextlib.asynccontextmanager
-async def serve(*, wire: Wire = "json", offer: str = "plain", stream: bool = False) -> AsyncIterator[Server]:
+async def serve(
+    *, wire: Wire = "json", offer: str = "plain", stream: bool = False, deaf: bool = False
+) -> AsyncIterator[Server]:
     """Serve streamable HTTP, or server-sent events, on a free port of 127.0.0.1.
 
-    With `stream` it has messages of its own to send as well, and the first of them never ends.
+    With `stream` it has messages of its own to send as well, and the first of them never ends. With `deaf` it does not
+    take it that a call is cancelled.
     """
-    server = Server(wire=wire, offer=offer, stream=stream)
+    server = Server(wire=wire, offer=offer, stream=stream, deaf=deaf)
     listening = loopback.listen(0)
     host, port = listening.getsockname()
     server.url = f"http://{host}:{port}/mcp"

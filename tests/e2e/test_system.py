@@ -34,6 +34,12 @@ async def told(process: Process, path: str, ready: Callable[[Any], bool], *, wit
         raise AssertionError(f"{path}: {json.dumps(answer)[:2000]}") from None
 
 
+def reached(chains: Any) -> dict[str, str]:
+    """Whether the servers of chains can be reached, as they say themselves."""
+    conditions = [(chain["name"], one) for chain in chains["items"] for one in chain["conditions"]]
+    return {name: one["status"] for name, one in conditions if one["type"] == "MCPServersReachable"}
+
+
 @pytest.mark.slow
 async def test_two_processes_say_how_they_stand_and_what_is_wrong(
     operator: Operator, llm: model.Server, database: databases.Database
@@ -54,6 +60,7 @@ async def test_two_processes_say_how_they_stand_and_what_is_wrong(
         await operator.apply(
             manifests.chain(),
             manifests.chain("other", name="broken", stages=[manifests.stage("analysis", agent="Nobody")]),
+            manifests.chain("third", name="helped", stages=[manifests.stage("analysis", mcpServers=["helper"])]),
         )
 
         both = await told(first, f"{SYSTEM}queue", lambda found: found["slots"] == 57)
@@ -86,18 +93,21 @@ async def test_two_processes_say_how_they_stand_and_what_is_wrong(
         assert {one["written"]["queue"].get("slots") for one in configurations} == {None, 7}
         transports = [one["written"]["mcp_servers"]["kubernetes-server"]["transport"] for one in configurations]
         assert [one["env"] for one in transports] == [named, named], "as the file has it, before variables are put in"
-        types = await told(first, "/api/v1/alert-types", lambda found: found["total"] == 2)
+        types = await told(first, "/api/v1/alert-types", lambda found: found["total"] == 3)
         assert [(one["alert_type"], one["chain"], one["ready"], one["reason"]) for one in types["items"]] == [
             ("kubernetes", "kubernetes", True, ""),
             ("other", "broken", False, "ReferenceNotFound"),
+            ("third", "helped", True, ""),
         ]
         chains = await told(first, f"{SYSTEM}chains", lambda found: all(one["conditions"] for one in found["items"]))
-        assert [one["name"] for one in chains["items"]] == ["broken", "kubernetes"]
-        assert chains["items"][1]["stages"] == [{"name": "analysis", "agents": ["KubernetesAgent"]}]
+        await told(first, f"{SYSTEM}chains", lambda found: reached(found) == {"helped": "True", "kubernetes": "True"})
+        assert [one["name"] for one in chains["items"]] == ["broken", "helped", "kubernetes"]
+        assert chains["items"][2]["stages"] == [{"name": "analysis", "agents": ["KubernetesAgent"]}]
 
     # The helper is gone.
     lost = await told(first, f"{SYSTEM}mcp-servers", lambda found: found["items"][0]["state"] == "unreachable")
     assert lost["items"][0]["since"] > since
+    await told(first, f"{SYSTEM}chains", lambda found: reached(found) == {"helped": "False", "kubernetes": "True"})
     warnings = await told(
         first,
         f"{SYSTEM}warnings",

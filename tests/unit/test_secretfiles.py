@@ -64,7 +64,7 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
         confidential.values(found, environment)
         confidential.pepper(environment)
         try:
-            settings.database_url(environment)
+            settings.database_url(environment).read()
         except settings.SecretError as error:
             told["url"] = str(error)
         try:

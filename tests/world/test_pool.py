@@ -15,7 +15,7 @@ import pytest
 from support import leases, waiting
 from tarsy import slots
 from tarsy.config import platform
-from tarsy.tools import pool
+from tarsy.tools import pool, remote
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy, tools
 
@@ -34,8 +34,8 @@ async def owned(server: pool.Server) -> AsyncIterator[None]:
 
 
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
-    async with mcp_server.serve() as remote:
-        transport = platform.HTTPTransport(type="http", url=remote.url)
+    async with mcp_server.serve() as there:
+        transport = platform.HTTPTransport(type="http", url=there.url)
         server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server), asyncio.timeout(20):
             broken = await server.client()
@@ -70,8 +70,8 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
     async with contextlib.AsyncExitStack() as stack:
         transport: platform.Transport = stdio(tmp_path)
         if kind == "http":
-            remote = await stack.enter_async_context(mcp_server.serve())
-            transport = platform.HTTPTransport(type="http", url=remote.url)
+            there = await stack.enter_async_context(mcp_server.serve())
+            transport = platform.HTTPTransport(type="http", url=there.url)
         server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
         async with owned(server):
             (connected, offered) = server.facts()
@@ -95,7 +95,7 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
 async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that ends takes nobody new, and finishes what it has begun."""
     monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
-    async with mcp_server.serve() as remote, proxy.serve("127.0.0.1", int(remote.url.split(":")[2][:-4])) as between:
+    async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
         server = pool.Server(
             "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(2)
@@ -107,6 +107,27 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
                 await asyncio.sleep(0.2)  # ten looks
                 assert (server.standing.state, between.connections) == ("connected", before)
             await waiting.until(lambda: server.standing.state == "unreachable")
+
+
+async def test_a_server_that_falls_silent_is_gone_once_it_was_silent_twice_and_is_used_when_it_speaks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(pool, "FIRST_BACKOFF", 0.02)
+    monkeypatch.setattr(pool, "CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr(remote, "LOOK_LASTS_SECONDS", 0.2)
+    monkeypatch.setattr(remote, "NOTIFIED_SECONDS", 0.2)
+    async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
+        transport = platform.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
+        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
+        async with owned(server):
+            looked = between.connections
+            await waiting.until(lambda: between.connections > looked + 2)  # it has answered
+            between.blackhole()
+            await waiting.until(lambda: server.standing.state == "unreachable")
+            assert server.problem == "cannot be reached: it does not answer any more"
+            between.heal()
+            await asyncio.wait_for(server.client(), 20)
 
 
 async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its_address(

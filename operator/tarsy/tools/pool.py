@@ -57,6 +57,8 @@ RELIST_LEAST = 1.0
 """Seconds between two times, however often it tells that something has changed."""
 PINS_SECONDS = 1.0
 """How often it is tried to find out what was pinned."""
+SILENCES = 2
+"""Looks in a row at which a server that has answered before is silent, until it counts as gone: it may be busy."""
 PROBLEM_MAX = 1024
 """Characters of a connection error that are told on, to people."""
 PROBLEM_READ = 4 * PROBLEM_MAX
@@ -233,11 +235,13 @@ class Server:
                 deadline.reschedule(None)
                 await self._held_against_pins(offer)
                 await self._publish(client, offer)
-                async with asyncio.TaskGroup() as beside:
-                    relisting = beside.create_task(self._relist(client))
-                    await self._breaks()
-                    relisting.cancel()
-                self.broke(client)
+                try:
+                    async with asyncio.TaskGroup() as beside:
+                        relisting = beside.create_task(self._relist(client))
+                        await self._breaks()
+                        relisting.cancel()
+                finally:
+                    self.broke(client)
         except Exception as error:
             if why := wire.why_closed(client):
                 raise ConnectionError(why) from error
@@ -248,20 +252,28 @@ class Server:
             self._client = None
 
     async def _breaks(self) -> None:
-        """Return when the connection is broken: by its own word, that of a call, or because the server is gone.
+        """Return when the connection is broken, by its own word or that of a call; raise where the server is gone.
 
-        Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does.
+        Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does. One that has
+        answered, and then is silent twice, is gone as well.
         """
         async with AsyncExitStack() as stack:
             is_there = None
             if isinstance(self._settings.transport, platform.RemoteTransport):
                 is_there = await stack.enter_async_context(remote.looking(self._settings.transport))
+            answers, silences = False, 0
             while not self._broken.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._broken.wait()
-                if is_there and self.slots.taken == 0 and not await is_there() and self.slots.taken == 0:
-                    return
+                if is_there is None or self.slots.taken:
+                    continue
+                there = await is_there()
+                answers, silences = answers or bool(there), silences + 1 if there is None else 0
+                if self.slots.taken == 0 and there is False:
+                    raise ConnectionError("nobody answers at its address")
+                if self.slots.taken == 0 and answers and silences >= SILENCES:
+                    raise ConnectionError("it does not answer any more")
 
     async def _held_against_pins(self, offer: bounds.Offer) -> None:
         """Stop what of the offer is not what was pinned; waits until that can be said: nothing is called unseen."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +24,9 @@ from tarsy.tools import bounds
 CONNECT_SECONDS = 30.0
 LATE_SECONDS = 30.0
 """How long an answer is waited for that comes too late: a connection that is closed under it may be everybody's."""
+NOTIFIED_SECONDS = 5.0
+"""How long a server may take to take a message that it has nothing to answer to."""
+_NOTIFIES = re.compile(rb'"method":\s*"notifications/')
 LOOK_LASTS_SECONDS = 10.0
 _AWAY = frozenset({502, 503, 504})
 """What a proxy says of a server that is not there."""
@@ -56,21 +61,21 @@ async def client(settings: platform.RemoteTransport, *, streams: bool = False) -
 
 
 @contextlib.asynccontextmanager
-async def looking(settings: platform.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
-    """What tells whether a server is there: whether it answers at all, be it with a refusal.
+async def looking(settings: platform.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
+    """What tells whether a server is there: whether it answers at all, be it with a refusal; None is silence.
 
-    Each time over a new connection, so that no call can suffer from it. Who is silent may be busy, and is there.
+    Each time over a new connection, so that no call can suffer from it. Who is silent may be busy.
     """
     async with _client(
         settings, kind=transport.Transport, timeout=httpx2.Timeout(LOOK_LASTS_SECONDS), headers={"Connection": "close"}
     ) as http:
 
-        async def is_there() -> bool:
+        async def is_there() -> bool | None:
             try:
                 async with http.stream("OPTIONS", settings.url) as response:
                     return response.status_code not in _AWAY
             except (httpx2.ReadTimeout, httpx2.WriteTimeout):
-                return True
+                return None
             except httpx2.HTTPError:
                 return False
 
@@ -145,9 +150,16 @@ def _said_of(key: str, path: Path) -> Iterator[None]:
 
 
 class _Patient(transport.Transport):
-    """Nothing that comes too late ends the SDK's client, and with it everybody's calls."""
+    """Nothing that comes too late ends the SDK's client, and with it everybody's calls.
+
+    Messages that are no requests it sends one after another, and everything else behind them. When it is left it asks
+    for the end of its session, and who connects anew has to wait for that.
+    """
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        body = await request.aread()
+        if request.method == "DELETE" or (_NOTIFIES.search(body) and "id" not in json.loads(body)):
+            request.extensions["timeout"] = {**request.extensions["timeout"], "read": NOTIFIED_SECONDS}
         try:
             return await super().handle_async_request(request)
         except httpx2.ReadTimeout:

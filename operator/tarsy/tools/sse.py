@@ -115,10 +115,10 @@ class SSE(wire.Wire):
             async with sent, asyncio.TaskGroup() as posts:
                 async for one in sent:
                     posting = self._post(http, address, one.message, received)
-                    if isinstance(one.message, types.JSONRPCRequest):  # one that hangs keeps nobody waiting
-                        posts.create_task(posting)
-                    else:
+                    if _comes_first(one.message):
                         await posting
+                    else:  # one that hangs keeps nobody waiting
+                        posts.create_task(posting)
 
     async def _post(
         self,
@@ -151,6 +151,11 @@ class SSE(wire.Wire):
         self.problem = why
         received.close()
         self.ended()
+
+
+def _comes_first(said: types.JSONRPCMessage) -> bool:
+    """Whether a server has to have it before it takes anything else."""
+    return isinstance(said, types.JSONRPCNotification) and said.method == "notifications/initialized"
 
 
 def _message(data: str) -> wire.Received:
