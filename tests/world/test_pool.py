@@ -15,7 +15,7 @@ import pytest
 from support import leases
 from tarsy import slots
 from tarsy.config import platform
-from tarsy.tools import pool
+from tarsy.tools import pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy, tools
 
@@ -52,6 +52,43 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
     async with owned(server):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.isprintable()
+
+
+class Watched:
+    """A stream that keeps what tools say."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def text(self, piece: str) -> None:
+        raise AssertionError(piece)
+
+    def thinking(self, piece: str) -> None:
+        raise AssertionError(piece)
+
+    def again(self) -> None:
+        raise AssertionError
+
+    def tool(self, call: str, piece: str) -> None:
+        self.said.append(f"{call}: {piece}")
+
+
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: str, tmp_path: Path) -> None:
+    """By the SDK's own server, in whichever version of the protocol the two agree on."""
+    async with contextlib.AsyncExitStack() as stack:
+        transport: platform.Transport = stdio(tmp_path)
+        if kind == "http":
+            remote = await stack.enter_async_context(mcp_server.serve())
+            transport = platform.HTTPTransport(type="http", url=remote.url)
+        server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
+        await stack.enter_async_context(owned(server))
+        watched = Watched()
+        box = toolbox.PoolToolbox([server], limits=platform.Limits())
+        call = messages.ToolCall(id="3.1", name="tools.slow", arguments="seconds=0")
+        output = await box.call(call, ports.Scope(execution="e", ensure_lease=leases.clear, stream=watched))
+    assert output == ports.ToolOutput(text="waited 0 s")
+    assert watched.said == ["3.1: 1/2 it waits\n", "3.1: [info] for 0 s\n"]
 
 
 async def until(ready: Callable[[], bool]) -> None:
