@@ -13,9 +13,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tarsy.tools import schemas
+from tarsy.tools import bounds, schemas
 from tarsy.transcript import inputs, messages
 
+VALUES_MAX = 10_000
+"""JSON values in them: so many are looked at in a tenth of a second."""
 TOLD_MAX = 20
 """Parameters that are named."""
 
@@ -35,6 +37,10 @@ def of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str,
     JSON, else YAML, else pairs, else the only text that the tool takes; of the types that it names, where only one
     thing can be meant. `is_child`: of a server that we started.
     """
+    values = bounds.Values()
+    values.feed(text.encode("utf-8", "replace"))
+    if values.count > VALUES_MAX:
+        raise UnfitError(f"they have more than {VALUES_MAX} values")
     schema = schemas.Schema(parameters)
     given = messages.storable_json(_fitted(_read(text, schema), schema.of_all(), schema))
     wrong = schema.faults(given)
@@ -169,7 +175,7 @@ def _meant(text: str, types: frozenset[str], otherwise: str) -> Any:
         return _TRUTHS[text.lower()]
     if "null" in types and text.lower() in _NOTHING:
         return None
-    if types & {"array", "object"} and text[:1] in ("[", "{"):
+    if types & {"array", "object"} and text[:1] in ("[", "{") and len(text) <= inputs.LONGEST:
         try:
             loaded = inputs.loads(text)
         except (ValueError, RecursionError):
