@@ -91,6 +91,30 @@ async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: 
     assert watched.said == ["3.1: 1/2 it waits\n", "3.1: [info] for 0 s\n"]
 
 
+class Killing(Watched):
+    """Ends a server's process with the first word that it says of a call."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def tool(self, call: str, piece: str) -> None:
+        if not self.said:
+            os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
+        super().tool(call, piece)
+
+
+async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(tmp_path: Path) -> None:
+    server = pool.Server("tools", platform.MCPServer(transport=stdio(tmp_path)), calls=slots.Slots(1))
+    async with owned(server):
+        watched = Killing(tmp_path)
+        box = toolbox.PoolToolbox([server], limits=platform.Limits())
+        call = messages.ToolCall(id="3.1", name="tools.slow", arguments="seconds=0.2")
+        output = await box.call(call, ports.Scope(execution="e", ensure_lease=leases.clear, stream=watched))
+    assert output == ports.ToolOutput(text="waited 0.2 s")
+    assert [word for word in watched.said if "it waits" in word] == ["3.1: 1/2 it waits\n"] * 2
+
+
 async def until(ready: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
