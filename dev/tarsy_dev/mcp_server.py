@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import uvicorn
 from mcp import MCPError
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import INTERNAL_ERROR, ToolAnnotations
 from starlette.requests import Request
@@ -105,9 +105,11 @@ class Server:
         async with self._recorded("lookup", key, name=name):
             return f"{name} exists"
 
-    async def slow(self, seconds: float, key: str = "") -> str:
-        """Answer after some seconds. Reads only."""
+    async def slow(self, seconds: float, context: Context, key: str = "") -> str:
+        """Answer after some seconds, and tell that it waits. Reads only."""
         async with self._recorded("slow", key, seconds=seconds):
+            await context.report_progress(1, 2, "it waits")
+            await context.info(f"for {seconds:g} s")
             await asyncio.sleep(seconds)
             return f"waited {seconds:g} s"
 

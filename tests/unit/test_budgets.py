@@ -136,6 +136,15 @@ async def test_who_asked_for_many_calls_that_fail_sees_that_once_and_then_may_fa
     assert [bool(request.tools) for request in model.requests] == [True, True, False]
 
 
+async def test_a_call_of_what_there_is_not_is_no_failed_one(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+) -> None:
+    names = ["k8s.gone", "k8s.none", "k8s.nothing", "k8s.nobody", "k8s.lost", "k8s.never", "k8s.get"]
+    model = memory.ScriptedModel(*map(asks, names))
+    assert (await run(begun(snapshot), model, toolbox)).outcome == "Completed"
+    assert all(request.tools for request in model.requests)
+
+
 async def test_who_sees_that_calls_failed_and_asks_for_something_else_goes_on(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
@@ -182,7 +191,7 @@ BUDGETS = strategies.builds(
     of_one_tool=strategies.integers(1, 8),
     failed=strategies.integers(1, 5),
 )
-NO_PROBLEM = steps.Rules(limit=100, problem=lambda _: "")
+RULES = steps.Rules(limit=100, problem=lambda _: "", tools=frozenset(TOOLS))
 
 
 class Run:
@@ -190,14 +199,14 @@ class Run:
 
     def __init__(self, answers: Sequence[Sequence[str]], budget: resolve.Budget) -> None:
         self.answers = answers
-        self.budget = budget
+        self.rules = replace(RULES, budget=budget)
         self.log: messages.Log = []
         self.made: list[list[str]] = []
         """What was made side by side, in order."""
 
     def go_on(self) -> bool:
         """One step more; False once it is over."""
-        match steps.next_step(self.log, replace(NO_PROBLEM, budget=self.budget)):
+        match steps.next_step(self.log, self.rules):
             case steps.Ask(final=final):
                 turn = len(messages.answers(self.log))
                 names = () if final or turn >= len(self.answers) else self.answers[turn]
@@ -207,7 +216,7 @@ class Run:
                 )
                 self.log.append(messages.Message(role="assistant", text="so", calls=calls))
             case steps.Run(calls):
-                refusals = {call.id: steps.refusal(self.log, call, self.budget) for call in calls}
+                refusals = {call.id: steps.refusal(self.log, call, self.rules) for call in calls}
                 self.made.append([call.name for call in calls if not refusals[call.id]])
                 for call in calls:
                     failed = bool(refusals[call.id]) or call.name not in TOOLS or call.name in FAILING
@@ -233,7 +242,8 @@ def test_whatever_is_asked_for_no_budget_is_overshot_and_it_always_ends(
     assert max(map(len, run.made), default=0) <= budget.at_once
     in_a_row = most = 0
     for name in made:
-        in_a_row = 0 if name in TOOLS and name not in FAILING else in_a_row + 1
+        if name in TOOLS:  # what there is not was not made
+            in_a_row = in_a_row + 1 if name in FAILING else 0
         most = max(most, in_a_row)
     at_first = max(budget.at_once, budget.failed)
     assert most <= at_first + budget.at_once, "those that were made side by side, and one more try"

@@ -8,7 +8,6 @@ from typing import get_args
 
 import pytest
 from tarsy.agent import dialects, strategies
-from tarsy.config import platform as platforms
 from tarsy.engine import investigation
 from tarsy.resources import chain
 from tarsy.transcript import memory, messages, ports, react, record
@@ -148,9 +147,7 @@ async def test_a_tool_that_there_is_not_is_an_observation_that_says_what_there_i
     model: memory.ScriptedModel,
     toolbox: memory.DictToolbox,
 ) -> None:
-    limits = platforms.Limits(failed_calls=len(WRONG) + 1)
-    patient = replace(runtime, platform=runtime.platform.model_copy(update={"limits": limits}))
-    await investigated(patient, journal)
+    await investigated(runtime, journal)
     observed = [text for text in user_texts(model.requests[len(WRONG)]) if text.startswith("Observation: ")]
     assert observed == [f"Observation: [tool {turn}.0] {told}" for turn, told in enumerate(WRONG.values())]
     assert toolbox.called == []

@@ -201,7 +201,8 @@ async def test_a_call_is_answered_whatever_comes_of_it(
             '{"name": "\\ud8',
             "they are not JSON (Invalid \\uXXXX escape: line 1 column 12 (char 11)); expected an object",
         ),
-        ("[" * 100_000, "they are neither JSON nor YAML nor pairs"),
+        ("[" * 9_000, "they are neither JSON nor YAML nor pairs"),
+        ("[" * 100_000, "they have more than 10000 values"),
         ('{"name": "--server=x"}', 'name: "--server=x" begins with a dash, as options of programs do'),
         ('{"name": "../x"}', 'name: "../x" steps out of where it begins by '),
     ],
@@ -322,7 +323,7 @@ async def test_a_call_is_not_made_again_of_a_tool_that_is_another_one_since(
 
     monkeypatch.setattr(k8s, "broke", broke)
     output, _ = await counted(box, "get", "lost once")
-    assert output.text == "'k8s.get' was not called: it is not the same tool any more"
+    assert output.text == "'k8s.get' was not called again: it is not the same tool any more"
 
 
 async def test_a_call_is_not_made_again_once_the_lease_is_lost(box: toolbox.PoolToolbox, k8s: Connected) -> None:

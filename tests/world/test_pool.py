@@ -15,7 +15,7 @@ import pytest
 from support import leases, waiting
 from tarsy import slots
 from tarsy.config import platform
-from tarsy.tools import pool, remote
+from tarsy.tools import offered, pool, remote, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy, tools
 
@@ -52,6 +52,75 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
     async with owned(server):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.isprintable()
+
+
+def boxed(server: pool.Server, settings: platform.MCPServer) -> toolbox.PoolToolbox:
+    """Its tools."""
+    given = offered.Offered({server.name: settings}, lambda _: True)
+    return toolbox.PoolToolbox([server], limits=platform.Limits(), offered=given)
+
+
+class Watched:
+    """A stream that keeps what tools say."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def text(self, piece: str) -> None:
+        raise AssertionError(piece)
+
+    def thinking(self, piece: str) -> None:
+        raise AssertionError(piece)
+
+    def again(self) -> None:
+        raise AssertionError
+
+    def tool(self, call: str, piece: str) -> None:
+        self.said.append(f"{call}: {piece}")
+
+
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: str, tmp_path: Path) -> None:
+    """By the SDK's own server, in whichever version of the protocol the two agree on."""
+    async with contextlib.AsyncExitStack() as stack:
+        transport: platform.Transport = stdio(tmp_path)
+        if kind == "http":
+            there = await stack.enter_async_context(mcp_server.serve())
+            transport = platform.HTTPTransport(type="http", url=there.url)
+        settings = platform.MCPServer(transport=transport)
+        server = pool.Server("tools", settings, calls=slots.Slots(1))
+        await stack.enter_async_context(owned(server))
+        watched = Watched()
+        box = boxed(server, settings)
+        call = messages.ToolCall(id="3.1", name="tools.slow", arguments="seconds=0")
+        output = await box.call(call, ports.Scope(execution="e", ensure_lease=leases.clear, stream=watched))
+    assert output == ports.ToolOutput(text="waited 0 s")
+    assert watched.said == ["3.1: 1/2 it waits\n", "3.1: [info] for 0 s\n"]
+
+
+class Killing(Watched):
+    """Ends a server's process with the first word that it says of a call."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def tool(self, call: str, piece: str) -> None:
+        if not self.said:
+            os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
+        super().tool(call, piece)
+
+
+async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_back(tmp_path: Path) -> None:
+    settings = platform.MCPServer(transport=stdio(tmp_path))
+    server = pool.Server("tools", settings, calls=slots.Slots(1))
+    async with owned(server):
+        watched = Killing(tmp_path)
+        box = boxed(server, settings)
+        call = messages.ToolCall(id="3.1", name="tools.slow", arguments="seconds=0.2")
+        output = await box.call(call, ports.Scope(execution="e", ensure_lease=leases.clear, stream=watched))
+    assert output == ports.ToolOutput(text="waited 0.2 s")
+    assert [word for word in watched.said if "it waits" in word] == ["3.1: 1/2 it waits\n"] * 2
 
 
 def stdio(folder: Path) -> platform.StdioTransport:

@@ -282,7 +282,7 @@ class Loop:
             return _unknown(call.name, pinned)
         if steps.is_repeated(self.execution.log, call):
             return templates.text("repeated")
-        refused = steps.refusal(self.execution.log, call, requests.settings(self.execution).budget)
+        refused = steps.refusal(self.execution.log, call, requests.rules(self.execution))
         return templates.filled("refused", why=refused) if refused else ""
 
     async def _tools_answered(self, runs: Sequence[entries.ToolRun]) -> None:

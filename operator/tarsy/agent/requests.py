@@ -31,6 +31,7 @@ def rules(execution: record.Execution) -> steps.Rules:
         must_look=started.kind == "agent" and chosen.tools and bool(started.tools),
         since=execution.since,
         budget=settings(execution).budget,
+        tools=frozenset(tool.name for tool in started.tools),
     )
 
 

@@ -39,6 +39,8 @@ class Rules:
     """The first turn of the provider that is asked now: what those before it failed at is not held against it."""
     budget: resolve.Budget | None = None
     """What its tool calls may come to; None is without a limit."""
+    tools: frozenset[str] = frozenset()
+    """Those that it has."""
 
 
 Prompt = Literal["conclude", "look", "format"]
@@ -83,7 +85,7 @@ Step: TypeAlias = Ask | Run | Done | GiveUp
 def next_step(log: messages.Log, rules: Rules) -> Step:
     """Decide by the log alone."""
     turns = messages.answers(log)
-    spent = _spent(log, rules.budget)
+    spent = _spent(log, rules)
     if spent:  # by the last answer with calls: from there on it can only conclude
         asked = max(place for place, turn in enumerate(turns) if isinstance(turn, messages.Message) and turn.calls)
         rules = replace(rules, limit=min(rules.limit, asked + 1))
@@ -100,7 +102,7 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
         case [messages.Message() as answer] if answer.calls:
             done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
             if pending := tuple(call for call in answer.calls if call.id not in done):
-                return Run(_side_by_side(log, pending, rules.budget))
+                return Run(_side_by_side(log, pending, rules))
         case [messages.Message() as answer]:
             step = _after_words(answer, turns, rules, has_looked=bool(record.results(log)))
     if not isinstance(step, Ask):
@@ -130,13 +132,13 @@ def _after_words(
     return Done(answer.text)
 
 
-def refusal(log: messages.Log, call: messages.ToolCall, budget: resolve.Budget | None) -> str:
+def refusal(log: messages.Log, call: messages.ToolCall, rules: Rules) -> str:
     """Why `call`, whose answer is in the log, is not made any more by the budget; "" where it is."""
-    if budget is None:
+    if (budget := rules.budget) is None:
         return ""
     made = list(_calls(log))
     place = next(place for place, known in enumerate(made) if known.id == call.id)
-    failed = _failed_last(log)
+    failed = _failed_last(log, rules)
     if place >= budget.calls:
         return _all_made(budget)
     if sum(known.name == call.name for known in made[:place]) >= budget.of_one_tool:
@@ -146,15 +148,15 @@ def refusal(log: messages.Log, call: messages.ToolCall, budget: resolve.Budget |
     return ""
 
 
-def _spent(log: messages.Log, budget: resolve.Budget | None) -> str:
+def _spent(log: messages.Log, rules: Rules) -> str:
     """Why no more tools may be called; "" where they may.
 
     Calls of one answer may have failed for one and the same reason: whoever asked for them is to see that once.
     """
-    if budget is None:
+    if (budget := rules.budget) is None:
         return ""
     made = Counter(call.name for call in _calls(log))
-    failed = _failed_last(log)
+    failed = _failed_last(log, rules)
     if made.total() >= budget.calls:
         return _all_made(budget)
     if any(count > budget.of_one_tool for count in made.values()):
@@ -165,17 +167,17 @@ def _spent(log: messages.Log, budget: resolve.Budget | None) -> str:
 
 
 def _side_by_side(
-    log: messages.Log, pending: tuple[messages.ToolCall, ...], budget: resolve.Budget | None
+    log: messages.Log, pending: tuple[messages.ToolCall, ...], rules: Rules
 ) -> tuple[messages.ToolCall, ...]:
     """The first of `pending` that are made, as many as may be at once; once none is left, those that are refused.
 
     Where the last ones have failed, no more than may still fail.
     """
-    if budget is None:
+    if (budget := rules.budget) is None:
         return pending
-    failed = len(_failed_last(log))
+    failed = len(_failed_last(log, rules))
     room = min(budget.at_once, max(1, budget.failed - failed)) if failed else budget.at_once
-    return tuple(call for call in pending if not refusal(log, call, budget))[:room] or pending
+    return tuple(call for call in pending if not refusal(log, call, rules))[:room] or pending
 
 
 def _all_made(budget: resolve.Budget) -> str:
@@ -190,10 +192,15 @@ def _all_failed(budget: resolve.Budget) -> str:
     return f"The last tool calls failed, {budget.failed} or more in a row."
 
 
-def _failed_last(log: messages.Log) -> list[str]:
-    """The ids of the last calls, as long as they failed, in the order of their results; of one in doubt who knows."""
+def _failed_last(log: messages.Log, rules: Rules) -> list[str]:
+    """The ids of the last calls, as long as they failed, in the order of their results.
+
+    One in doubt may not have, and one of a tool that there is not was none.
+    """
     results = [
-        entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool" and not entry.in_doubt
+        entry
+        for entry in log
+        if isinstance(entry, messages.Message) and entry.tool_name in rules.tools and not entry.in_doubt
     ]
     return [result.call_id for result in takewhile(lambda result: result.failed, reversed(results))][::-1]
 

@@ -12,10 +12,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
-from tarsy.tools import schemas
+from tarsy.tools import bounds, schemas
 from tarsy.transcript import inputs, messages
 
+VALUES_MAX = 10_000
+"""JSON values in them: so many are looked at in a tenth of a second."""
 TOLD_MAX = 20
 """Parameters that are named."""
 
@@ -35,6 +38,10 @@ def of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str,
     JSON, else YAML, else pairs, else the only text that the tool takes; of the types that it names, where only one
     thing can be meant. `is_child`: of a server that we started.
     """
+    values = bounds.Values()
+    values.feed(text.encode("utf-8", "replace"))
+    if values.count > VALUES_MAX:
+        raise UnfitError(f"they have more than {VALUES_MAX} values")
     schema = schemas.Schema(parameters)
     given = messages.storable_json(_fitted(_read(text, schema), schema.of_all(), schema))
     wrong = schema.faults(given)
@@ -130,7 +137,7 @@ def _fitted(value: Any, said: Said, schema: schemas.Schema, *, deepest: int = in
             for name, item in value.items():
                 below = schema.said(schema.below(said, name))
                 types = _types(below)
-                if item is None and types and "null" not in types and name not in required:
+                if name not in required and _says_nothing(item, types):
                     continue
                 fitted[name] = _fitted(item, below, schema, deepest=deepest - 1)
             return fitted
@@ -143,11 +150,16 @@ def _fitted(value: Any, said: Said, schema: schemas.Schema, *, deepest: int = in
             return value
 
 
+def _says_nothing(value: Any, types: frozenset[str]) -> bool:
+    nothing = {None: "null", "": "string"}.get(value) if isinstance(value, str | None) else None
+    return nothing is not None and bool(types) and not types & {nothing, "null"}
+
+
 def _converted(value: Any, types: frozenset[str]) -> Any:
     """As one of `types`, if it is none of them and only one thing can be meant."""
     own = schemas.type_of(value)
     if not types or own in types or (own == "integer" and "number" in types):
-        return int(value) if own == "integer" and types == {"integer"} else value
+        return int(value) if isinstance(value, float) and own == "integer" and "number" not in types else value
     match value:
         case bool() if "string" in types:
             return json.dumps(value)
@@ -169,7 +181,7 @@ def _meant(text: str, types: frozenset[str], otherwise: str) -> Any:
         return _TRUTHS[text.lower()]
     if "null" in types and text.lower() in _NOTHING:
         return None
-    if types & {"array", "object"} and text[:1] in ("[", "{"):
+    if types & {"array", "object"} and text[:1] in ("[", "{") and len(text) <= inputs.LONGEST:
         try:
             loaded = inputs.loads(text)
         except (ValueError, RecursionError):
@@ -181,7 +193,7 @@ def _meant(text: str, types: frozenset[str], otherwise: str) -> Any:
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
-_STEPS_OUT = re.compile(r"(?:^|[/\\=:,])\.\.(?:$|[/\\])")
+_STEPS_OUT = re.compile(r"(?<![\w.])\.\.(?=$|[/\\])")
 _BEGINS_WITH_DASH = re.compile(r"\^[(?:\[+]*\\?-")
 """A pattern whose texts may well begin so."""
 
@@ -210,7 +222,7 @@ def _why_strange(value: str, said: Said) -> str:
         return ""  # prose, YAML, a query
     if text.startswith("-") and not _NUMBER.fullmatch(text):
         why = "begins with a dash, as options of programs do: give the value alone"
-    elif _STEPS_OUT.search(text):
+    elif _STEPS_OUT.search(text) or _STEPS_OUT.search(unquote(text)):
         why = "steps out of where it begins by '..': give a path without that"
     else:
         return ""

@@ -75,6 +75,7 @@ class Reports:
         finally:
             del self._calls[token]
             call.close()
+            self._called_lately()
             self._callers[execution] = self.clock()
 
     def takes(self, received: message.SessionMessage | Exception) -> bool:
@@ -106,10 +107,13 @@ class Reports:
         """The newest call, where only one execution has called lately."""
         if not self._calls:
             return None
+        callers = {call.execution for call in self._calls.values()} | self._called_lately()
+        return next(reversed(self._calls.values())) if len(callers) == 1 else None
+
+    def _called_lately(self) -> set[str]:
         now = self.clock()
         self._callers = {name: at for name, at in self._callers.items() if at + LATE_SECONDS > now}
-        callers = {call.execution for call in self._calls.values()} | self._callers.keys()
-        return next(reversed(self._calls.values())) if len(callers) == 1 else None
+        return set(self._callers)
 
 
 class _Call:

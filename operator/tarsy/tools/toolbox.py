@@ -160,25 +160,31 @@ class PoolToolbox:
         """Send a call; once more where its connection broke, if the tool only reads and is still what it was."""
         name = f"{server.name}.{tool.name}"
         seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
-        for is_last in (not offered.reads_only(tool), True):
+        clock = asyncio.get_running_loop().time
+        until = math.inf
+        broken: _BrokenError | None = None
+        while True:
             if (client := await self._client(server)) is None:
-                return _failed(f"'{name}' was not called: MCP server '{server.name}' {server.problem}")
+                why = f"'{name}' was not called: MCP server '{server.name}' {server.problem}"
+                return _failed(str(broken or why))
             await scope.ensure_lease()
+            again = " again" if broken else ""
             if stopped := server.stopped.get(tool.name):  # since it was looked at: the server may be another by now
-                return _failed(f"'{name}' was not called: {stopped.why}")
+                return _failed(f"'{name}' was not called{again}: {stopped.why}")
             if self._tool(server, tool.name) != tool:
-                return _failed(f"'{name}' was not called: it is not the same tool any more")
+                return _failed(f"'{name}' was not called{again}: it is not the same tool any more")
+            until = until if broken else clock() + seconds
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout_at(until):
                     return await self._send(server, client, asked)
             except TimeoutError:
                 problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
                 return _failed(f"'{name}' did not answer within {seconds:g} s{problem}")
-            except _BrokenError as broken:
-                if is_last or broken.is_ours:
-                    return _failed(str(broken))
-                log.info("%s is called again: %s", name, broken, extra={"action": "mcp_again", "server": server.name})
-        raise AssertionError  # the last one returns
+            except _BrokenError as error:
+                if broken or error.is_ours or not offered.reads_only(tool):
+                    return _failed(str(error))
+                broken = error
+                log.info("%s is called again: %s", name, error, extra={"action": "mcp_again", "server": server.name})
 
     async def _send(self, server: Server, client: mcp.Client, asked: types.CallToolRequestParams) -> ports.ToolOutput:
         try:

@@ -19,8 +19,8 @@ _NOTHING = frozenset({"", "none", "null", "n/a", "-"})
 """What says that there are no arguments."""
 DEEPEST = 100
 """Levels of lists and objects in one another."""
-_LONGEST_YAML = 32 * 1024
-"""Characters; to read as many takes some hundredths of a second."""
+LONGEST = 32 * 1024
+"""Characters that are read as anything but JSON; to read as many takes some hundredths of a second."""
 _UNREADABLE = (*(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),)
 """What the parsers raise; PyYAML's constructors stumble over a tag on what it does not fit."""
 
@@ -61,12 +61,12 @@ def as_json(raw: str) -> str:
 def read(raw: str) -> dict[str, Any] | None:
     """The arguments, as JSON can hold them; None where the text is none. This never fails, and takes linear time.
 
-    What is no JSON object is read as YAML, then as pairs.
+    What is no JSON object is read as YAML, then as pairs, unless it is too long for that.
     """
     text = raw.strip()
     if text.lower() in _NOTHING:
         return {}
-    for attempt in (_from_json, _from_yaml, _from_pairs):
+    for attempt in (_from_json, _from_yaml, _from_pairs) if len(text) <= LONGEST else (_from_json,):
         try:
             if (given := attempt(text)) is not None:
                 plain: dict[str, Any] = _plain(given)
@@ -147,9 +147,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _same_nu
 
 
 def _from_yaml(text: str) -> dict[str, Any] | None:
-    """A mapping in YAML: some pages of it, since reading it is slow, and without references, which multiply."""
-    if len(text) > _LONGEST_YAML:
-        return None
+    """A mapping in YAML, without references, which multiply."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.NodeEvent) and event.anchor is not None:

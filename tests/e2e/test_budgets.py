@@ -1,0 +1,49 @@
+"""A model that never has enough, in a real operator: its tool calls come to what there may be, and no more."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from support import manifests
+from tarsy_dev import mcp_server, model
+
+if TYPE_CHECKING:
+    from support.operators import Operator
+
+LEASE = timedelta(seconds=3)
+AT_ONCE, IN_ALL = 2, 8
+ASKED = 5
+"""Calls of each answer."""
+
+
+def insatiable(turn: model.Turn) -> model.Answer:
+    """Looks for something else with each call, as long as it has tools."""
+    if not turn.tools:
+        return model.Answer(text="It is out of memory.")
+    names = [f"{turn.iteration}-{place}" for place in range(ASKED)]
+    return model.Answer(calls=tuple(model.Call(name="tools__lookup", args={"name": name}) for name in names))
+
+
+@pytest.mark.slow  # it waits for a lease to end
+async def test_a_budget_is_kept_by_whoever_goes_on_with_an_execution(
+    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
+) -> None:
+    """The first operator dies with the second calls of the first answer in its hands."""
+    llm.script = insatiable
+    limits = {"execution_calls": AT_ONCE, "tool_calls": IN_ALL}
+    first = await operator.start(lease=LEASE, limits=limits, env={"TARSY_FAILPOINTS": "tool.call.after=exit@3"})
+    await operator.apply(manifests.chain(stages=[manifests.stage("analysis")]), manifests.investigation())
+    await first.ended()
+    successor = await operator.start(lease=LEASE, limits=limits)
+    found = (await operator.finished("web-crash"))["web-crash"]
+    assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "It is out of memory.")
+    made = [call.args["name"] for call in toolbox.calls]
+    assert sorted(set(made)) == [*(f"0-{place}" for place in range(5)), *(f"1-{place}" for place in range(3))]
+    assert len(made) - len(set(made)) <= AT_ONCE, "what was under way, once more"
+    last = json.dumps(llm.requests[-1].body)
+    assert last.count("This call was not made. All 8 tool calls that there may be are made.") == 2
+    assert "All 8 tool calls that there may be are made. Call no more tools. Conclude now" in last
+    await successor.stop()
