@@ -60,7 +60,7 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
     def read() -> None:
         told.update(registry.unusable(found, environment={}))
         registry._digest(path)
-        reload.digest(path)
+        reload.Watch(None, environment={}, beside=lambda _: [path])
         confidential.values(found, environment)
         confidential.pepper(environment)
         try:
