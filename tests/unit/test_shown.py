@@ -75,6 +75,7 @@ FILE: dict[str, Any] = {
     "limits": {"iteration": "90s"},
     "queue": {"slots": 3},
     "ingest": {"alert_type_label": "kind", "default_alert_type": "other"},
+    "runbooks": {"allowed_domains": ["raw.githubusercontent.com"], "token_env": "GIT_TOKEN", "token_file": "/run/t"},
 }
 
 
@@ -158,6 +159,7 @@ HIDDEN: tuple[tuple[str | int, ...], ...] = (
     ("mcp_servers", "local", "transport", "env", "NEW"),
     ("llm_providers", "google", "api_key_file"),
     ("llm_providers", "vertex", "credentials_file"),
+    ("runbooks", "token_file"),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -122,7 +123,8 @@ class _Hiding:
         shown = _rule(place)(given if isinstance(given, str) else _plain(given), place)
         if shown != given and isinstance(given, str):
             self._hide(given)
-        return given if shown == _plain(given) and isinstance(given, int | float) else shown
+        is_number = isinstance(given, int) or (isinstance(given, float) and math.isfinite(given))  # as JSON has them
+        return given if is_number and shown == _plain(given) else shown
 
     def _key(self, key: object) -> str:
         shown = _text(str(key)[:253])
