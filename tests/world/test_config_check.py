@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 
-def test_servers_are_connected_to_and_their_tools_are_listed(tmp_path: Path) -> None:
+def test_servers_are_connected_to_and_their_tools_are_listed_with_those_that_are_not_offered(tmp_path: Path) -> None:
     path = "{PYTHONPATH: '{{.PYTHONPATH}}'}"
     server = f"{{type: stdio, command: {sys.executable}, args: [-m, tarsy_dev.mcp_server, --stdio], env: {path}}}"
     file = tmp_path / "tarsy.yaml"
     file.write_text(
-        f"mcp_servers:\n  kubernetes-server: {{transport: {server}}}\n"
+        f"mcp_servers:\n  kubernetes-server: {{transport: {server}, write_tools: [lab*], tools: {{deny: [fl*]}}}}\n"
         "  gone: {transport: {type: stdio, command: /no/such/program}}\n"
     )
     ended = subprocess.run(
@@ -24,5 +24,9 @@ def test_servers_are_connected_to_and_their_tools_are_listed(tmp_path: Path) -> 
     )  # fmt: skip
     assert ended.returncode == 1
     assert re.search(r"^kubernetes-server: \d+ tools: .*\blookup, slow\b", ended.stdout, re.MULTILINE), ended.stdout
+    withheld, left_out = ended.stdout.splitlines()[-2:]
+    assert withheld.startswith("kubernetes-server: has tools that are not offered, because they may write, ")
+    assert withheld.endswith("write_tools does not name them: restart, unannotated")
+    assert left_out.endswith("mcp_servers.kubernetes-server.tools leaves them out: flaky, flood")
     assert ended.stderr.startswith("gone: cannot be reached: ")
     assert len(ended.stderr.splitlines()) == 1
