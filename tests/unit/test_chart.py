@@ -271,7 +271,7 @@ def test_user_and_groups_are_what_the_values_say(said: Object, wanted: Object) -
 
 
 def test_what_is_empty_for_one_part_is_no_broken_yaml() -> None:
-    empty = {
+    empty: Object = {
         "podSecurityContext": {}, "securityContext": {}, "resources": {}, "strategy": {}, "autoscaling": {},
         "podDisruptionBudget": {}, "labels": {}, "annotations": {}, "serviceAccount": {},
         "topologySpreadConstraints": [{}], "tolerations": [{}], "affinity": {}, "nodeSelector": {}, "extraEnv": [],

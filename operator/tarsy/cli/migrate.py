@@ -13,7 +13,7 @@ from tarsy import process
 from tarsy.config import load, parts, settings
 
 
-class _Patience(click.ParamType):
+class _Patience(click.ParamType[float]):
     """How long to wait, in seconds; for ever, where nobody says how long."""
 
     name = "duration"
