@@ -20,7 +20,6 @@ KEYS = "/etc/tarsy/keys"
 """Where the chart mounts the Secret with the providers' keys."""
 
 Anything = dict[str, Any]
-Text = Annotated[str, Field(min_length=1)]
 Qualified = Annotated[
     str,
     Field(
@@ -39,8 +38,10 @@ Name = Annotated[
 Host = Annotated[
     str, Field(pattern=r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", max_length=253)
 ]
+NoName = Literal[""]
 Port = Annotated[int, Field(ge=1, le=65535)]
-Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 NameOrNothing = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=43)]
 ServiceNameOrNothing = Annotated[str, Field(pattern=r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$", max_length=43)]
 Digest = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
@@ -59,7 +60,7 @@ NETWORK = (
 )
 CIDR = Annotated[str, Field(pattern=NETWORK)]
 """A network of IPv4 or IPv6."""
-Share = Annotated[int, Field(ge=0)] | Annotated[str, Field(pattern=r"^[0-9]{1,3}%$")]
+Share = Count | Annotated[str, Field(pattern=r"^(100|[1-9]?[0-9])%$")]
 Quantity = (
     Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?([munkKMGTPE]|[KMGTPE]i)?$")] | Annotated[float, Field(ge=0)]
 )
@@ -130,7 +131,7 @@ class Pods(Part):
         {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
     ]
     """How they are spread; one without a labelSelector gets that of its pods."""
-    priority_class_name: str = ""
+    priority_class_name: Name | NoName = ""
     """Their priority class."""
     pod_security_context: Anything = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     """Of the pods; as it stands it satisfies Pod Security `restricted`. runAsUser, runAsGroup and fsGroup are 65532
@@ -197,7 +198,7 @@ class Probe(Part):
 class Process(Pods):
     """Pods of the operator's own process; and every key of `pods`, which replaces that one whole."""
 
-    replicas: Annotated[int, Field(ge=0)] = 1
+    replicas: Count = 1
     """How many pods; the autoscaler's where there is one."""
     strategy: Strategy = Strategy(rolling_update={"maxSurge": 1, "maxUnavailable": 0})
     """How they are replaced. Two versions side by side share the work by leases."""
@@ -258,7 +259,7 @@ class Ingress(Part):
 
     enabled: bool = False
     """Whether there is one."""
-    class_name: str = ""
+    class_name: Name | NoName = ""
     """Its class; empty is the cluster's default."""
     annotations: Annotations = {}
     """Its annotations."""
@@ -298,7 +299,7 @@ class Storage(Part):
 
     size: Quantity = "8Gi"
     """Its size."""
-    class_name: str = ""
+    class_name: Name | NoName = ""
     """Its storage class; empty is the cluster's default."""
 
 
@@ -330,11 +331,11 @@ class Migrate(Pods):
 class DeniedResource(Part):
     """A kind that nobody is shown."""
 
-    group: str = ""
+    group: Name | NoName = ""
     """Its API group."""
-    version: Text = "v1"
+    version: Annotated[str, Field(pattern=r"^v[0-9a-z]+$")] = "v1"
     """Its version."""
-    kind: Text
+    kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
     """The kind."""
 
 

@@ -10,9 +10,10 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import yaml
-from support import charts
+from support import chart_values, charts
 from support.charts import Object
 from tarsy_dev import chart, tools
 from tarsy_dev.controlplane import ControlPlane, KubectlError
@@ -63,6 +64,25 @@ def test_what_an_installation_renders_is_taken_and_its_pods_are_restricted(
         "create", "--dry-run=server", "-f", "-", namespace=restricted, input=charts.text(pods(objects))
     )
     assert made.count(" created ") == len(charts.pod_templates(objects))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@hypothesis.settings(
+    max_examples=8,
+    deadline=None,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate],
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+@hypothesis.given(drawn=chart_values.values())
+def test_whatever_the_schema_takes_a_cluster_takes(plane: ControlPlane, namespace: str, drawn: Object) -> None:
+    try:
+        objects = charts.render(drawn, namespace=namespace)
+    except chart.RefusedError:  # as values that do not go together
+        hypothesis.reject()
+    asked = [one for one in objects if one["kind"] != "CustomResourceDefinition"]
+    told = plane.kubectl("create", "--dry-run=server", "-f", "-", namespace=namespace, input=charts.text(asked))
+    assert told.count(" created ") == len(asked)
 
 
 def test_a_pod_that_may_more_is_refused(plane: ControlPlane, restricted: str) -> None:

@@ -15,6 +15,8 @@ from tarsy_dev.controlplane import ControlPlane
 
 ALL = "all"
 """The part that is all of them in one process."""
+TOOLS = "mcp"
+"""The part that is no operator, but the server that its agents look at the cluster through."""
 _SOMEWHERE = "some-namespace"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _PATHS = {
@@ -72,16 +74,20 @@ class Installed:
 
     @contextlib.asynccontextmanager
     async def without(self, right: rights.Right, *, part: str) -> AsyncIterator[None]:
-        """Take a right away from a part that runs apart, and give it back."""
+        """Take a right away from a part of the operator, and give it back; all of it in one process has two roles."""
         kind = "Role" if right.namespace else "ClusterRole"
-        (role,) = (
-            one
-            for one in self._made[_release(part)]
-            if one["kind"] == kind and one["metadata"]["name"].endswith(f"{_release(part)}-{part}")
-        )
-        path = f"{_PATHS[kind].format(namespace=self._admin.namespace)}/{role['metadata']['name']}"
-        await calls.request(self._admin, "PUT", path, body=rights.without(role, right))
+        names = tuple(f"{_release(part)}-{one}" for one in (("api", "controller") if part == ALL else (part,)))
+        roles = [
+            one for one in self._made[_release(part)] if one["kind"] == kind and one["metadata"]["name"].endswith(names)
+        ]
+        for role in roles:
+            await self._put(rights.without(role, right))
         yield
+        for role in roles:
+            await self._put(role)
+
+    async def _put(self, role: rights.Manifest) -> None:
+        path = f"{_PATHS[role['kind']].format(namespace=self._admin.namespace)}/{role['metadata']['name']}"
         await calls.request(self._admin, "PUT", path, body=role)
 
     async def remove(self) -> None:
@@ -115,11 +121,11 @@ def account(part: str) -> str:
 
 def _release(part: str) -> str:
     """One release of each shape: their roles are the same, their accounts are not."""
-    return "tarsy" if part == ALL else "tarsy-apart"
+    return {ALL: "tarsy", TOOLS: "tarsy-tools"}.get(part, "tarsy-apart")
 
 
 def rendered(namespace: str, *, release: str) -> Sequence[rights.Manifest]:
-    """The accounts, roles and bindings that the chart renders for the operator of a release in that namespace."""
+    """The accounts, roles and bindings that the chart renders for a release: the operator's, or those of the tools."""
     found: list[rights.Manifest] = json.loads(_rendered(release).replace(_SOMEWHERE, namespace))
     return found
 
@@ -128,6 +134,7 @@ def rendered(namespace: str, *, release: str) -> Sequence[rights.Manifest]:
 def _rendered(release: str) -> str:
     """The same for a namespace that no test has, as JSON: to render takes a third of a second."""
     mode = "single" if release == _release(ALL) else "split"
-    values = {"mode": mode, "crds": {"enabled": False}, "mcp": {"enabled": False}}
-    made = charts.render(values, name=release, namespace=_SOMEWHERE)
-    return json.dumps([one for one in made if one["kind"] in _PATHS])
+    has_tools = release == _release(TOOLS)
+    values = {"mode": mode, "crds": {"enabled": False}, "mcp": {"enabled": has_tools}}
+    made = [one for one in charts.render(values, name=release, namespace=_SOMEWHERE) if one["kind"] in _PATHS]
+    return json.dumps([one for one in made if one["metadata"]["name"].endswith(f"-{TOOLS}") or not has_tools])

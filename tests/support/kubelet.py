@@ -12,7 +12,7 @@ import base64
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -41,6 +41,10 @@ class _Life:
     command: list[str]
     env: dict[str, str]
     child: children.Child
+    late: list[Pod]
+    """Volumes with Secrets that are not there yet."""
+    bring: Callable[[Pod], Awaitable[bool]]
+    """Brings a volume; whether it was there."""
     is_ready: bool = False
     restarts: int = 0
 
@@ -91,6 +95,8 @@ class Kubelet:
             await self._tell(pod, life, phase="Running")
         elif (status := life.child.process.poll()) is not None:
             await self._ended(pod, life, status)
+        elif life.late:
+            life.late = [one for one in life.late if not await life.bring(one)]
         elif (is_ready := await _ready(pod, life)) != life.is_ready:
             life.is_ready = is_ready
             await self._tell(pod, life, phase="Running")
@@ -122,12 +128,16 @@ class Kubelet:
                 text = text.replace(there, place)
             return text
 
-        await self._bring(pod, root, moved)
+        async def bring(volume: Pod) -> bool:
+            return await self._bring(pod, volume, root / volume["name"], moved)
+
+        late = [one for one in pod["spec"].get("volumes", ()) if not await bring(one)]
         program, *rest = [moved(word) for word in (*container["command"], *container.get("args", ()))]
         env = {one["name"]: moved(one.get("value", "")) for one in container.get("env", ())}
         env = {name: await self._found(pod, text) for name, text in env.items()} | await self._account(pod, root)
         command = [_PROGRAMS[program], *rest]
-        return _Life(address=address, command=command, env=env, child=self._spawn(pod, command, env))
+        child = self._spawn(pod, command, env)
+        return _Life(address=address, command=command, env=env, child=child, late=late, bring=bring)
 
     def _spawn(self, pod: Pod, command: list[str], env: Mapping[str, str]) -> children.Child:
         name = pod["metadata"]["name"]
@@ -135,23 +145,27 @@ class Kubelet:
             command, name=name, log=self._folder / f"{name}.log", cwd=tools.ROOT, env={"PATH": "/usr/bin:/bin", **env}
         )
 
-    async def _bring(self, pod: Pod, root: Path, moved: Callable[[str], str]) -> None:
-        """Write the pod's volumes."""
-        for volume in pod["spec"].get("volumes", ()):
-            place = root / volume["name"]
-            place.mkdir(parents=True)
-            if source := volume.get("configMap"):
-                found = await self._read(pod, "configmaps", source["name"])
-                content = {key: moved(text).encode() for key, text in found["data"].items()}
-            elif source := volume.get("secret"):
+    async def _bring(self, pod: Pod, volume: Pod, place: Path, moved: Callable[[str], str]) -> bool:
+        """Write a volume; False where its Secret is not there, and need not be."""
+        await asyncio.to_thread(place.mkdir, parents=True, exist_ok=True)
+        if source := volume.get("configMap"):
+            found = await self._read(pod, "configmaps", source["name"])
+            content = {key: moved(text).encode() for key, text in found["data"].items()}
+        elif source := volume.get("secret"):
+            try:
                 found = await self._read(pod, "secrets", source["secretName"])
-                content = {key: base64.b64decode(text) for key, text in found["data"].items()}
-            else:
-                continue
-            for key, path in {one["key"]: one["path"] for one in source.get("items", ())}.items() or zip(
-                content, content, strict=True
-            ):
-                (place / path).write_bytes(content[key])
+            except kubernetes.ApiException as error:
+                if error.status == 404 and source.get("optional"):
+                    return False
+                raise
+            content = {key: base64.b64decode(text) for key, text in found["data"].items()}
+        else:
+            return True
+        for key, path in {one["key"]: one["path"] for one in source.get("items", ())}.items() or zip(
+            content, content, strict=True
+        ):
+            (place / path).write_bytes(content[key])
+        return True
 
     async def _account(self, pod: Pod, root: Path) -> dict[str, str]:
         """What tells a process of its pod's account, where it is to know."""

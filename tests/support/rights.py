@@ -105,7 +105,8 @@ def without(role: Manifest, right: Right) -> Manifest:
     rules: list[dict[str, Any]] = []
     for rule in role["rules"]:
         for resource in rule["resources"]:
-            is_meant = right.group in rule["apiGroups"] and right.resource == resource
+            is_named = right.name in (rule.get("resourceNames") or [""])
+            is_meant = right.group in rule["apiGroups"] and right.resource == resource and is_named
             verbs = [verb for verb in rule["verbs"] if not (is_meant and verb == right.verb)]
             if verbs:
                 rules.append({**rule, "resources": [resource], "verbs": verbs})

@@ -23,6 +23,14 @@ def offered(*tools: types.Tool) -> bounds.Offer:
     return offer
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(TimeoutError(), "it does not answer"), (TimeoutError("of its own"), "of its own"), (EOFError(), "EOFError")],
+)
+def test_an_error_without_words_is_told_all_the_same(error: Exception, told: str) -> None:
+    assert bounds.told(error) == told
+
+
 @pytest.mark.parametrize("name", ["get", "pods.list", "a-b:c_d", "9", "x" * 59])
 def test_a_tool_is_taken_with_all_that_it_says(name: str) -> None:
     hints = types.ToolAnnotations(read_only_hint=True)

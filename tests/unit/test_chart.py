@@ -8,7 +8,6 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -272,7 +271,7 @@ def test_user_and_groups_are_what_the_values_say(said: Object, wanted: Object) -
 
 
 def test_what_is_empty_for_one_part_is_no_broken_yaml() -> None:
-    empty: dict[str, Any] = {
+    empty: Object = {
         "podSecurityContext": {}, "securityContext": {}, "resources": {}, "strategy": {}, "autoscaling": {},
         "podDisruptionBudget": {}, "labels": {}, "annotations": {}, "serviceAccount": {},
         "topologySpreadConstraints": [{}], "tolerations": [{}], "affinity": {}, "nodeSelector": {}, "extraEnv": [],

@@ -41,6 +41,8 @@ def _are_there(found: platform.Platform) -> bool:
     """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
     from tarsy.cli import check as checks
 
+    if found.mcp_servers:
+        click.echo(f"Connecting to {', '.join(found.mcp_servers)}, which takes half a minute where one is silent.")
     reports = checks.servers(found)
     for report in reports:
         if report.is_connected:

@@ -74,8 +74,10 @@ def checked(received: message.SessionMessage | Exception) -> message.SessionMess
 
 def told(error: BaseException) -> str:
     """What `error` says; of many things that are wrong with a server's message, how many, and the first."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return "it does not answer"
     if not isinstance(error, pydantic.ValidationError):
-        return str(error)
+        return str(error) or type(error).__name__
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"][:_PLACE_MAX]))
     return f"{error.error_count()} problems, the first: {place}: {first['msg']}"
