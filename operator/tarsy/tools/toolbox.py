@@ -125,7 +125,7 @@ class PoolToolbox:
         server_name, _, tool = call.name.partition(".")
         server = self._servers.get(server_name)
         if server is not None and await self._client(server) is None:  # before a place of others is taken
-            return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
+            return _away(call, server)
         if server is None or tool not in {known.name for known in server.tools}:
             known = ", ".join(spec.name for spec in self.specs) or "none"
             return _failed(f"There is no tool '{call.name}'. Available tools: {known}")
@@ -136,7 +136,7 @@ class PoolToolbox:
         seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
         async with server.slots:
             if (client := await self._client(server)) is None:
-                return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
+                return _away(call, server)
             await scope.ensure_lease()
             try:
                 async with asyncio.timeout(seconds):
@@ -196,6 +196,11 @@ def _arguments(text: str) -> dict[str, Any]:
         raise ValueError(f"expected a JSON object, not {type(loaded).__name__}")  # noqa: TRY004 - a value from outside
     arguments: dict[str, Any] = messages.storable_json(loaded)  # a lone surrogate would break the shared connection
     return arguments
+
+
+def _away(call: messages.ToolCall, server: Server) -> ports.ToolOutput:
+    problem = server.problem or "was away"  # it may be back by now
+    return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {problem}")
 
 
 def _failed(text: str) -> ports.ToolOutput:
