@@ -25,7 +25,11 @@ mcp_servers:
     transport:
       type: http
       url: "https://h/mcp?api_key=given-url-1&page=12345678"
-      headers: {{X-Api-Key: given-header-1, Authorization: Basic given-header-2, X-Scope: shop-is-no-secret}}
+      headers:
+        X-Api-Key: given-header-1
+        Authorization: Basic given-header-2
+        X-Scope: shop-is-no-secret
+        Cookie: given-header-3=a; b=given-header-4
       ca_file: {folder}/ca
       certificate_file: {folder}/certificate
       key_file: {folder}/tls-key
@@ -59,6 +63,9 @@ def test_what_the_platform_file_gives_is_found(loaded: platform.Platform) -> Non
         *(
             "given-header-1",
             "given-header-2",
+            "given-header-3=a; b=given-header-4",
+            "a",
+            "given-header-4",
             "given-tls-key-1",
             "given-token-1",
             "given-sse-1",

@@ -16,7 +16,7 @@ from mcp.server import Server
 from support import leases
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import offered, pins, progress, results, toolbox
+from tarsy.tools import offered, patience, pins, progress, results, toolbox
 from tarsy.transcript import messages, ports
 
 PLATFORM = platform.Platform.model_validate(
@@ -140,7 +140,8 @@ async def k8s() -> AsyncIterator[Connected]:
 
 
 @pytest.fixture
-def box(k8s: Connected) -> toolbox.PoolToolbox:
+def box(k8s: Connected, monkeypatch: pytest.MonkeyPatch) -> toolbox.PoolToolbox:
+    monkeypatch.setattr(patience, "AWAY_SECONDS", 0.05)
     limits = platform.Limits.model_validate({"tool_call": "100ms"})
     return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, offered=ALL)
 

@@ -16,6 +16,7 @@ from support import leases, waiting
 from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import offered, pool, remote, toolbox
+from tarsy.tools import stdio as child
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy, tools
 
@@ -178,25 +179,41 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
             await waiting.until(lambda: server.standing.state == "unreachable")
 
 
-async def test_a_server_that_falls_silent_is_gone_once_it_was_silent_twice_and_is_used_when_it_speaks_again(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_again(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(pool, "FIRST_BACKOFF", 0.02)
-    monkeypatch.setattr(pool, "CONNECT_SECONDS", 2.0)
-    monkeypatch.setattr(remote, "LOOK_LASTS_SECONDS", 0.2)
+    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(remote, "LOOK_LASTS_SECONDS", 0.3)
+    monkeypatch.setattr(child, "LOOK_LASTS_SECONDS", 0.3)
     monkeypatch.setattr(remote, "NOTIFIED_SECONDS", 0.2)
-    async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
-        transport = platform.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
+    async with contextlib.AsyncExitStack() as stack:
+        transport: platform.Transport = stdio(tmp_path)
+        if kind == "http":
+            there = await stack.enter_async_context(mcp_server.serve())
+            between = await stack.enter_async_context(proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])))
+            transport = platform.HTTPTransport(type="http", url=f"http://127.0.0.1:{between.port}/mcp")
         server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
-        async with owned(server):
+        await stack.enter_async_context(owned(server))
+        first = await server.client()
+        if kind == "http":
             looked = between.connections
             await waiting.until(lambda: between.connections > looked + 2)  # it has answered
             between.blackhole()
-            await waiting.until(lambda: server.standing.state == "unreachable")
-            assert server.problem == "cannot be reached: it does not answer any more"
+        else:
+            pid = int((tmp_path / "pid").read_text())
+            os.kill(pid, signal.SIGSTOP)
+        await waiting.until(lambda: server.standing.state == "unreachable")
+        assert server.problem == "cannot be reached: it does not answer any more"
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(server.client(), 0.2)
+        if kind == "http":
             between.heal()
-            await asyncio.wait_for(server.client(), 20)
+        else:
+            os.kill(pid, signal.SIGCONT)
+        again = await asyncio.wait_for(server.client(), 20)
+        assert (again is first) == (kind == "stdio"), "a child is the same that it was"
+        assert server.problem == ""
 
 
 async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its_address(

@@ -6,15 +6,15 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support import certificates, leases, waiting
-from tarsy import slots
-from tarsy.config import confidential, platform
+from tarsy import process, slots
+from tarsy.config import confidential, inforce, platform, reload
 from tarsy.masking import given
 from tarsy.tools import offered, pool, toolbox
 from tarsy.transcript import messages, ports
@@ -147,6 +147,38 @@ async def test_what_a_server_repeats_of_its_token_is_masked(kind: str, monkeypat
 
 
 @KINDS
+async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_path: Path) -> None:
+    heads, file, token = Heads(), tmp_path / "tarsy.yaml", tmp_path / "token"
+    token.write_text("token-one", encoding="utf-8")
+    async with served(kind, around=heads) as there:
+        settings = {"type": kind, "url": there.url, "bearer_token_file": str(token)}
+        file.write_text(json.dumps({"mcp_servers": {"tools": {"transport": settings}}}), encoding="utf-8")
+        watch = reload.Watch(file, environment={}, beside=process._beside)
+        now = inforce.InForce(watch, unusable=lambda _: {})
+        servers = pool.Pool(platform.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}))
+
+        async def prepare(found: platform.Platform, _: inforce.Unusable) -> Callable[[], None]:
+            tools = servers.prepared(found.model_copy(update={"mcp_servers": {"tools": found.mcp_servers["tools"]}}))
+            await asyncio.wait_for(tools.settled(), 20)
+            return lambda: servers.exchange(tools)
+
+        now.prepare(prepare)
+        owners = asyncio.create_task(servers.run())
+        async with servers.tools.toolbox(["tools"]) as before:
+            token.write_text("token-two", encoding="utf-8")
+            for _ in range(2):
+                await now.look()
+            async with servers.tools.toolbox(["tools"]) as after:
+                for box, used in ((before, "token-one"), (after, "token-two"), (before, "token-one")):
+                    heads.seen.clear()
+                    assert (await call(box, "lookup")).text == "web-0 exists"
+                    assert {head["authorization"] for _, head in heads.seen} == {f"Bearer {used}"}
+        owners.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await owners
+
+
+@KINDS
 async def test_without_what_it_wants_a_server_cannot_be_reached(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(kind, around=Heads(wants=f"Bearer {TOKEN}")) as there:
         async with owned(transport(kind, there.url)) as (server, box):
@@ -177,6 +209,27 @@ async def test_a_redirect_to_another_origin_gets_neither_secret_nor_message(kind
                 assert TOKEN not in server.problem
         assert any(head.get("x-key") == TOKEN for _, head in away.seen)
         assert stranger.seen == []
+
+
+def moved(app: ASGIApp) -> ASGIApp:
+    """Sends everybody from `/old` to the path where the server is."""
+
+    async def served(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].endswith("/old"):
+            location = scope["path"].removesuffix("/old").encode()
+            await send({"type": "http.response.start", "status": 307, "headers": [(b"location", location)]})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await app(scope, receive, send)
+
+    return served
+
+
+@KINDS
+async def test_a_redirect_within_the_origin_is_followed(kind: str) -> None:
+    async with served(kind, around=moved) as there, owned(transport(kind, f"{there.url}/old")) as (server, box):
+        assert server.problem == ""
+        assert (await call(box, "lookup")).text == "web-0 exists"
 
 
 class Endpoint:

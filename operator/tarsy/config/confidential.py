@@ -19,6 +19,7 @@ from tarsy.masking import masker, names
 
 _NO_SECRETS = ("ca_file", "certificate_file")
 _MASKER = masker.Masker(groups=["secrets"])
+_SESSION = re.compile("cookie|session", re.IGNORECASE)
 _ONLY_MASKED = re.compile(r"(?:\w+ )?\[MASKED:\w+\]")
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -62,7 +63,9 @@ class _Reader:
     def of(self, value: Any, key: str = "") -> Iterator[str]:
         """The secrets in what stands under `key`."""
         match value:
-            case dict() if key in ("env", "headers"):
+            case dict() if key == "headers":
+                yield from _of_headers(value)
+            case dict() if key == "env":
                 yield from _of_variables(value)
             case dict():
                 for name, below in value.items():
@@ -95,6 +98,15 @@ def _of_variables(variables: Mapping[str, Any]) -> Iterator[str]:
         elif _looks_secret(name, value):
             yield value.rpartition(" ")[2]
         yield from _of_url(value)
+
+
+def _of_headers(headers: Mapping[str, Any]) -> Iterator[str]:
+    """The same, and sessions: a cookie's name says nothing of what its values are."""
+    yield from _of_variables(headers)
+    for name, value in headers.items():
+        if _SESSION.search(name):
+            yield value
+            yield from (one.partition("=")[2].strip() for one in value.split(";"))
 
 
 def _promises(name: str) -> bool:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -50,7 +50,7 @@ CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 LOOK_SECONDS = 15.0
-"""How often a server that runs elsewhere and that nobody calls is looked at; that a child has ended is noticed."""
+"""How often a server that nobody calls is looked at."""
 RELIST_SECONDS = 30.0
 """How often a server is asked again what it offers: it need not tell."""
 RELIST_LEAST = 1.0
@@ -238,7 +238,7 @@ class Server:
                 try:
                     async with asyncio.TaskGroup() as beside:
                         relisting = beside.create_task(self._relist(client))
-                        await self._breaks()
+                        await self._breaks(client)
                         relisting.cancel()
                 finally:
                     self.broke(client)
@@ -251,29 +251,42 @@ class Server:
         finally:
             self._client = None
 
-    async def _breaks(self) -> None:
+    async def _breaks(self, client: mcp.Client) -> None:
         """Return when the connection is broken, by its own word or that of a call; raise where the server is gone.
 
-        Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does. One that has
-        answered, and then is silent twice, is gone as well.
+        Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does. Nobody gets
+        one that has answered, and then is silent twice, until it answers again.
         """
-        async with AsyncExitStack() as stack:
-            is_there = None
-            if isinstance(self._settings.transport, platform.RemoteTransport):
-                is_there = await stack.enter_async_context(remote.looking(self._settings.transport))
-            answers, silences = False, 0
+        is_remote = isinstance(self._settings.transport, platform.RemoteTransport)
+        async with self._looking(client) as is_there:
+            answers, silences = not is_remote, 0  # a child has answered by now; not every remote one knows the question
             while not self._broken.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._broken.wait()
-                if is_there is None or self.slots.taken:
+                if self.slots.taken or self._broken.is_set():
                     continue
                 there = await is_there()
-                answers, silences = answers or bool(there), silences + 1 if there is None else 0
-                if self.slots.taken == 0 and there is False:
+                if self.slots.taken or self._broken.is_set():
+                    continue
+                answers, silences = answers or there is True, silences + 1 if there is None else 0
+                if there is False:
                     raise ConnectionError("nobody answers at its address")
-                if self.slots.taken == 0 and answers and silences >= SILENCES:
-                    raise ConnectionError("it does not answer any more")
+                if answers and silences >= SILENCES:
+                    self._withdraw()
+                elif there and self._client is None and is_remote:
+                    return  # it may have forgotten who we are
+                elif there and self._client is None:
+                    await self._give(client)
+
+    def _looking(self, client: mcp.Client) -> AbstractAsyncContextManager[Callable[[], Awaitable[bool | None]]]:
+        if isinstance(self._settings.transport, platform.RemoteTransport):
+            return remote.looking(self._settings.transport)
+        return stdio.looking(client)
+
+    def _withdraw(self) -> None:
+        self._client = None
+        self._lost(ConnectionError("it does not answer any more"))
 
     async def _held_against_pins(self, offer: bounds.Offer) -> None:
         """Stop what of the offer is not what was pinned; waits until that can be said: nothing is called unseen."""
@@ -334,14 +347,10 @@ class Server:
             yield self._offered
 
     async def _publish(self, client: mcp.Client, offer: bounds.Offer) -> None:
-        async with self._changed:
-            self._client, self.problem = client, ""
-            self._backoff = FIRST_BACKOFF
-            self.standing.be("connected")
-            self._offer_now(offer)
-            self._changed.notify_all()
+        self._backoff = FIRST_BACKOFF
+        self._offer_now(offer)
+        await self._give(client)
         self.tried.set()
-        log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(offer.tools)})
 
     def _offer_now(self, offer: bounds.Offer) -> None:
         """Have these tools, and say what is missing where that is another than before."""
@@ -353,6 +362,14 @@ class Server:
             log.warning(
                 "%s %s", self.name, offer.problem, extra={"action": "mcp_tools", "server": self.name, "names": names}
             )
+
+    async def _give(self, client: mcp.Client) -> None:
+        """Let everybody have it."""
+        async with self._changed:
+            self._client, self.problem = client, ""
+            self.standing.be("connected")
+            self._changed.notify_all()
+        log.info("connected", extra={"action": "mcp_connected", "server": self.name, "tools": len(self.tools)})
 
     def _new_client(self) -> mcp.Client:
         match self._settings.transport:

@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
 import anyio
+import mcp
 from anyio.streams import memory
 from mcp import types
 from mcp.client import stdio
@@ -22,6 +23,7 @@ from mcp.shared import message
 from tarsy.tools import bounds, chatter, progress, wire
 
 _GRACE = 2.0  # seconds for a server to end, once its input is closed, and again once it was told to
+LOOK_LASTS_SECONDS = 10.0
 _PIECE = 64 * 1024  # bytes of a line that are looked at in one go
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
@@ -104,6 +106,24 @@ class Stdio(wire.Wire):
         except ValueError as error:
             self._spoken.write(b"[a line on its standard output is no message]\n")
             return error
+
+
+@contextlib.asynccontextmanager
+async def looking(client: mcp.Client) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
+    """What tells whether the program of `client` answers; None is silence. That it has ended is told by itself."""
+
+    async def is_there() -> bool | None:
+        try:
+            async with asyncio.timeout(LOOK_LASTS_SECONDS):
+                # What every server knows: a ping is unknown to newer ones. The answer is not read any closer.
+                await client.session.send_request(types.ListToolsRequest(), types.Result)
+        except TimeoutError:
+            return None
+        except (mcp.MCPError, RuntimeError, ValueError):
+            return True
+        return True
+
+    yield is_there
 
 
 class _Child(asyncio.SubprocessProtocol):

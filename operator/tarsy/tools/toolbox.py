@@ -131,7 +131,7 @@ class PoolToolbox:
         server_name, _, tool = call.name.partition(".")
         server = self._servers.get(server_name)
         if server is not None and await self._client(server) is None:  # before a place of others is taken
-            return _failed(f"'{call.name}' was not called: MCP server '{server.name}' {server.problem}")
+            return _away(call.name, server)
         if server and (stopped := server.stopped.get(tool)):
             return _failed(f"'{call.name}' was not called: {stopped.why}")
         known = self._tool(server, tool) if server else None
@@ -165,8 +165,7 @@ class PoolToolbox:
         broken: _BrokenError | None = None
         while True:
             if (client := await self._client(server)) is None:
-                why = f"'{name}' was not called: MCP server '{server.name}' {server.problem}"
-                return _failed(str(broken or why))
+                return _failed(str(broken)) if broken else _away(name, server)
             await scope.ensure_lease()
             again = " again" if broken else ""
             if stopped := server.stopped.get(tool.name):  # since it was looked at: the server may be another by now
@@ -224,6 +223,11 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
         # What says neither may not be repeated: some writing tools carry no hint at all.
         idempotent=bool(hints and (hints.read_only_hint or hints.idempotent_hint)),
     )
+
+
+def _away(name: str, server: Server) -> ports.ToolOutput:
+    problem = server.problem or "was away"  # it may be back by now
+    return _failed(f"'{name}' was not called: MCP server '{server.name}' {problem}")
 
 
 def _failed(text: str) -> ports.ToolOutput:
