@@ -65,7 +65,8 @@ async def test_three_hundred_long_results_end_well_whether_or_not_it_is_known_wh
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     llm.script = model.limited(looking, TAKES)
-    process = await operator.start(providers={"narrow": {"context_tokens": TAKES}})
+    many = {"tool_calls": 1000, "one_tool_calls": 1000}
+    process = await operator.start(providers={"narrow": {"context_tokens": TAKES}}, limits=many)
     chains = [
         manifests.chain(name, name=name, stages=[manifests.stage("analysis", llmProvider=provider)])
         for name, provider in (("known", "narrow"), ("unknown", "scripted"))

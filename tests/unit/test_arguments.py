@@ -307,7 +307,7 @@ TEXTS = strategies.lists(strategies.sampled_from(PIECES), max_size=30).map("".jo
 SCHEMAS = strategies.sampled_from([LOG, QUERY, FREE, NOTHING, {"$ref": "#"}, {"properties": 5}, {"required": "name"}])
 
 
-@hypothesis.settings(max_examples=500, deadline=None)
+@hypothesis.settings(max_examples=250, deadline=None)
 @hypothesis.given(text=TEXTS, schema=SCHEMAS, is_child=strategies.booleans())
 def test_whatever_a_model_writes_is_either_arguments_that_can_be_sent_or_an_error_for_it(
     text: str, schema: dict[str, Any], is_child: bool

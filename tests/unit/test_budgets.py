@@ -226,7 +226,7 @@ class Run:
         return True
 
 
-@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(answers=ANSWERS, budget=BUDGETS)
 def test_whatever_is_asked_for_no_budget_is_overshot_and_it_always_ends(
     answers: list[list[str]], budget: resolve.Budget

@@ -154,14 +154,14 @@ def whole(schema: Any, one: Any, other: Any) -> dict[str, Any]:
 WITHOUT_REFERENCES = strategies.booleans() | strategies.fixed_dictionaries({"type": TYPES})
 
 
-@hypothesis.settings(max_examples=250, deadline=None)
+@hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(schema=PARTS, one=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
 def test_what_is_looked_at_is_judged_as_another_validator_does(schema: Any, one: Any, other: Any, value: Any) -> None:
     root = whole(schema, one, other)
     assert (not schemas.Schema(root).faults(value)) == jsonschema_rs.is_valid(root, value)
 
 
-@hypothesis.settings(max_examples=200, deadline=None)
+@hypothesis.settings(max_examples=120, deadline=None)
 @hypothesis.given(schema=PARTS, left=LEFT, one=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
 def test_nothing_is_refused_that_the_schema_takes(
     schema: Any, left: dict[str, Any], one: Any, other: Any, value: Any
@@ -174,7 +174,7 @@ def test_nothing_is_refused_that_the_schema_takes(
 # --- whoever wrote them -----------------------------------------------------------------------------------------------
 
 
-@hypothesis.settings(max_examples=200, deadline=None)
+@hypothesis.settings(max_examples=120, deadline=None)
 @hypothesis.given(
     schema=strategies.dictionaries(
         strategies.sampled_from(
@@ -236,6 +236,15 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
     "a long choice": ({"items": {"enum": [str(n) for n in range(10_000)]}}, ["x"] * 10_000),
     "a long list": ({"items": {"anyOf": [{"type": "integer"}] * 60}}, ["x"] * 100_000),
     "many that are required": ({"items": {"required": [str(n) for n in range(8_000)]}}, [{}] * 10_000),
+    "many types": ({"items": {"type": ["string"] * 8_000}}, [1] * 10_000),
+    "a long reference": ({"items": {"$ref": "#/" + "a/" * 30_000}}, [1] * 10_000),
+    "a long way": ({"items": {"$ref": "#/" + "a/" * 100}, "a": {}}, [1] * 10_000),
+    "many that depend": ({"items": {"dependentRequired": {str(n): [] for n in range(8_000)}}}, [{}] * 10_000),
+    "many that are known": (
+        {"items": {"properties": {str(n): {} for n in range(8_000)}, "additionalProperties": False}},
+        [{"x": 1}] * 10_000,
+    ),
+    "wants that are long": ({"items": {"type": "object", "required": [str(n) for n in range(8_000)]}}, [1] * 10_000),
     "a list of no two": ({"uniqueItems": True}, [{"a": n} for n in range(50_000)]),
     "deep": (
         {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}},
@@ -251,7 +260,7 @@ def test_a_hostile_schema_takes_no_time(schema: Any, value: Any) -> None:
     found = schemas.Schema(schema)
     for _ in range(1000):
         found.said(found.below(found.of_all(), 0))
-    assert time.thread_time() - began < 0.5 * max(1.0, pace.slowness())
+    assert time.thread_time() - began < 0.4 * max(1.0, pace.slowness())
 
 
 @pytest.mark.parametrize("reference", ["http://127.0.0.1:9/x", "file:///etc/passwd", "other.json", "#anchor", 5, None])
