@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from tarsy.resources import chain
+from tarsy.resources import chain, investigation
 from tarsy.transcript import entries, messages, react, record
 
 Type = Literal[
@@ -285,7 +285,12 @@ def _asked(entry: entries.RunStarted | entries.ToolsSelected, new: _New) -> Even
     """What whoever asked said, of which nothing else tells."""
     if isinstance(entry, entries.RunStarted):
         return new("question", "user_question", "completed", entry.question, {"run": entry.run})
-    mcp = entry.mcp
+    metadata = entry.mcp.model_dump(mode="json", exclude_none=True)
+    return new("mcp", "mcp_selection", "completed", selection(entry.mcp), metadata)
+
+
+def selection(mcp: investigation.MCP) -> str:
+    """What an alert says of its agents' tools, in words."""
     told = []
     if mcp.servers is not None:
         named = [one.name + (f" ({', '.join(one.tools)})" if one.tools is not None else "") for one in mcp.servers]
@@ -296,8 +301,7 @@ def _asked(entry: entries.RunStarted | entries.ToolsSelected, new: _New) -> Even
         told.append(f"not of tools: {', '.join(mcp.tools.deny)}")
     if off := [tool for tool, is_on in (mcp.native_tools or {}).items() if not is_on]:
         told.append(f"not of providers' own tools: {', '.join(off)}")
-    content = "; ".join(told) or "the alert says nothing of its agents' tools"
-    return new("mcp", "mcp_selection", "completed", content, mcp.model_dump(mode="json", exclude_none=True))
+    return "; ".join(told) or "the alert says nothing of its agents' tools"
 
 
 def _left_out(place: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:
