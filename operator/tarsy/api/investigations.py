@@ -148,6 +148,8 @@ class Facts(shapes.Part):
     fingerprint: str | None
     """Of the alert that it stands for."""
     runbook_url: str | None
+    mcp: dict[str, Any] | None
+    """What the alert says of its agents' tools; null where it says nothing."""
     chain: ChainSpec | None
     """The chain's spec as it was when the investigation was admitted, masked; None where there was none."""
     runs: list[Run]
@@ -265,6 +267,7 @@ def facts(head: history.Head) -> Facts:
         severity=head.severity,
         fingerprint=head.fingerprint,
         runbook_url=head.runbook_url,
+        mcp=head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
         chain=None if head.chain is None else ChainSpec(transcripts.masked(head.chain)),
         runs=[Run.model_validate(one) for one in head.runs],
     )

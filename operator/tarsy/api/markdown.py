@@ -15,7 +15,7 @@ from tarsy.api import quoted, shapes, transcripts
 from tarsy.api.quoted import span
 from tarsy.store import history
 from tarsy.store import transcripts as stored
-from tarsy.transcript import entries, record
+from tarsy.transcript import entries, record, timeline
 
 END = "---\n\nThe end of the transcript.\n"
 """What a whole document ends with."""
@@ -226,6 +226,8 @@ def _facts(found: history.Head) -> Iterator[tuple[str, str]]:
     yield "Author", quoted.cell(summary.author) if summary.author else "nobody says"
     if found.runbook_url:
         yield "Runbook", quoted.cell(found.runbook_url)
+    if found.mcp:
+        yield "Tools", quoted.cell(timeline.selection(found.mcp))
     yield "Admitted", _moment(summary.admitted_at)
     if summary.started_at:
         yield "Started", _moment(summary.started_at)

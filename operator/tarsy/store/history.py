@@ -251,6 +251,8 @@ class Head:
     runs: Sequence[Run]
     log_seq: int
     """The last entry of its log then."""
+    mcp: investigations.MCP | None = None
+    """What the alert says of its agents' tools."""
 
 
 async def head(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Head | None:
@@ -265,16 +267,17 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
         facts = (await connection.execute(_FACTS, {"id": investigation})).one()
         asked = (await connection.execute(_RUNS, {"id": investigation, "runs": runs})).all()
         numbers = {"id": investigation, "runs": [row.number for row in asked]}
-        questions = (await connection.execute(_QUESTIONS, numbers)).all()
+        asked_for = [logged(row) for row in await connection.execute(_ASKED, numbers)]
     return Head(
         summary=summarised(dict(found)),
-        runs=_runs([row._mapping for row in asked], map(logged, questions)),
+        runs=_runs([row._mapping for row in asked], asked_for),
         alert_data=facts.alert_data,
         severity=facts.severity,
         fingerprint=facts.fingerprint,
         runbook_url=facts.runbook_url,
         chain=_object(facts.chain),
         log_seq=facts.log_seq,
+        mcp=next((one.entry.mcp for one in asked_for if isinstance(one.entry, entries.ToolsSelected)), None),
     )
 
 
@@ -323,9 +326,11 @@ _LOG = text(f"""
 """)  # noqa: S608 - our own text
 
 
-_QUESTIONS = text(f"""
+_ASKED = text(f"""
   SELECT {COLUMNS}, NULL
-  FROM entries WHERE investigation = :id AND kind = 'RunStarted' AND run = ANY(CAST(:runs AS integer[])) ORDER BY seq
+  FROM entries
+  WHERE investigation = :id AND kind IN ('RunStarted', 'ToolsSelected') AND run = ANY(CAST(:runs AS integer[]))
+  ORDER BY seq
 """)  # noqa: S608 - our own text
 
 

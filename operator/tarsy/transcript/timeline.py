@@ -325,6 +325,11 @@ def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
 
 
 def _selected(mcp: investigation.MCP, new: _New) -> Event:
+    return new("mcp", "mcp_selection", "completed", selection(mcp), mcp.model_dump(mode="json", exclude_none=True))
+
+
+def selection(mcp: investigation.MCP) -> str:
+    """What an alert says of its agents' tools, in words."""
     told = []
     if mcp.servers is not None:
         named = [one.name + (f" ({', '.join(one.tools)})" if one.tools is not None else "") for one in mcp.servers]
@@ -335,8 +340,7 @@ def _selected(mcp: investigation.MCP, new: _New) -> Event:
         told.append(f"not of tools: {', '.join(mcp.tools.deny)}")
     if off := [tool for tool, is_on in (mcp.native_tools or {}).items() if not is_on]:
         told.append(f"not of providers' own tools: {', '.join(off)}")
-    content = "; ".join(told) or "the alert says nothing of its agents' tools"
-    return new("mcp", "mcp_selection", "completed", content, mcp.model_dump(mode="json", exclude_none=True))
+    return "; ".join(told) or "the alert says nothing of its agents' tools"
 
 
 def _left_out(place: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:

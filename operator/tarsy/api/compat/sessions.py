@@ -71,7 +71,7 @@ class AlertSession(shapes.Part):
     final_analysis: str | None
     executive_summary: str | None
     mcp_selection: dict[str, Any] | None
-    """Always null: alerts choose no tools."""
+    """What the alert says of its agents' tools; null where it says nothing."""
     author: str | None
     runbook_url: str | None
     deleted_at: datetime | None
@@ -127,7 +127,7 @@ def of(head: history.Head, found: course.Course, executions: Iterable[course.Exe
         pod_id=found.owner and str(found.owner),
         final_analysis=summary.final_analysis or None,
         executive_summary=summary.summary or None,
-        mcp_selection=None,
+        mcp_selection=head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
         author=summary.author or None,
         runbook_url=head.runbook_url,
         deleted_at=None,
