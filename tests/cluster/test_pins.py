@@ -93,6 +93,18 @@ async def test_who_is_told_of_a_change_may_confirm_it(
     ]
 
 
+async def test_a_server_that_changes_all_of_its_tools_crowds_out_no_other_warning(
+    session: aiohttp.ClientSession, database: databases.Database
+) -> None:
+    await told(database, "a", **{f"get{number:04}": B for number in range(1000)})
+    found = await warned(session)
+    assert len(found) == 21
+    more = "980 more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
+    assert found[0] == ("kube", more)
+    status, done = await accept(session)
+    assert (status, len(done["tools"])) == (200, 1000)
+
+
 async def test_what_cannot_be_confirmed_is_refused_with_what_there_is(
     session: aiohttp.ClientSession, database: databases.Database
 ) -> None:

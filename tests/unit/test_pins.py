@@ -7,9 +7,12 @@ import re
 from typing import Any
 
 import hypothesis
+import pydantic
 import pytest
 from hypothesis import strategies
 from mcp import types
+from tarsy.config import confidential, platform, shown
+from tarsy.masking import given, masker
 from tarsy.tools import bounds, pins
 
 JSON = strategies.recursive(
@@ -133,3 +136,31 @@ async def test_of_two_tools_of_one_name_the_first_counts() -> None:
     offer = bounds.Offer("k8s")
     offer.add([tool("get", description="Another."), tool("get")])
     assert offer.hashes == {"get": pins.digest(tool("get", description="Another."))}
+
+
+NAMES = ("get", "token", "get_password", "secrets_get", "api_key", "kube.secret", "authorization")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
+    """By all that masks and hides: somebody has to compare them."""
+    digests = [pins.digest(tool(name, description=text)) for text in ("a", "b")]
+    stopped = pins.Stopped(tool=name, pinned=digests[0], offered=digests[1])
+    written = {"transport": {"type": "http", "url": "http://a.b/mcp"}, "tool_hashes": {name: digests[0]}}
+    file = {"mcp_servers": {"k8s": written}}
+    told = [pins.told({name: stopped}), f"'k8s.{name}' was not called: {stopped.why}", *digests]
+    for masking in (masker.Masker(groups=["all"]), platform.AlertMasking().masker(), masker.Masker()):
+        assert [masking.text(one) for one in told] == told
+    assert shown.of(file).written == file
+    loaded = platform.Platform.model_validate(file)
+    known = given.Given()
+    known.replace(confidential.values(loaded, {}))
+    assert [known.text(one) for one in told] == told
+
+
+def test_what_is_no_hash_is_refused_where_one_has_to_be() -> None:
+    for wrong in ("", "sha256:", "a" * 64, f"sha256:{'A' * 64}", f"sha256:{'a' * 65}", f"md5:{'a' * 32}", 5, None):
+        with pytest.raises(pydantic.ValidationError):
+            platform.MCPServer.model_validate(
+                {"transport": {"type": "stdio", "command": "c"}, "tool_hashes": {"get": wrong}}
+            )

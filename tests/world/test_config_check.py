@@ -1,4 +1,4 @@
-"""`tarsy config check --servers`, with a real MCP server."""
+"""`tarsy config check --servers`, with a real MCP server, one of whose tools is not what the file says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def test_servers_are_connected_to_and_their_tools_are_listed_with_those_that_are
     server = f"{{type: stdio, command: {sys.executable}, args: [-m, tarsy_dev.mcp_server, --stdio], env: {path}}}"
     file = tmp_path / "tarsy.yaml"
     file.write_text(
-        f"mcp_servers:\n  kubernetes-server: {{transport: {server}, write_tools: [lab*], tools: {{deny: [fl*]}}}}\n"
+        f"mcp_servers:\n  kubernetes-server: {{transport: {server}, write_tools: [lab*], tools: {{deny: [fl*]}},"
+        f" tool_hashes: {{slow: 'sha256:{64 * '0'}'}}}}\n"
         "  gone: {transport: {type: stdio, command: /no/such/program}}\n"
     )
     ended = subprocess.run(
@@ -23,10 +24,12 @@ def test_servers_are_connected_to_and_their_tools_are_listed_with_those_that_are
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert ended.returncode == 1
-    assert re.search(r"^kubernetes-server: \d+ tools: .*\blookup, slow\b", ended.stdout, re.MULTILINE), ended.stdout
+    assert re.search(r"^kubernetes-server: \d+ tools: .*\blookup\b", ended.stdout, re.MULTILINE), ended.stdout
+    assert "slow" not in ended.stdout
     withheld, left_out = ended.stdout.splitlines()[-2:]
     assert withheld.startswith("kubernetes-server: has tools that are not offered, because they may write, ")
     assert withheld.endswith("write_tools does not name them: restart, unannotated")
     assert left_out.endswith("mcp_servers.kubernetes-server.tools leaves them out: flaky, flood")
-    assert ended.stderr.startswith("gone: cannot be reached: ")
-    assert len(ended.stderr.splitlines()) == 1
+    gone, changed = sorted(ended.stderr.splitlines())
+    assert gone.startswith("gone: cannot be reached: ")
+    assert re.search(rf": slow \(pinned sha256:{64 * '0'}, now sha256:[0-9a-f]{{64}}\)$", changed), changed

@@ -5,6 +5,7 @@ Pure, so that a warning ends when its cause does.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,8 @@ from tarsy.resources import chain as chains
 from tarsy.store import backlog, catalogue
 
 MESSAGE_MAX = 1024
+TOOLS_TOLD = 20
+"""Tools of one server that are told one by one: a hostile one is to crowd out no other warning."""
 Kind: TypeAlias = Literal[
     "api-server", "chain", "configuration", "log", "mcp-server", "provider", "tool", "version", "watch", "worker"
 ]
@@ -131,7 +134,16 @@ def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
     for one in places:
         for tool in one.detail.get("stopped", ()):  # a process of an earlier version tells none
             stopped.setdefault((one.name, tool["tool"], tool["pinned"], tool["offered"]), []).append(one.host)
+    by_server = Counter(server for server, *_ in stopped)
+    for server, count in by_server.items():
+        if count > TOOLS_TOLD:
+            message = f"{count - TOOLS_TOLD} more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
+            yield Found(kind="tool", name=server, message=message)
+    told: Counter[str] = Counter()
     for (server, name, pinned, offered), hosts in stopped.items():
+        told[server] += 1
+        if told[server] > TOOLS_TOLD:
+            continue
         was = f"it was pinned at {pinned} and" if pinned else "it is one more than are pinned at first sight, and"
         until = f"stopped until that is confirmed (tarsy tools accept {server}, or tool_hashes in the platform file)"
         message = f"{', '.join(hosts)}: {was} is {offered} now: {until}"

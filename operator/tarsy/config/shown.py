@@ -29,6 +29,7 @@ _LONGEST_WORD = 12
 _KEY_OF_HOST = 12
 """Characters from which a piece of a host's name with letters and digits may be a key; twice as many of letters."""
 _MASKER = masker.Masker(groups=["security"])
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _NAMED = re.compile(rf"\{{\{{\s*\.({_VARIABLE.pattern})\s*\}}\}}")
 _FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(=.*)?", re.DOTALL)
@@ -147,6 +148,8 @@ def _rule(place: tuple[str, ...]) -> _Rule:
             return lambda value, _: MASKED if value else ""
         case ("mcp_servers", _, "transport", "args", *_):
             return lambda value, _: _argument(value)
+        case ("mcp_servers", _, "tool_hashes", _):
+            return lambda value, _: value if _HASH.fullmatch(value) else MASKED
         case ("mcp_servers", _, "transport", "command"):
             return lambda value, _: _text(value) if len(value.split()) == 1 else MASKED
         case (*_, "url" | "base_url"):

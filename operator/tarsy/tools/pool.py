@@ -53,7 +53,7 @@ LOOK_SECONDS = 15.0
 """How often a server that nobody calls is looked at."""
 RELIST_SECONDS = 30.0
 """How often a server is asked again what it offers: it need not tell."""
-RELIST_LEAST = 1.0
+RELIST_LEAST = 5.0
 """Seconds between two times, however often it tells that something has changed."""
 PINS_SECONDS = 1.0
 """How often it is tried to find out what was pinned."""
