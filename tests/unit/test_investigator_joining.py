@@ -239,3 +239,30 @@ def test_in_react_it_concludes_when_it_is_told_to() -> None:
     forced = replace(turn, messages=(*turn.messages, said, last))
     assert "Final Answer: " in text_of(forced)
     assert "CrashLoopBackOff" in text_of(forced)
+
+
+def test_a_long_result_is_shortened_to_its_head_and_its_trouble_letter_by_letter() -> None:
+    lines = [f"shop        v1           Pod    web-{number}   1/1     Running" for number in range(2000)]
+    lines[1234] = PODS.splitlines()[1]
+    header = PODS.splitlines()[0]
+    system, user = prompts.of_tool_summary(
+        investigation="shop/web-crash",
+        server="k8s",
+        tool="pods_list",
+        tokens=1000,
+        told="The agent's task:\nlook",
+        call=messages.ToolCall(id="0.0", name="k8s.pods_list", arguments="{}"),
+        result="\n".join([header, *lines]),
+        word="0123abcd",
+    )
+    turn = model.Turn(
+        model="m",
+        system=system.text,
+        messages=(model.Message(role="user", text=user.text),),
+        kind=keys.kind(system=system.text, first_user=user.text),
+    )
+    assert turn.kind == "tool_summary"
+    answer = model.investigate(turn)
+    assert isinstance(answer, model.Answer)
+    told = "(2001 lines in all; others tell of no trouble, or found no room here)"
+    assert answer.text.splitlines() == [header, lines[1234], told]

@@ -83,6 +83,8 @@ def test_what_the_text_says_already_is_not_said_again(said: list[str], structure
         (texts("null"), {"result": None, "n": 1}, 'null\n{"result": null, "n": 1}'),
         (texts("2 pods"), [1, 2], "2 pods\n[1, 2]"),
         (texts(""), {}, "\n{}"),
+        ([], {"result": []}, '{"result": []}'),
+        ([], [], "[]"),
         (texts("[" * 5000), {"a": 1}, "[" * 5000 + '\n{"a": 1}'),
     ],
 )

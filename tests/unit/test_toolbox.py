@@ -82,6 +82,16 @@ async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallTool
             return types.CallToolResult(content=[types.TextContent(type="text", text="forbidden")], is_error=True)
         case "long":
             return types.CallToolResult(content=[types.TextContent(type="text", text="x" * 5000)])
+        case "mixed":
+            blob = types.BlobResourceContents(uri="file:///core?token=cnryKd9xQwZZ7fGh", blob="aGk=")
+            return types.CallToolResult(
+                content=[
+                    types.TextContent(type="text", text="2 pods"),
+                    types.ImageContent(type="image", data="aGk=", mime_type="image/png"),
+                    types.EmbeddedResource(type="resource", resource=blob),
+                ],
+                structured_content={"pods": 2, "password": "cnryKd9xQwZZ7fGh"},
+            )
         case "huge":
             return types.CallToolResult(content=[types.TextContent(type="text", text="x" * 100_000)])
     return types.CallToolResult(content=[types.TextContent(type="text", text=f"{asked.name} {arguments}")])
@@ -234,6 +244,16 @@ async def test_arguments_reach_the_server_as_text_that_its_connection_can_carry(
 async def test_an_answer_is_taken_whatever_the_tools_schema_of_it_says(box: toolbox.PoolToolbox) -> None:
     output = await box.call(call("k8s.typed.get"), SCOPE)
     assert (output.text, output.failed) == ("typed.get {'name': 'web-0'}", False)
+
+
+async def test_what_is_no_text_is_named_and_structure_and_names_are_masked_like_text(box: toolbox.PoolToolbox) -> None:
+    """Through the real SDK, which takes the answer apart."""
+    output = await box.call(call("k8s.get", '{"name": "mixed"}'), SCOPE)
+    assert output == ports.ToolOutput(
+        text="2 pods\n[image, image/png, 2 bytes: not shown]\n"
+        "[resource file:///core?token=[MASKED:token], of unknown type, 2 bytes: not shown]\n"
+        '{"pods": 2, "password": "[MASKED:password]"}'
+    )
 
 
 async def test_an_answer_that_breaks_the_protocol_is_an_error_for_the_model(box: toolbox.PoolToolbox) -> None:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from tarsy import failpoints
 from tarsy.agent import prompts, requests, steps, summaries, templates, waits
@@ -34,9 +34,19 @@ IN_DOUBT = "The outcome of this call is unknown: its worker was interrupted. It 
 
 RESULT_SHOWN = 64 * 1024
 """Characters of a tool's result that are shown where nothing is said."""
+SUMMARIES_AT_ONCE = 8
+"""Of one execution: each has a long text in its hands."""
 
 Following: TypeAlias = Callable[[record.Execution], Sequence[entries.Entry]]
 """What ends with an execution, given how it stands once it has ended."""
+
+
+class Watched(Protocol):
+    """Entered for as long as a model is asked."""
+
+    def __call__(self, turn: int, result: str = "") -> AbstractContextManager[ports.Stream]:
+        """The stream of a turn, or of the summary of a call's `result` before it."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +66,8 @@ class Loop:
     """See `ports.Scope.waiting`."""
     may_retry: Callable[[], bool] = lambda: True
     """See `ports.Scope.may_retry`."""
-    watched: Callable[[int, str], AbstractContextManager[ports.Stream]] = lambda *_: nullcontext(ports.UNWATCHED)
-    """See `ports.Runtime.watched`; given the turn's number, and the call whose result is summed up, if one is."""
+    watched: Watched = lambda turn, result="": nullcontext(ports.UNWATCHED)  # noqa: ARG005 - nobody watches
+    """See `ports.Runtime.watched`."""
     shown: Callable[[str], int] = lambda _: RESULT_SHOWN
     """The characters of a tool's result that a provider is shown."""
     summary: Callable[[str, str, int], entries.SummaryDue | None] = lambda *_: None
@@ -103,7 +113,7 @@ class Loop:
         await self._fit(ask, added)
         request = requests.of(self.execution, ask, added)
         failpoints.hit("model.ask.before")
-        with self.watched(self._turn, "") as stream:
+        with self.watched(self._turn) as stream:
             try:
                 scope = replace(self._scope, stream=stream)
                 answer = await self.model(self.execution.source.provider).ask(request, scope)
@@ -227,10 +237,12 @@ class Loop:
     async def _sum_up(self) -> None:
         """Have the results summed up that are due, side by side."""
         together = waits.Waits(self.waiting)
+        turns = asyncio.Semaphore(SUMMARIES_AT_ONCE)
 
         async def one(call_id: str, due: entries.SummaryDue) -> None:
-            with together.call():
-                await self._sum_one_up(call_id, due, waiting=together.waiting)
+            async with turns:
+                with together.call():
+                    await self._sum_one_up(call_id, due, waiting=together.waiting)
 
         await side_by_side(one(*due) for due in list(self.execution.due.items()))
 
@@ -239,17 +251,8 @@ class Loop:
     ) -> None:
         """Have a long result summed up, and commit what came of it."""
         _, result = self.execution.result(call_id)
-        whole = await self.journal.whole(self._id, call_id) if call_id in self.execution.cut else None
-        snapshot = self.journal.record.snapshot
         word = prompts.new_word()
-        request = summaries.request(
-            self.execution,
-            due,
-            investigation=f"{snapshot.namespace}/{snapshot.name}",
-            call_id=call_id,
-            whole=result.text if whole is None else whole,
-            word=word,
-        )
+        request = await self._request_for_summary(due, result, word=word)
         failpoints.hit("model.summary.before")
         read: str | messages.Failure
         with self.watched(self._turn, call_id) as stream:
@@ -274,6 +277,21 @@ class Loop:
                     call=call,
                 )
             )
+
+    async def _request_for_summary(
+        self, due: entries.SummaryDue, result: messages.Message, *, word: str
+    ) -> ports.Request:
+        """What is asked for it; of the whole, which may be long, no more is kept than stands there."""
+        whole = await self.journal.whole(self._id, result.call_id) if result.call_id in self.execution.cut else None
+        snapshot = self.journal.record.snapshot
+        return summaries.request(
+            self.execution,
+            due,
+            investigation=f"{snapshot.namespace}/{snapshot.name}",
+            call_id=result.call_id,
+            whole=result.text if whole is None else whole,
+            word=word,
+        )
 
     def _why_not(self, call: messages.ToolCall) -> str:
         """Why a call is not made, for the model; "" where it is."""

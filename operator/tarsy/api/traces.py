@@ -95,7 +95,8 @@ class Request(shapes.Part):
     """What a model was asked, before its provider's protocol."""
 
     messages: list[Sent]
-    """The whole conversation: results that had given way are a line, and in ReAct they stand in the text."""
+    """The whole conversation: results that had given way are a line, those that were summed up are their summaries, and
+    in ReAct they stand in the text."""
     tools: list[shapes.OfferedTool]
     """Those that were offered."""
     native_tools: list[str]

@@ -118,7 +118,7 @@ class Execution:
                 summary=functools.partial(_summary, runtime.platform),
             ).run()
 
-    def _watched(self, turn: int, result: str) -> AbstractContextManager[ports.Stream]:
+    def _watched(self, turn: int, result: str = "") -> AbstractContextManager[ports.Stream]:
         agent = self.so_far.started.agent if self.so_far else None
         return self.runtime.watched(
             ports.Turn(

@@ -129,7 +129,8 @@ def _says(content: Sequence[types.ContentBlock], structured: Any) -> bool:
     if sum(map(len, texts)) > COMPARED_MAX:
         return True
     wrapped = structured.get("result") if isinstance(structured, dict) and structured.keys() == {"result"} else None
-    return any(one in said for one in (structured, wrapped) if one is not None for said in [list(_said(texts))])
+    said = list(_said(texts)) if texts else []
+    return any(one in said for one in (structured, wrapped) if one is not None)
 
 
 def _said(texts: Sequence[str]) -> Iterator[Any]:
