@@ -41,6 +41,7 @@ def grows_linearly(work: Callable[[], object], longer: Callable[[], object], *, 
     """Whether `longer` takes at most `times` as long as `work` (and 50 ms), and less than `limit` seconds as above."""
     for _ in range(TRIES):
         taken = seconds(longer)
-        if taken < times * seconds(work) + 0.05 and (taken < limit or taken < limit * slowness()):
+        grows = taken < 0.05 or taken < times * seconds(work) + 0.05
+        if grows and (taken < limit or taken < limit * slowness()):
             return True
     return False

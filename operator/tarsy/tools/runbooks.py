@@ -10,6 +10,7 @@ Behind a proxy of the environment's the names are the proxy's to resolve: which 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 import time
@@ -55,6 +56,8 @@ _PRIVATE = frozenset({401, 403, 404})
 """What GitHub says of what it does not show to us."""
 _TEXTS = re.compile(r"text/(?!html\b)[\w.+-]+|application/(json|yaml|x-yaml|toml|markdown)", re.ASCII)
 _HEADERS = {"Accept": "text/plain, text/*;q=0.9, */*;q=0.1", "Accept-Encoding": "identity", "User-Agent": "TARSy"}
+
+log = logging.getLogger(__name__)
 
 
 def session(
@@ -173,6 +176,8 @@ class Runbooks:
         self._clock = clock
         self._under_way: dict[yarl.URL, _Fetch] = {}
         self._known: dict[yarl.URL, _Outcome] = {}
+        if token.problem:
+            log.warning("private runbooks cannot be read: %s", token.problem, extra={"action": "runbook_token_missing"})
 
     async def read(self, url: str) -> str:
         """The runbook at `url`, masked and storable; a RunbookError says why there is none."""
