@@ -25,6 +25,12 @@ _SAMPLES: dict[str, list[Any]] = {
         {"kubernetes-agent-chain": None},
         {"x": {"alertTypes": ["x"], "stages": [{"name": "s", "agent": "A"}]}},
     ],
+    "cidrs": [
+        [],
+        ["10.0.0.0/8", "2001:db8::/32"],
+        [{"cidr": "::/0", "except": ["fd00::/8"]}],
+        [{"cidr": "1.2.3.4/32"}],
+    ],
     "extraConfig": ["", '[toolset_configs.kiali]\nurl = "http://kiali:20001"\n'],
     "extraEgress": [[], _EGRESS],
     "extraEnv": [[], [{"name": "A", "value": "b: {{ c }}"}]],
