@@ -157,18 +157,18 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
         now = inforce.InForce(watch, unusable=lambda _: {})
         servers = pool.Pool(platform.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}))
 
-        async def prepare(found: platform.Platform, _: inforce.Unusable) -> Callable[[], None]:
+        async def prepare(found: platform.Platform, _: inforce.Unusable) -> inforce.Prepared:
             tools = servers.prepared(found.model_copy(update={"mcp_servers": {"tools": found.mcp_servers["tools"]}}))
             await asyncio.wait_for(tools.settled(), 20)
-            return lambda: servers.exchange(tools)
+            return inforce.Prepared(exchange=lambda: servers.exchange(tools))
 
         now.prepare(prepare)
         owners = asyncio.create_task(servers.run())
-        async with servers.tools.toolbox(["tools"]) as before:
+        async with servers.tools.toolbox(["tools"], lambda _: True) as before:
             token.write_text("token-two", encoding="utf-8")
             for _ in range(2):
                 await now.look()
-            async with servers.tools.toolbox(["tools"]) as after:
+            async with servers.tools.toolbox(["tools"], lambda _: True) as after:
                 for box, used in ((before, "token-one"), (after, "token-two"), (before, "token-one")):
                     heads.seen.clear()
                     assert (await call(box, "lookup")).text == "web-0 exists"

@@ -79,14 +79,16 @@ class _Reader:
                     yield from self.of(below)
             case Path() if key.endswith("_file") and key not in _NO_SECRETS:
                 yield from _of_file(value)
-            case str() if key.endswith("_env"):
-                yield self._environment.get(value, "")
-            case str() if names.promises(key.encode("utf-8", "replace")) and not names.is_harmless(
-                value.encode("utf-8", "replace")
-            ):
-                yield value
             case str():
-                yield from _of_url(value)
+                yield from self._of_text(value, key)
+
+    def _of_text(self, value: str, key: str) -> Iterator[str]:
+        if key.endswith("_env"):
+            yield self._environment.get(value, "")
+        elif names.promises(key.encode("utf-8", "replace")) and not names.is_harmless(value.encode("utf-8", "replace")):
+            yield value
+        else:
+            yield from _of_url(value)
 
 
 def _of_variables(variables: Mapping[str, Any]) -> Iterator[str]:
