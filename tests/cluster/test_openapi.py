@@ -307,7 +307,12 @@ async def test_a_body_names_the_fields_that_are_unknown_and_those_there_are(
     session: aiohttp.ClientSession, identity: str, allowed: dict[str, str]
 ) -> None:
     for path, body, place, fields in (
-        ("/api/v1/alerts", b'{"alert_type": "X", "data": "d", "servrity": "high"}', "servrity", "runbook, severity"),
+        (
+            "/api/v1/alerts",
+            b'{"alert_type": "X", "data": "d", "servrity": "high"}',
+            "servrity",
+            "runbook, severity, mcp",
+        ),
         (f"/api/v1/investigations/{identity}/chat", b'{"question": "Why?", "runn": 0}', "runn", "question"),
     ):
         problem = await asked(session, "POST", path, body, headers=allowed)

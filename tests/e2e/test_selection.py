@@ -100,13 +100,16 @@ async def test_an_alert_that_is_limited_to_one_tool_calls_no_other_whatever_the_
         assert offered("elsewhere") == {"helper__lookup"}
         assert toolbox.restarts == helper.restarts == {}
         assert found[limited]["status"]["phase"] == "Completed"
-        path = f"/api/v1/investigations/{taken['alert_id']}/timeline"
-        _, page = await process.request("GET", path)
+        path = f"/api/v1/investigations/{taken['alert_id']}"
+        _, page = await process.request("GET", f"{path}/timeline")
+        _, whole = await process.request("GET", path)
+        _, session = await process.request("GET", f"/api/v1/sessions/{taken['alert_id']}")
         first = page["events"][0]
         assert (first["type"], first["metadata"]["servers"]) == (
             "mcp_selection",
             [{"name": "tools", "tools": ["lookup"]}],
         )
+        assert whole["mcp"] == session["mcp_selection"] == first["metadata"]
         assert "resumed" not in {event["type"] for event in page["events"]}
         await told_on_chain(operator)
 

@@ -28,6 +28,9 @@ async def test_each_worker_reads_what_the_alert_selected_and_its_first_claim_is_
         await queue.let_leases_pass(database)
     (first, *_) = await queue.log(database, identity)
     assert (first.seq, first.run, first.entry) == (1, 0, entries.ToolsSelected(mcp=KEPT))
+    head = await history.head(database, identity, runs=1)
+    assert head is not None
+    assert head.mcp == KEPT
 
 
 async def test_an_alert_that_says_nothing_of_tools_begins_with_an_empty_log(database: databases.Database) -> None:

@@ -94,3 +94,10 @@ def test_a_native_tool_that_is_none_is_told_with_what_there_is(mcp: Any, told: s
     with pytest.raises(pydantic.ValidationError) as error:
         plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": mcp})
     assert plain.unknown_names(error.value) == told
+
+
+@pytest.mark.parametrize("body", [[None, None], None, 3, {}])
+def test_a_body_that_is_no_alert_at_all_names_no_tools(body: Any) -> None:
+    with pytest.raises(pydantic.ValidationError) as error:
+        plain.Alert.model_validate(body)
+    assert plain.unknown_names(error.value) == ""

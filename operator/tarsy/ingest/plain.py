@@ -57,7 +57,7 @@ def unknown_names(error: pydantic.ValidationError) -> str:
     Names of servers and tools are no matter of the payload's own.
     """
     found = error.errors(include_input=False, include_url=False)
-    if any((fault["loc"][0], fault["type"]) != ("mcp", "literal_error") for fault in found):
+    if any((fault["loc"][:1], fault["type"]) != (("mcp",), "literal_error") for fault in found):
         return ""
     return payload.places(error)
 
