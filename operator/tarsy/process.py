@@ -106,7 +106,7 @@ async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str
 
 
 async def _migrate(url: settings.Secret) -> str:
-    database = databases.Database(url.read())
+    database = databases.Database(url.read(), statement_seconds=databases.MIGRATION_SECONDS)
     try:
         at = await database.migrate()
     except databases.SchemaError as error:

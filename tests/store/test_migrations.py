@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from importlib import resources
+from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
@@ -45,6 +45,24 @@ async def test_a_second_migration_changes_nothing(empty: databases.Database) -> 
     await empty.migrate()
     assert await relations() == before
     assert {name for name, _ in before} >= set(tables.metadata.tables)
+
+
+async def test_whoever_migrates_waits_for_another_one_longer_than_for_other_statements(
+    empty: databases.Database,
+) -> None:
+    """For as long as it is told, not for as long as a statement has else."""
+    hasty, patient = (databases.Database(empty.url, statement_seconds=seconds) for seconds in (0.2, 60))
+    try:
+        async with empty.begin() as connection:
+            await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({databases._MIGRATION_LOCK})"))
+            waiting = asyncio.create_task(patient.migrate())
+            with pytest.raises(databases.StoreDownError):
+                await hasty.migrate()
+            assert not waiting.done()
+        assert await waiting == databases.NEWEST
+    finally:
+        await hasty.close()
+        await patient.close()
 
 
 async def test_a_database_without_the_schema_is_told_with_what_to_do(empty: databases.Database) -> None:
@@ -116,34 +134,91 @@ COLUMNS = """
     SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
     WHERE table_schema = 'public' AND table_name <> 'alembic_version'
 """
+UNIQUE = """
+    SELECT tablename, 'u', indexdef FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE 'CREATE UNIQUE%'
+"""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What programs have to know of a schema to write into it."""
+
+    columns: dict[tuple[str, str], tuple[str, ...]]
+    """By table and name: type, whether it may be null, and default."""
+    rules: frozenset[tuple[str, ...]]
+    """What has to be true of a table's rows."""
+
+    @classmethod
+    def of(cls, connection: sqlalchemy.Connection) -> Schema:
+        columns = {(row[0], row[1]): tuple(row[2:]) for row in connection.execute(sqlalchemy.text(COLUMNS))}
+        rules = {tuple(row) for query in (CONSTRAINTS, UNIQUE) for row in connection.execute(sqlalchemy.text(query))}
+        return cls(columns, frozenset(rules))
+
+    def harm(self, after: Schema) -> list[str]:
+        """What of a later schema keeps a program of this one from going on."""
+        tables_of_ours = {table for table, _ in self.columns}
+        changed = [
+            f"{place} is not what it was" for place in self.columns if after.columns.get(place) != self.columns[place]
+        ]
+        added = {place: told for place, told in after.columns.items() if place not in self.columns}
+        wanted = [
+            f"{place} wants a value"
+            for place, (_, nullable, default) in added.items()
+            if place[0] in tables_of_ours and nullable == "NO" and default is None
+        ]
+        ruled = [f"{rule} is new" for rule in after.rules - self.rules if rule[0] in tables_of_ours]
+        return changed + wanted + ruled
 
 
 async def test_a_migration_that_is_called_additive_takes_nothing_from_older_programs(empty: databases.Database) -> None:
-    """All that was there is there as it was, and what is new in a table needs no value of theirs."""
-
-    def seen(connection: sqlalchemy.Connection) -> tuple[dict[tuple[str, str], tuple[str, ...]], set[tuple[str, ...]]]:
-        columns = {(row[0], row[1]): tuple(row[2:]) for row in connection.execute(sqlalchemy.text(COLUMNS))}
-        return columns, {tuple(row) for row in connection.execute(sqlalchemy.text(CONSTRAINTS))}
+    """All that was there is there as it was, and what is new in a table asks nothing of them."""
 
     def walk(connection: sqlalchemy.Connection) -> None:
-        migrations = config.Config(attributes={"connection": connection})
-        migrations.set_main_option("script_location", str(resources.files("tarsy.store") / "migrations"))
-        for one in reversed(list(script.ScriptDirectory.from_config(migrations).walk_revisions())):
-            columns, constraints = seen(connection)
-            command.upgrade(migrations, one.revision)
-            if not getattr(one.module, "ADDITIVE", False):
-                continue
-            now, bound = seen(connection)
-            assert columns.items() <= now.items(), f"{one.revision} changes a column"
-            tables_before = {table for table, _ in columns}
-            for place in now.keys() - columns.keys():
-                _, nullable, default = now[place]
-                assert place[0] not in tables_before or nullable == "YES" or default, f"{one.revision}: {place}"
-            new = {each for each in bound - constraints if each[0] in tables_before}
-            assert not new, f"{one.revision} has older programs keep a new rule"
+        scripts = script.ScriptDirectory(str(Path(databases.__file__).parent / "migrations"))
+        for one in reversed(list(scripts.walk_revisions())):
+            before = Schema.of(connection)
+            upgrade_to(connection, one.revision)
+            if getattr(one.module, "ADDITIVE", False):
+                assert before.harm(Schema.of(connection)) == [], one.revision
 
     async with empty.begin() as connection:
         await connection.run_sync(walk)
+
+
+@pytest.mark.parametrize("does_harm", [True, False])
+async def test_what_harms_an_older_program_is_told_from_what_does_not(
+    empty: databases.Database, does_harm: bool
+) -> None:
+    changes = {
+        True: [
+            "ALTER TABLE work DROP COLUMN claims",
+            "ALTER TABLE work RENAME COLUMN claims TO tries",
+            "ALTER TABLE work ALTER COLUMN claims TYPE bigint",
+            "ALTER TABLE work ALTER COLUMN claims DROP DEFAULT",
+            "ALTER TABLE work ADD COLUMN more integer NOT NULL",
+            "ALTER TABLE work ADD CONSTRAINT few CHECK (claims < 3)",
+            "CREATE UNIQUE INDEX once ON work (claims)",
+            "DROP TABLE clusters",
+        ],
+        False: [
+            "ALTER TABLE work ADD COLUMN more integer",
+            "ALTER TABLE work ADD COLUMN more integer NOT NULL DEFAULT 0",
+            "CREATE TABLE more (id bigint PRIMARY KEY)",
+            "CREATE INDEX more ON work (claims)",
+        ],
+    }[does_harm]
+
+    def change(connection: sqlalchemy.Connection) -> None:
+        before = Schema.of(connection)
+        for statement in changes:
+            with connection.begin_nested() as changed:
+                connection.execute(sqlalchemy.text(statement))
+                assert bool(before.harm(Schema.of(connection))) is does_harm, statement
+                changed.rollback()
+
+    await empty.migrate()
+    async with empty.begin() as connection:
+        await connection.run_sync(change)
 
 
 async def test_a_table_that_is_not_there_is_named(empty: databases.Database) -> None:

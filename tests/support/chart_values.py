@@ -5,6 +5,7 @@ What the schema leaves to the API server (affinity, volumes, amounts that have t
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from tarsy_dev import chart
 _SCHEMA = chart.values_schema()
 _EGRESS = [{"to": [{"podSelector": {}}], "ports": [{"port": 3128, "protocol": "TCP"}]}]
 _CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
-_NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}}
+_NODES: Object = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}}
 _SPREAD = {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
 _RULE = {"apiGroups": ["tekton.dev"], "resources": ["pipelineruns"], "verbs": ["get"]}
 _SAMPLES: dict[str, list[Any]] = {
@@ -77,19 +78,22 @@ def _drawn(node: Object) -> st.SearchStrategy[Any]:
         case "boolean":
             return st.booleans()
         case "string" if "pattern" in node:
-            fitting = st.from_regex(node["pattern"], fullmatch=True).filter(lambda text: not text.endswith("\n"))
-            longest = node.get("maxLength", 400)
-            return fitting.filter(lambda text: len(text) <= longest)
+            longest: int = node.get("maxLength", 400)
+            return _fitting(node["pattern"]).filter(lambda text: len(text) <= longest)
         case "string":
             return _WORDS
     raise AssertionError(f"nothing is drawn for {node}")
 
 
+def _fitting(pattern: str) -> st.SearchStrategy[str]:
+    """Texts of a pattern, whose `$` is the very end."""
+    return st.from_regex(re.compile(pattern), fullmatch=True).filter(lambda text: not text.endswith("\n"))
+
+
 def _mapping(node: Object) -> st.SearchStrategy[Object]:
     """A few of the keys that a mapping may have, and all that it must have and has no default for."""
     for pattern, below in node.get("patternProperties", {}).items():
-        names = st.from_regex(pattern, fullmatch=True).filter(lambda text: "\n" not in text)
-        return st.dictionaries(names, _drawn(below), max_size=2)
+        return st.dictionaries(_fitting(pattern), _drawn(below), max_size=2)
     known = {
         key: st.sampled_from(_SAMPLES[key]) if key in _SAMPLES else _drawn(below)
         for key, below in node.get("properties", {}).items()

@@ -164,7 +164,7 @@ def test_whatever_the_schema_takes_renders_objects(drawn: Object) -> None:
         texts = template["metadata"]["labels"] | template["metadata"].get("annotations", {})
         assert all(isinstance(text, str) for text in (*texts, *texts.values()))
         (container,) = template["spec"]["containers"]
-        assert all(isinstance(word, str) for word in (*container["command"], *container.get("args", ())))
+        assert all(isinstance(word, str) for word in (*container.get("command", ()), *container.get("args", ())))
 
 
 @pytest.mark.parametrize("name", ["1st", "a.b", "123"])

@@ -39,6 +39,8 @@ CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
 STATEMENT_SECONDS = 30.0
 """A database that is silent for so long is taken for one that is away."""
+MIGRATION_SECONDS = 600.0
+"""But to make an index of what there is may take longer, and whoever migrates waits for another one who does."""
 PING_SECONDS = 2.0
 TRANSACTIONS = 5
 """At once."""
@@ -149,10 +151,11 @@ def _why(error: Exception) -> str:
 class Database:
     """The process's connections to Postgres."""
 
-    def __init__(self, url: str, *, pool_size: int = 15) -> None:
+    def __init__(self, url: str, *, pool_size: int = 15, statement_seconds: float = STATEMENT_SECONDS) -> None:
         """Connect lazily to `url` (`postgresql://...`); connections stay open.
 
-        There are at most `pool_size` for single statements, and TRANSACTIONS for what takes several.
+        There are at most `pool_size` for single statements, and TRANSACTIONS for what takes several, each of which has
+        `statement_seconds`.
         """
         self.url = url
         self.hinted: dict[str, Callable[[str], bool]] = {}
@@ -161,7 +164,7 @@ class Database:
         self._pool: asyncpg.Pool | None = None
         self._engine = sqlalchemy_asyncio.create_async_engine(
             "postgresql+asyncpg://",
-            async_creator=functools.partial(connect, url),
+            async_creator=functools.partial(connect, url, command_timeout=statement_seconds),
             pool_size=TRANSACTIONS,
             max_overflow=0,
             pool_pre_ping=False,
