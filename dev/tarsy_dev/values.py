@@ -6,64 +6,18 @@ to Kubernetes as it stands (affinity, volumes) is checked by the API server, whi
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from tarsy.config import builtin
 from tarsy.resources import base
 
-from tarsy_dev import tools
+from tarsy_dev import forms, tools
 
 BUILTIN_CHAINS = tools.ROOT / "manifests" / "chains"
 KEYS = "/etc/tarsy/keys"
 """Where the chart mounts the Secret with the providers' keys."""
-
-Anything = dict[str, Any]
-Qualified = Annotated[
-    str,
-    Field(
-        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
-        r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
-        max_length=317,
-    ),
-]
-"""The name of a label or an annotation."""
-Label = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
-Labels = dict[Qualified, Label]
-Annotations = dict[Qualified, str]
-Name = Annotated[
-    str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", max_length=253)
-]
-Host = Annotated[
-    str, Field(pattern=r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", max_length=253)
-]
-NoName = Literal[""]
-Port = Annotated[int, Field(ge=1, le=65535)]
-Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
-Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
-NameOrNothing = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=43)]
-ServiceNameOrNothing = Annotated[str, Field(pattern=r"^([a-z]([-a-z0-9]*[a-z0-9])?)?$", max_length=43)]
-Digest = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
-Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$")]
-Registry = Annotated[str, Field(pattern=r"^([A-Za-z0-9.-]+(:[0-9]+)?)?$")]
-Repository = Annotated[str, Field(pattern=r"^[a-z0-9]+([._/-]+[a-z0-9]+)*$")]
-Key = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
-_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_GROUP = "[0-9a-fA-F]{1,4}"
-_SHORTENED = "|".join(
-    f"({_GROUP}:){{{before}}}(:{_GROUP}){{1,{7 - before}}}" if before else f":(:{_GROUP}){{1,7}}" for before in range(7)
-)
-NETWORK = (
-    f"^({_BYTE}(\\.{_BYTE}){{3}}/(3[0-2]|[12]?[0-9])"
-    f"|(({_GROUP}:){{7}}{_GROUP}|({_GROUP}:){{1,7}}:|{_SHORTENED}|::)/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$"
-)
-CIDR = Annotated[str, Field(pattern=NETWORK)]
-"""A network of IPv4 or IPv6."""
-Share = Count | Annotated[str, Field(pattern=r"^(100|[1-9]?[0-9])%$")]
-Quantity = (
-    Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?([munkKMGTPE]|[KMGTPE]i)?$")] | Annotated[float, Field(ge=0)]
-)
 
 
 class Part(BaseModel):
@@ -75,13 +29,13 @@ class Part(BaseModel):
 class Image(Part):
     """An image, by digest where one is given."""
 
-    registry: Registry = ""
+    registry: forms.Registry = ""
     """The registry's host; empty leaves the choice to the nodes."""
-    repository: Repository
+    repository: forms.Repository
     """Its name there."""
-    tag: Tag = ""
+    tag: forms.Tag = ""
     """Empty is the chart's appVersion."""
-    digest: Digest = ""
+    digest: forms.Digest = ""
     """sha256:..., which goes before the tag."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When nodes pull it."""
@@ -90,18 +44,18 @@ class Image(Part):
 class PullSecret(Part):
     """A Secret with credentials for a registry."""
 
-    name: Name
+    name: forms.Name
     """Its name."""
 
 
 class Amounts(Part):
     """Amounts of what a node has."""
 
-    cpu: Quantity | None = None
+    cpu: forms.Quantity | None = None
     """Cores."""
-    memory: Quantity | None = None
+    memory: forms.Quantity | None = None
     """Bytes."""
-    ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
+    ephemeral_storage: Annotated[forms.Quantity | None, Field(alias="ephemeral-storage")] = None
     """Bytes on the node."""
 
 
@@ -117,54 +71,54 @@ class Resources(Part):
 class Pods(Part):
     """What may be said of any pod."""
 
-    labels: Labels = {}
+    labels: forms.Labels = {}
     """Labels of the pods, beside those that select them."""
-    annotations: Annotations = {}
+    annotations: forms.Annotations = {}
     """Annotations of the pods."""
-    node_selector: Labels = {}
+    node_selector: forms.Labels = {}
     """The nodes that they may run on, by labels."""
-    tolerations: list[Anything] = []
+    tolerations: list[forms.Anything] = []
     """Taints that do not keep them away."""
-    affinity: Anything = {}
+    affinity: forms.Anything = {}
     """Where they would rather run."""
-    topology_spread_constraints: list[Anything] = [
+    topology_spread_constraints: list[forms.Anything] = [
         {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
     ]
     """How they are spread; one without a labelSelector gets that of its pods."""
-    priority_class_name: Name | NoName = ""
+    priority_class_name: forms.Name | forms.NoName = ""
     """Their priority class."""
-    pod_security_context: Anything = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    pod_security_context: forms.Anything = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     """Of the pods; as it stands it satisfies Pod Security `restricted`. runAsUser, runAsGroup and fsGroup are 65532
     (of the trial Postgres 999) unless they say otherwise; null leaves one to the cluster, as OpenShift wants it."""
-    security_context: Anything = {
+    security_context: forms.Anything = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
     """Of the containers."""
-    extra_egress: list[Anything] = []
+    extra_egress: list[forms.Anything] = []
     """More of what they may call, as rules of a NetworkPolicy: MCP servers or models in the cluster, proxies."""
 
 
 class Autoscaling(Part):
     """A HorizontalPodAutoscaler; none without maxReplicas."""
 
-    min_replicas: Positive | None = None
+    min_replicas: forms.Positive | None = None
     """At least, 1 if missing."""
-    max_replicas: Positive | None = None
+    max_replicas: forms.Positive | None = None
     """At most."""
-    metrics: list[Anything] | None = None
+    metrics: list[forms.Anything] | None = None
     """What decides; a CPU use of 80 % if missing."""
-    behavior: Anything | None = None
+    behavior: forms.Anything | None = None
     """How fast."""
 
 
 class Budget(Part):
     """A PodDisruptionBudget."""
 
-    max_unavailable: Share | None = None
+    max_unavailable: forms.Share | None = None
     """As many of the pods may be away for maintenance."""
-    min_available: Share | None = None
+    min_available: forms.Share | None = None
     """As many of the pods stay through maintenance; goes before maxUnavailable."""
 
 
@@ -173,32 +127,32 @@ class Strategy(Part):
 
     type: Literal["RollingUpdate", "Recreate"] = "RollingUpdate"
     """One after the other, or all at once."""
-    rolling_update: Anything | None = None
+    rolling_update: forms.Anything | None = None
     """How many at once."""
 
 
 class Account(Part):
     """What may be said of one ServiceAccount."""
 
-    annotations: Annotations = {}
+    annotations: forms.Annotations = {}
     """Such as a cloud's identity, for Vertex AI."""
 
 
 class Probe(Part):
     """How often a pod is asked, in seconds, and how often it may fail."""
 
-    period_seconds: Positive
+    period_seconds: forms.Positive
     """Between two questions."""
-    timeout_seconds: Positive
+    timeout_seconds: forms.Positive
     """For an answer."""
-    failure_threshold: Positive
+    failure_threshold: forms.Positive
     """Failures in a row that count."""
 
 
 class Process(Pods):
     """Pods of the operator's own process; and every key of `pods`, which replaces that one whole."""
 
-    replicas: Count = 1
+    replicas: forms.Count = 1
     """How many pods; the autoscaler's where there is one."""
     strategy: Strategy = Strategy(rolling_update={"maxSurge": 1, "maxUnavailable": 0})
     """How they are replaced. Two versions side by side share the work by leases."""
@@ -210,7 +164,7 @@ class Process(Pods):
     """/healthz, which answers as long as the process lives; else the pod is started again."""
     readiness_probe: Probe = Probe(period_seconds=5, timeout_seconds=5, failure_threshold=2)
     """/readyz, which says what is missing; until nothing is, the pod gets no requests."""
-    termination_grace_period_seconds: Positive = 45
+    termination_grace_period_seconds: forms.Positive = 45
     """A pod that ends stops taking work, lets requests end (10 s) and gives its investigations back."""
     autoscaling: Autoscaling = Autoscaling()
     """By how much work there is; {} is not at all."""
@@ -220,13 +174,13 @@ class Process(Pods):
     """Their account."""
     extra_args: list[str] = []
     """More flags of `tarsy operator`."""
-    extra_env: list[Anything] = []
+    extra_env: list[forms.Anything] = []
     """More variables of their environment, as a container has them."""
-    extra_env_from: list[Anything] = []
+    extra_env_from: list[forms.Anything] = []
     """More sources of their environment."""
-    extra_volumes: list[Anything] = []
+    extra_volumes: list[forms.Anything] = []
     """More volumes."""
-    extra_volume_mounts: list[Anything] = []
+    extra_volume_mounts: list[forms.Anything] = []
     """Where they are."""
 
 
@@ -239,18 +193,18 @@ class Service(Part):
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
     """Its type."""
-    port: Port = 8080
+    port: forms.Port = 8080
     """Its port."""
-    annotations: Annotations = {}
+    annotations: forms.Annotations = {}
     """Its annotations."""
 
 
 class TLS(Part):
     """A certificate of the Ingress."""
 
-    secret_name: Name | None = None
+    secret_name: forms.Name | None = None
     """Its Secret; without one the controller's own certificate."""
-    hosts: list[Host] = []
+    hosts: list[forms.Host] = []
     """Whose it is."""
 
 
@@ -259,11 +213,11 @@ class Ingress(Part):
 
     enabled: bool = False
     """Whether there is one."""
-    class_name: Name | NoName = ""
+    class_name: forms.Name | forms.NoName = ""
     """Its class; empty is the cluster's default."""
-    annotations: Annotations = {}
+    annotations: forms.Annotations = {}
     """Its annotations."""
-    hosts: list[Host] = []
+    hosts: list[forms.Host] = []
     """Its hosts, of which it has all paths; any host if there are none."""
     tls: list[TLS] = []
     """Its certificates."""
@@ -272,34 +226,34 @@ class Ingress(Part):
 class Database(Part):
     """The Postgres database, by URL, from a Secret that exists; `postgres.trial` goes before it."""
 
-    existing_secret: Name = "tarsy-database"
+    existing_secret: forms.Name = "tarsy-database"
     """The Secret; of CloudNativePG, `<cluster>-app`."""
-    key: Key = "uri"
+    key: forms.Key = "uri"
     """The key of it with the URL, such as postgresql://user:password@host:5432/tarsy."""
 
 
 class Webhook(Part):
     """The token that webhooks bring, from a Secret that exists."""
 
-    existing_secret: Name = "tarsy-webhook"
+    existing_secret: forms.Name = "tarsy-webhook"
     """The Secret."""
-    key: Key = "token"
+    key: forms.Key = "token"
     """The key of it with the token."""
 
 
 class LLMKeys(Part):
     """The providers' keys, from a Secret that exists: each of its keys is a file in /etc/tarsy/keys."""
 
-    existing_secret: Name = "tarsy-llm-keys"
+    existing_secret: forms.Name = "tarsy-llm-keys"
     """The Secret; `platform` refers to its keys by api_key_file."""
 
 
 class Storage(Part):
     """A volume."""
 
-    size: Quantity = "8Gi"
+    size: forms.Quantity = "8Gi"
     """Its size."""
-    class_name: Name | NoName = ""
+    class_name: forms.Name | forms.NoName = ""
     """Its storage class; empty is the cluster's default."""
 
 
@@ -322,7 +276,7 @@ class Migrate(Pods):
     mode: Literal["Job", "Init", "Manual"] = "Job"
     """Job: one that comes with the installation and waits for the database, and one before each upgrade, which waits
     two minutes. Init: a container before each pod's own, which waits. Manual: you run it."""
-    active_deadline_seconds: Positive = 600
+    active_deadline_seconds: forms.Positive = 600
     """After which the Job before an upgrade has failed."""
     resources: Resources = Resources(requests=Amounts(cpu="50m", memory="128Mi"), limits=Amounts(memory="512Mi"))
     """What it gets."""
@@ -331,7 +285,7 @@ class Migrate(Pods):
 class DeniedResource(Part):
     """A kind that nobody is shown."""
 
-    group: Name | NoName = ""
+    group: forms.Name | forms.NoName = ""
     """Its API group."""
     version: Annotated[str, Field(pattern=r"^v[0-9a-z]+$")] = "v1"
     """Its version."""
@@ -344,13 +298,13 @@ class MCP(Pods):
 
     enabled: bool = True
     """Whether there is one. The platform file's `kubernetes-server` is it, unless that file names another."""
-    replicas: Positive = 1
+    replicas: forms.Positive = 1
     """How many pods."""
     toolsets: Annotated[
         list[Literal["core", "helm", "kcp", "kiali", "kubevirt", "netobserv", "tekton"]], Field(min_length=1)
     ] = ["core"]
     """What it can do; `config` would tell its own credentials. All but `core` need `extraRules` or `extraConfig`."""
-    extra_rules: list[Anything] = []
+    extra_rules: list[forms.Anything] = []
     """More of what its account may do in all namespaces, as rules of a ClusterRole: kinds of other operators."""
     extra_config: str = ""
     """More of its configuration, in TOML, such as where `kiali` is: [toolset_configs.kiali]."""
@@ -369,18 +323,18 @@ class MCP(Pods):
 class Block(Part):
     """Addresses."""
 
-    cidr: CIDR
+    cidr: forms.CIDR
     """A network."""
-    except_: Annotated[list[CIDR], Field(alias="except")] = []
+    except_: Annotated[list[forms.CIDR], Field(alias="except")] = []
     """Networks in it that are not meant."""
 
 
 class Egress(Part):
     """Where models and MCP servers outside are reached."""
 
-    ports: list[Port] = [443]
+    ports: list[forms.Port] = [443]
     """On these ports,"""
-    cidrs: list[Block | CIDR] = [
+    cidrs: list[Block | forms.CIDR] = [
         Block(
             cidr="0.0.0.0/0",
             except_=[
@@ -400,18 +354,18 @@ class Egress(Part):
 class APIServer(Part):
     """Where the API server is, whose address a chart cannot know."""
 
-    ports: list[Port] = [443, 6443, 8443, 16443]
+    ports: list[forms.Port] = [443, 6443, 8443, 16443]
     """On these ports,"""
-    cidrs: list[Block | CIDR] = []
+    cidrs: list[Block | forms.CIDR] = []
     """at these addresses; any, if there are none."""
 
 
 class DatabaseServer(Part):
     """Where the database is, which only the Secret knows; the trial's is its pod alone."""
 
-    ports: list[Port] = [5432]
+    ports: list[forms.Port] = [5432]
     """On these ports,"""
-    cidrs: list[Block | CIDR] = []
+    cidrs: list[Block | forms.CIDR] = []
     """at these addresses; any, if there are none."""
 
 
@@ -420,7 +374,7 @@ class NetworkPolicy(Part):
 
     enabled: bool = True
     """Whether there are policies."""
-    ingress_from: list[Anything] = []
+    ingress_from: list[forms.Anything] = []
     """Who may call the API, as a policy's `from`; anybody, if empty."""
     egress: Egress = Egress()
     """Models and MCP servers outside."""
@@ -437,7 +391,7 @@ class CRDs(Part):
     """Whether this release brings them; of several in a cluster one does."""
     keep: bool = True
     """Whether they stay, with all their objects, when the release is uninstalled."""
-    annotations: Annotations = {}
+    annotations: forms.Annotations = {}
     """Their annotations."""
 
 
@@ -464,7 +418,7 @@ class Test(Pods):
     chain: str = ""
     """The chain whose first alert type is posted; the test passes when that investigation is finished. Empty: any
     chain that is ready; it passes when its investigation has a condition, and cancels it."""
-    timeout_seconds: Positive = 300
+    timeout_seconds: forms.Positive = 300
     """For how long it waits."""
     resources: Resources = Resources(requests=Amounts(cpu="50m", memory="64Mi"), limits=Amounts(memory="128Mi"))
     """What it gets."""
@@ -475,13 +429,13 @@ class Values(Part):
 
     enabled: bool = True
     """Not read: for the `condition` of a chart that has this one as a dependency."""
-    global_: Annotated[Anything, Field(alias="global")] = {}
+    global_: Annotated[forms.Anything, Field(alias="global")] = {}
     """Not read: for a chart that has this one as a dependency."""
-    name_override: NameOrNothing = ""
+    name_override: forms.NameOrNothing = ""
     """Instead of the chart's name."""
-    fullname_override: ServiceNameOrNothing = ""
+    fullname_override: forms.ServiceNameOrNothing = ""
     """Instead of the release's and the chart's name, in the names of all objects."""
-    common_labels: Labels = {}
+    common_labels: forms.Labels = {}
     """Labels of all objects."""
     image: Image = Image(repository="tarsy")
     """The image of everything but the trial Postgres."""
@@ -513,7 +467,7 @@ class Values(Part):
     """The webhooks' token."""
     llm_keys: LLMKeys = LLMKeys()
     """The providers' keys."""
-    platform: Anything = {
+    platform: forms.Anything = {
         "defaults": {"llm_provider": "google-default"},
         "llm_providers": {
             "google-default": builtin.PLATFORM["llm_providers"]["google-default"]
@@ -522,7 +476,7 @@ class Values(Part):
         "ingest": {"default_alert_type": "kubernetes"},
     }
     """The platform file (docs/platform-file.md): providers, MCP servers, agents. A change of it needs no restart."""
-    chains: dict[base.Name, Anything] = {
+    chains: dict[base.Name, forms.Anything] = {
         chain["metadata"]["name"]: chain["spec"]
         for chain in (
             yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(BUILTIN_CHAINS.glob("*.yaml"))
@@ -545,5 +499,5 @@ class Values(Part):
     """Accounts."""
     test: Test = Test()
     """`helm test`."""
-    extra_objects: list[Anything | str] = []
+    extra_objects: list[forms.Anything | str] = []
     """More objects, as YAML or as text; both may hold templates."""

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import strategies as st
 from support import chart_values, charts
 from support.charts import Object
-from tarsy_dev import chart, values
+from tarsy_dev import chart, forms, values
 
 BAD = [
     ("{imge: {tag: x}}", ""),
@@ -183,24 +183,24 @@ def test_a_releases_name_that_no_service_can_have_is_refused_with_what_helps(nam
 )  # fmt: skip
 def test_networks_are_taken_as_they_are_written(cidr: str) -> None:
     ipaddress.ip_network(cidr, strict=False)
-    assert re.fullmatch(values.NETWORK, cidr)
+    assert re.fullmatch(forms.NETWORK, cidr)
 
 
 @hypothesis.given(
     st.one_of(
         st.text("0123456789abf:./", max_size=24),
         st.ip_addresses().map(str),
-        st.from_regex(values.NETWORK, fullmatch=True),
+        st.from_regex(forms.NETWORK, fullmatch=True),
     )
 )
 def test_what_is_taken_for_a_network_is_one(text: str) -> None:
-    if re.fullmatch(values.NETWORK, text):
+    if re.fullmatch(forms.NETWORK, text):
         ipaddress.ip_network(text, strict=False)
 
 
 @hypothesis.given(st.ip_addresses(), st.integers(0, 128))
 def test_every_network_is_taken_for_one(address: ipaddress.IPv4Address | ipaddress.IPv6Address, bits: int) -> None:
-    assert re.fullmatch(values.NETWORK, f"{address}/{min(bits, address.max_prefixlen)}")
+    assert re.fullmatch(forms.NETWORK, f"{address}/{min(bits, address.max_prefixlen)}")
 
 
 def _is_in(given: Any, batch: Any) -> bool:
