@@ -73,7 +73,9 @@ def checked(received: message.SessionMessage | Exception) -> message.SessionMess
 
 
 def told(error: BaseException) -> str:
-    """What `error` says; of many things that are wrong with a server's message, how many, and the first."""
+    """What `error` says, without the groups around it; of many things wrong with a message, how many, and the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     if isinstance(error, TimeoutError) and not str(error):
         return "it does not answer"
     if not isinstance(error, pydantic.ValidationError):
@@ -81,6 +83,11 @@ def told(error: BaseException) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"][:_PLACE_MAX]))
     return f"{error.error_count()} problems, the first: {place}: {first['msg']}"
+
+
+def on_one_line(text: str) -> str:
+    """`text` without what does not print: it goes into logs, statuses and events."""
+    return " ".join("".join(char if char.isprintable() else " " for char in messages.storable(text)).split())
 
 
 @dataclass

@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import mcp
 from mcp import types
@@ -33,18 +32,18 @@ from tarsy.telemetry import standing
 from tarsy.tools import (
     bounds,
     chatter,
+    listing,
     offered,
     pins,
     progress,
     remote,
-    results,
     sse,
     stdio,
     streamable,
     toolbox,
     wire,
 )
-from tarsy.transcript import messages, ports
+from tarsy.transcript import ports
 
 CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
@@ -64,8 +63,6 @@ PROBLEM_MAX = 1024
 PROBLEM_READ = 4 * PROBLEM_MAX
 NAMES_MAX = 10
 """Tools that are named in the log where some are left out."""
-TOLD_MAX = 500
-"""Characters of a tool's description that are told to people."""
 
 log = logging.getLogger(__name__)
 
@@ -184,8 +181,8 @@ class Server:
             self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
 
     def _lost(self, error: Exception) -> None:
-        why = masker.or_withheld(self.mask, self._without(bounds.told(_innermost(error))[:PROBLEM_READ]))
-        self.problem = f"cannot be reached: {_on_one_line(why)}"[:PROBLEM_MAX]
+        why = masker.or_withheld(self.mask, self._without(bounds.told(error)[:PROBLEM_READ]))
+        self.problem = f"cannot be reached: {bounds.on_one_line(why)}"[:PROBLEM_MAX]
         if self.standing.be("unreachable"):  # said once, not with each of many attempts
             log.warning("%s %s", self.name, self.problem, extra={"action": "mcp_lost", "server": self.name})
 
@@ -230,8 +227,7 @@ class Server:
         seconds = min(CONNECT_SECONDS, self.timeout or CONNECT_SECONDS)
         try:
             async with asyncio.timeout(seconds) as deadline, client:
-                offer = await _offer(self.name, client)
-                offer.tools = await asyncio.to_thread(_masked, offer.tools, self.mask)
+                offer = await listing.offer(self.name, client, mask=self.mask)
                 deadline.reschedule(None)
                 await self._held_against_pins(offer)
                 await self._publish(client, offer)
@@ -314,8 +310,7 @@ class Server:
             self._relists.clear()
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    offer = await _offer(self.name, client)
-                    offer.tools = await asyncio.to_thread(_masked, offer.tools, self.mask)
+                    offer = await listing.offer(self.name, client, mask=self.mask)
                     offer.stop(await self._pins.stopped(offer.hashes))
             except (mcp.MCPError, RuntimeError, ValueError, TimeoutError, errors.TemporaryError) as error:
                 log.info("%s was not looked at: %s", self.name, type(error).__name__, extra={"action": "mcp_relist"})
@@ -356,7 +351,7 @@ class Server:
         """Have these tools, and say what is missing where that is another than before."""
         is_new = offer.problem != self.missing
         self.tools, self.missing, self.stopped = offer.tools, offer.problem, offer.stopped
-        self._offered = _told(self.name, offer, before=self._offered)
+        self._offered = listing.told(self.name, offer, before=self._offered)
         if offer.problem and is_new:
             names = ", ".join(offer.left_out[:NAMES_MAX])
             log.warning(
@@ -504,46 +499,3 @@ class Pool:
         if self._owners is None:
             return None
         return self._owners.create_task(server.serve(), name=f"mcp {server.name}", context=Context())
-
-
-def _told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:
-    """What a server offers, as people are told; the same as `before` where that has not changed."""
-    tools = [
-        {
-            "name": tool.name,
-            "description": (tool.description or "")[:TOLD_MAX],
-            "read_only": offered.reads_only(tool),
-            "hash": offer.hashes[tool.name],
-        }
-        for tool in offer.tools
-    ]
-    if before is not None and before.detail["tools"] == tools:
-        return before
-    return standing.Fact(kind="tools", name=server, state="listed", since=datetime.now(UTC), detail={"tools": tools})
-
-
-def _masked(tools: Sequence[types.Tool], mask: toolbox.Mask) -> list[types.Tool]:
-    return [results.masked(tool, mask) for tool in tools]
-
-
-async def _offer(server: str, client: mcp.Client) -> bounds.Offer:
-    offer = bounds.Offer(server)
-    cursor: str | None = None
-    while True:
-        page = await client.list_tools(cursor=cursor)
-        offer.add(page.tools)
-        cursor = page.next_cursor
-        if not cursor or offer.full:
-            return offer
-
-
-def _on_one_line(text: str) -> str:
-    """`text` without what does not print: it goes into logs, statuses and events."""
-    return " ".join("".join(char if char.isprintable() else " " for char in messages.storable(text)).split())
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """What went wrong, without the groups around it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -1,0 +1,50 @@
+"""What an MCP server offers: asked for, masked, and told to people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import mcp
+from mcp import types
+
+from tarsy.telemetry import standing
+from tarsy.tools import bounds, offered, results, toolbox
+
+TOLD_MAX = 500
+"""Characters of a tool's description that are told to people."""
+
+
+async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bounds.Offer:
+    """The tools of a server, masked; its hashes are of what the server said."""
+    found = bounds.Offer(server)
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        found.add(page.tools)
+        cursor = page.next_cursor
+        if not cursor or found.full:
+            break
+    found.tools = await asyncio.to_thread(_masked, found.tools, mask)
+    return found
+
+
+def told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:
+    """What a server offers, as people are told; the same as `before` where that has not changed."""
+    tools = [
+        {
+            "name": tool.name,
+            "description": (tool.description or "")[:TOLD_MAX],
+            "read_only": offered.reads_only(tool),
+            "hash": offer.hashes[tool.name],
+        }
+        for tool in offer.tools
+    ]
+    if before is not None and before.detail["tools"] == tools:
+        return before
+    return standing.Fact(kind="tools", name=server, state="listed", since=datetime.now(UTC), detail={"tools": tools})
+
+
+def _masked(tools: Sequence[types.Tool], mask: toolbox.Mask) -> list[types.Tool]:
+    return [results.masked(tool, mask) for tool in tools]
