@@ -173,6 +173,7 @@ def test_migrate_says_how_a_duration_looks(wait: str) -> None:
     assert "'--wait': not a duration: write a number and ms, s, m, h or d, such as 20s" in result.output
 
 
+@pytest.mark.slow
 def test_migrate_that_waits_for_ever_ends_when_it_is_told_to(tmp_path: Path) -> None:
     """As the first process of a container, which no signal ends that it does not ask for."""
     code = "from tarsy.cli.main import main; main(['migrate', '--wait'])"

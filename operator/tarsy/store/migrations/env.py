@@ -1,4 +1,7 @@
-"""Alembic's entry point: runs the migrations on the connection that `database.migrate` hands over."""
+"""Alembic's entry point: runs the migrations on the connection that `database.migrate` hands over.
+
+A migration after which programs of the revision before it can go on, because it only adds, says `ADDITIVE = True`.
+"""
 
 from __future__ import annotations
 
