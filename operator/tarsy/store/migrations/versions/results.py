@@ -6,6 +6,7 @@ from alembic import op
 
 revision = "results"
 down_revision = "tool_pins"
+ADDITIVE = True
 
 TABLES = """
 CREATE TABLE tool_results (
