@@ -28,7 +28,8 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 def values(loaded: platform.Platform, environment: Mapping[str, str]) -> list[str]:
     """All that a process was given which has that environment and uses that platform file, as it can be read now."""
     found = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
-    found += _Reader(environment).of(loaded.model_dump(mode="python"))
+    hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, whatever the tools are called
+    found += _Reader(environment).of(loaded.model_dump(mode="python", exclude=hashes))
     return [value for value in dict.fromkeys(found) if value]
 
 
@@ -67,8 +68,6 @@ class _Reader:
                 yield from _of_headers(value)
             case dict() if key == "env":
                 yield from _of_variables(value)
-            case dict() if key == "tool_hashes":
-                return  # whatever the tools are called: people compare them
             case dict():
                 for name, below in value.items():
                     yield from self.of(below, str(name))
