@@ -149,5 +149,17 @@ def test_all_servers_that_are_down_are_told() -> None:
     assert verdict.message == "MCP server 'k8s' cannot be reached: x; MCP server 'logs' cannot be reached: z"
 
 
+def test_a_tool_that_is_stopped_is_told_beside_with_both_hashes_and_keeps_nothing_from_being_reached() -> None:
+    stopped = {"tool": "say", "pinned": "sha256:a", "offered": "sha256:b"}
+    changed = replace(UP, detail={**UP.detail, "stopped": [stopped]})
+    told = "tool 'k8s.say' is stopped: pinned sha256:a, now sha256:b"
+    servers = reach.by_name([changed, changed])
+    assert reach.judged(("k8s",), servers) == reach.Verdict(status="True", reason="ToolsStopped", message=told)
+    assert reach.states(servers) != reach.states(reach.by_name([UP, UP])), "chains are checked again"
+    assert reach.judged(("k8s", "logs"), reach.by_name([changed, LOGS])) == reach.Verdict(
+        status="False", reason="ServersUnreachable", message=f"MCP server 'logs' cannot be reached: z; {told}"
+    )
+
+
 def test_the_strategies_without_tools_are_those_of_the_table() -> None:
     assert {name for name, row in strategies.STRATEGIES.items() if not row.tools} == set(check.WITHOUT_TOOLS)

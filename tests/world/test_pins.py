@@ -72,8 +72,10 @@ async def until(ready: Callable[[], Any]) -> None:
 
 
 async def say(box: toolbox.PoolToolbox, tool: str = "say") -> ports.ToolOutput:
+    """What it says, but for the structure that each answer has beside its text."""
     call = messages.ToolCall(id="0.0", name=f"odd.{tool}", arguments=json.dumps({"how": "fine"}))
-    return await box.call(call, SCOPE)
+    output = await box.call(call, SCOPE)
+    return ports.ToolOutput(text=output.text.partition('\n{"slow": "')[0], failed=output.failed)
 
 
 @pytest.mark.parametrize("offer", ["another description", "another schema", "other hints", "two of one name"])
@@ -211,7 +213,6 @@ async def test_while_it_cannot_be_said_what_was_pinned_no_tool_is_offered_and_af
             assert box.problems == ()
 
 
-@pytest.mark.skipif("stateful" not in platform.MCPServer.model_fields, reason="no server has connections of its own")
 async def test_a_connection_of_ones_own_is_held_against_the_same_pins() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:

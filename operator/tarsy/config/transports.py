@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tarsy.config import platform, reload
-from tarsy.resources import files
+from tarsy.config import platform, reload, secretfiles
 
 _FILES = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
 
@@ -37,12 +36,10 @@ def token(transport: platform.RemoteTransport, environment: Mapping[str, str]) -
 
 
 def _read(path: Path) -> str:
-    if path.exists() and not path.is_file():  # to open a pipe waits for who writes
-        raise UnusableError("bearer_token_file: this is no file")
     try:
-        return files.contents(path).decode("utf-8", "replace")
-    except files.FileError as error:
-        raise UnusableError(f"bearer_token_file: {error.problems[0].message}") from error
+        return secretfiles.text(path)
+    except secretfiles.UnreadableError as error:
+        raise UnusableError(f"bearer_token_file: {error}") from error
 
 
 def _checked(text: str, *, of: str) -> str:

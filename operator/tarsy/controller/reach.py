@@ -1,7 +1,8 @@
 """Whether the MCP servers that a chain needs can be reached, by what the processes that work say of them.
 
 A condition of its own, and neither Ready nor Stalled: a server that is down keeps no chain from its alerts, and is
-often back before somebody has looked.
+often back before somebody has looked. Nor does a tool that is stopped because it is not what was pinned; that is said
+beside.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ def by_name(said: Iterable[catalogue.Said]) -> Said:
     return found
 
 
-def states(said: Said) -> Mapping[str, Sequence[tuple[str, str]]]:
+def states(said: Said) -> Mapping[str, object]:
     """All of it that a verdict depends on."""
-    return {name: [(one.state, one.detail["problem"]) for one in places] for name, places in said.items()}
+    return {
+        name: ([(one.state, one.detail["problem"]) for one in places], _stopped(name, places))
+        for name, places in said.items()
+    }
 
 
 def judged(needed: Sequence[str], said: Said) -> Verdict:
@@ -51,8 +55,21 @@ def judged(needed: Sequence[str], said: Said) -> Verdict:
             down.append(f"MCP server '{name}'{where} {away[0].detail['problem']}")
         elif not any(one.state == "connected" for one in places):
             silent.append(f"MCP server '{name}' has not been connected to yet")
+    stopped = [told for name in needed for told in _stopped(name, said.get(name, ()))]
     if down:
-        return Verdict(status="False", reason="ServersUnreachable", message="; ".join(down))
+        return Verdict(status="False", reason="ServersUnreachable", message="; ".join([*down, *stopped]))
     if silent:
         return Verdict(status="Unknown", reason="ServersNotConnected", message="; ".join(silent))
+    if stopped:
+        return Verdict(status="True", reason="ToolsStopped", message="; ".join(stopped))
     return Verdict(status="True", reason="ServersReachable")
+
+
+def _stopped(name: str, places: Iterable[catalogue.Said]) -> list[str]:
+    """The tools of a server that are stopped, a sentence each, each said once."""
+    told = (
+        f"tool '{name}.{tool['tool']}' is stopped: pinned {tool['pinned'] or 'never'}, now {tool['offered']}"
+        for one in places
+        for tool in one.detail.get("stopped", ())  # a process of an earlier version tells none
+    )
+    return list(dict.fromkeys(told))
