@@ -30,7 +30,7 @@ from tarsy import errors
 from tarsy.store import tables
 from tarsy.telemetry import logs
 
-NEWEST = "live"
+NEWEST = "budgets"
 """The newest migration."""
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
