@@ -56,7 +56,7 @@ def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     settings = remote(bearer_token_file=pipe)
     assert transports.digests(settings) == {pipe: b""} == {pipe: reload.digest(pipe)}
-    with pytest.raises(transports.UnusableError, match="^bearer_token_file: not a file: a pipe or a device"):
+    with pytest.raises(transports.UnusableError, match=r"^bearer_token_file: not a file: a pipe or a device"):
         transports.token(settings, {})
 
 
