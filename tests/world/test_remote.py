@@ -35,7 +35,7 @@ def transport(kind: str, url: str, **keys: Any) -> platform.HTTPTransport | plat
 
 @contextlib.asynccontextmanager
 async def owned(settings: platform.Transport) -> AsyncIterator[tuple[pool.Server, toolbox.PoolToolbox]]:
-    there = platform.MCPServer(transport=settings)
+    there = platform.MCPServer(transport=settings, write_tools=["*"])
     server = pool.Server("tools", there, calls=slots.Slots(8))
     owner = asyncio.create_task(server.own())
     async with asyncio.timeout(20):
@@ -187,7 +187,11 @@ async def test_without_what_it_wants_a_server_cannot_be_reached(kind: str, monke
         for named, value, problem in (
             ("bearer_token_env", "MCP_TOKEN", "bearer_token_env: the variable that it names is not set"),
             ("bearer_token_file", "/nowhere/token", "bearer_token_file: No such file or directory"),
-            ("bearer_token_file", "/dev/null", "bearer_token_file: this is no file"),
+            (
+                "bearer_token_file",
+                "/dev/null",
+                "bearer_token_file: not a file: a pipe or a device cannot be read again and again",
+            ),
         ):
             async with owned(transport(kind, there.url, **{named: value})) as (server, _):
                 assert server.problem == f"cannot be reached: {problem}"

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import mcp
 from mcp import types
@@ -63,6 +64,9 @@ PROBLEM_MAX = 1024
 PROBLEM_READ = 4 * PROBLEM_MAX
 NAMES_MAX = 10
 """Tools that are named in the log where some are left out."""
+
+Looks: TypeAlias = Callable[[], Awaitable[bool | None]]
+"""Whether a server is there; None is silence."""
 
 log = logging.getLogger(__name__)
 
@@ -230,14 +234,15 @@ class Server:
                 offer = await listing.offer(self.name, client, mask=self.mask)
                 deadline.reschedule(None)
                 await self._held_against_pins(offer)
-                await self._publish(client, offer)
-                try:
-                    async with asyncio.TaskGroup() as beside:
-                        relisting = beside.create_task(self._relist(client))
-                        await self._breaks(client)
-                        relisting.cancel()
-                finally:
-                    self.broke(client)
+                async with self._looking(client) as is_there:  # before anybody has it: its token may not be there again
+                    await self._publish(client, offer)
+                    try:
+                        async with asyncio.TaskGroup() as beside:
+                            relisting = beside.create_task(self._relist(client))
+                            await self._breaks(client, is_there)
+                            relisting.cancel()
+                    finally:
+                        self.broke(client)
         except Exception as error:
             if why := wire.why_closed(client):
                 raise ConnectionError(why) from error
@@ -247,35 +252,34 @@ class Server:
         finally:
             self._client = None
 
-    async def _breaks(self, client: mcp.Client) -> None:
+    async def _breaks(self, client: mcp.Client, is_there: Looks) -> None:
         """Return when the connection is broken, by its own word or that of a call; raise where the server is gone.
 
         Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does. Nobody gets
         one that has answered, and then is silent twice, until it answers again.
         """
         is_remote = isinstance(self._settings.transport, platform.RemoteTransport)
-        async with self._looking(client) as is_there:
-            answers, silences = not is_remote, 0  # a child has answered by now; not every remote one knows the question
-            while not self._broken.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await self._broken.wait()
-                if self.slots.taken or self._broken.is_set():
-                    continue
-                there = await is_there()
-                if self.slots.taken or self._broken.is_set():
-                    continue
-                answers, silences = answers or there is True, silences + 1 if there is None else 0
-                if there is False:
-                    raise ConnectionError("nobody answers at its address")
-                if answers and silences >= SILENCES:
-                    self._withdraw()
-                elif there and self._client is None and is_remote:
-                    return  # it may have forgotten who we are
-                elif there and self._client is None:
-                    await self._give(client)
+        answers, silences = not is_remote, 0  # a child has answered by now; not every remote one knows the question
+        while not self._broken.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._broken.wait()
+            if self.slots.taken or self._broken.is_set():
+                continue
+            there = await is_there()
+            if self.slots.taken or self._broken.is_set():
+                continue
+            answers, silences = answers or there is True, silences + 1 if there is None else 0
+            if there is False:
+                raise ConnectionError("nobody answers at its address")
+            if answers and silences >= SILENCES:
+                self._withdraw()
+            elif there and self._client is None and is_remote:
+                return  # it may have forgotten who we are
+            elif there and self._client is None:
+                await self._give(client)
 
-    def _looking(self, client: mcp.Client) -> AbstractAsyncContextManager[Callable[[], Awaitable[bool | None]]]:
+    def _looking(self, client: mcp.Client) -> AbstractAsyncContextManager[Looks]:
         if isinstance(self._settings.transport, platform.RemoteTransport):
             return remote.looking(self._settings.transport)
         return stdio.looking(client)
