@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from support import leases, pace
+from support import leases, pace, spoken
 from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import bounds, chatter, offered, pool, progress, toolbox
@@ -272,26 +272,6 @@ async def test_a_schema_of_results_whose_pattern_takes_for_ever_is_not_tried() -
         assert (await say(box, "fine")).text == "fine"
 
 
-class Watched:
-    """A stream that keeps what tools say."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def text(self, piece: str) -> None:
-        raise AssertionError(piece)
-
-    def thinking(self, piece: str) -> None:
-        raise AssertionError(piece)
-
-    def again(self) -> None:
-        raise AssertionError
-
-    def tool(self, call: str, piece: str) -> None:
-        assert call == "0.0"
-        self.said.append(piece)
-
-
 @contextlib.asynccontextmanager
 async def talking(wire: str) -> AsyncIterator[toolbox.PoolToolbox]:
     async with contextlib.AsyncExitStack() as stack:
@@ -308,7 +288,7 @@ async def talking(wire: str) -> AsyncIterator[toolbox.PoolToolbox]:
 )
 async def test_a_flood_of_words_about_a_call_costs_neither_memory_nor_the_loop(wire: str, answer: str) -> None:
     """50,000 of them; over HTTP they are part of the answer, whose values are counted."""
-    watched = Watched()
+    watched = spoken.Spoken()
     async with talking(wire) as box, asyncio.TaskGroup() as group:
         looking = group.create_task(worst())
         output = await say(box, "flood", dataclasses.replace(SCOPE, stream=watched))
@@ -318,20 +298,23 @@ async def test_a_flood_of_words_about_a_call_costs_neither_memory_nor_the_loop(w
     wait, tasks = await looking
     assert wait < 0.25 * max(1.0, pace.slowness())
     assert tasks < 50, "none is made for what is said"
-    assert watched.said[0] == f"0/{hostile_mcp.WORDS} {'x' * 50}\n"
+    assert watched.said[0] == f"0.0: 0/{hostile_mcp.WORDS} {'x' * 50}\n"
     assert len(watched.said) <= progress.LINES_MAX
 
 
 @pytest.mark.parametrize("wire", ["stdio", "events"])
 async def test_words_about_a_call_are_masked_whole_and_then_cut(wire: str) -> None:
-    watched = Watched()
+    watched = spoken.Spoken()
     async with talking(wire) as box:
         assert (await say(box, "secret", dataclasses.replace(SCOPE, stream=watched))).text == "fine"
     told = "".join(watched.said)
     assert "cnry" not in told
-    assert watched.said[:2] == ["1 password=[MASKED:password]\n", "[info] l: password=[MASKED:password]\n"]
-    assert told.endswith("[a message that is too long is not shown]\n" * 2)
-    assert max(map(len, watched.said)) <= progress.LINE_MAX + 1
+    assert watched.said[:2] == [
+        "0.0: 1 password=[MASKED:password]\n",
+        "0.0: [info] l: password=[MASKED:password]\n",
+    ]
+    assert told.endswith("0.0: [a message that is too long is not shown]\n" * 2)
+    assert max(map(len, watched.said)) <= len("0.0: ") + progress.LINE_MAX + 1
 
 
 async def worst() -> tuple[float, int]:

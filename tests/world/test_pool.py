@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support import leases, waiting
+from support import leases, spoken, waiting
 from tarsy import slots
 from tarsy.config import platform
 from tarsy.tools import offered, pool, remote, toolbox
@@ -61,25 +61,6 @@ def boxed(server: pool.Server, settings: platform.MCPServer) -> toolbox.PoolTool
     return toolbox.PoolToolbox([server], limits=platform.Limits(), offered=given)
 
 
-class Watched:
-    """A stream that keeps what tools say."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def text(self, piece: str) -> None:
-        raise AssertionError(piece)
-
-    def thinking(self, piece: str) -> None:
-        raise AssertionError(piece)
-
-    def again(self) -> None:
-        raise AssertionError
-
-    def tool(self, call: str, piece: str) -> None:
-        self.said.append(f"{call}: {piece}")
-
-
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: str, tmp_path: Path) -> None:
     """By the SDK's own server, in whichever version of the protocol the two agree on."""
@@ -91,7 +72,7 @@ async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: 
         settings = platform.MCPServer(transport=transport)
         server = pool.Server("tools", settings, calls=slots.Slots(1))
         await stack.enter_async_context(owned(server))
-        watched = Watched()
+        watched = spoken.Spoken()
         box = boxed(server, settings)
         call = messages.ToolCall(id="3.1", name="tools.slow", arguments="seconds=0")
         output = await box.call(call, ports.Scope(execution="e", ensure_lease=leases.clear, stream=watched))
@@ -99,7 +80,7 @@ async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: 
     assert watched.said == ["3.1: 1/2 it waits\n", "3.1: [info] for 0 s\n"]
 
 
-class Killing(Watched):
+class Killing(spoken.Spoken):
     """Ends a server's process with the first word that it says of a call."""
 
     def __init__(self, folder: Path) -> None:
