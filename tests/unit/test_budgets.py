@@ -179,6 +179,43 @@ async def test_writes_that_were_not_made_are_not_in_doubt(
     assert told == [loop.IN_DOUBT] * 3 + [TOOLS["k8s.scale"]] * 2 + [refused(ALL.replace("10", "5"))] * 3
 
 
+class Dying(memory.DictToolbox):
+    """Ends its worker with one of its calls, which was sent."""
+
+    def __init__(self, *, at: int) -> None:
+        super().__init__(TOOLS, writing=WRITING, failing=FAILING)
+        self.at = at
+
+    async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
+        output = await super().call(call, scope)
+        if len(self.called) == self.at:
+            raise RuntimeError("it dies")
+        return output
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+async def test_a_write_that_was_under_way_is_never_sent_again_whatever_failed_beside_it(
+    snapshot: record.Snapshot, at: int
+) -> None:
+    """Failures make those fewer that are made at once: who takes over finds those that were made at once before."""
+    writing = {"k8s.scale", "k8s.lost"}
+    budget = replace(BUDGET, at_once=8, calls=50, of_one_tool=20)
+    asked = asks(*["k8s.get"] * 3, "k8s.lost", "k8s.scale", "k8s.lost", "k8s.scale", *["k8s.list"] * 3, "k8s.scale")
+    model = memory.ScriptedModel(asked)
+    journal = begun(snapshot, budget=budget)
+    started = journal.record.executions[ID].started
+    specs = tuple(replace(spec, idempotent=spec.name not in writing) for spec in started.tools)
+    journal = memory.MemoryJournal(
+        snapshot, entries.StageStarted(stage="look", clock=0.0), replace(started, tools=specs)
+    )
+    toolbox = Dying(at=at)
+    with pytest.raises(ExceptionGroup):
+        await run(journal, model, toolbox)
+    await run(journal.taken_over(), model, toolbox)
+    sent = Counter(call.id for call in toolbox.called if call.name in writing)
+    assert set(sent.values()) <= {1}
+
+
 # --- whatever a model asks for ----------------------------------------------------------------------------------------
 
 ANSWERS = strategies.lists(

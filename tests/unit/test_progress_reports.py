@@ -62,6 +62,8 @@ def notice(method: str, **params: Any) -> message.SessionMessage:
     [
         ("progress", {"progress": 4, "total": 10, "message": "reading"}, "4/10 reading"),
         ("progress", {"progress": 0.5}, "0.5"),
+        ("progress", {"progress": 10**400, "total": -(10**400)}, "more/more"),
+        ("progress", {"progress": float("nan"), "total": float("inf")}, "more/more"),
         ("progress", {"progress": 1, "total": None, "message": ["x"]}, "1"),
         ("progress", {"progress": True, "message": "a\r\n\x1b[31mb\u202e"}, "a   [31mb"),
         ("message", {"level": "info", "data": "found it"}, "[info] found it"),

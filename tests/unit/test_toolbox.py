@@ -7,6 +7,7 @@ import dataclasses
 import re
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import mcp
@@ -334,6 +335,17 @@ async def test_a_call_that_may_have_changed_something_is_never_made_again(
     output, asked = await counted(box, name, "lost once")
     assert output.text == "The connection to 'k8s' closed during the call; its outcome is unknown"
     assert (asked, len(k8s.broken)) == (1, 1)
+
+
+async def test_a_tool_that_only_read_and_may_write_by_now_is_not_called_as_one_that_reads(
+    box: toolbox.PoolToolbox, k8s: Connected
+) -> None:
+    """Who has begun with it calls it beside others, and would call it again."""
+    k8s.tools = [tool("get", destructive_hint=True)]
+    output = await box.call(call("k8s.get"), replace(SCOPE, only_reads=True))
+    told = "'k8s.get' was not called: it is not the same tool any more, and may write now"
+    assert output == ports.ToolOutput(text=told, failed=True)
+    assert not (await box.call(call("k8s.get"), SCOPE)).failed
 
 
 async def test_a_call_is_not_made_again_of_a_tool_that_is_another_one_since(

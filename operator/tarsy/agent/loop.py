@@ -75,9 +75,7 @@ class Loop:
 
     async def run(self) -> None:
         """Go on from wherever the log stands until the execution has ended, or the run is to stand still."""
-        step = self._next_step(self.execution.log)
-        if isinstance(step, steps.Run):
-            await self._settle_doubts(step.calls)
+        await self._settle_doubts()
         while not self.execution.ended and not self.journal.suspended():
             if self.execution.due:
                 await self._sum_up()
@@ -200,9 +198,11 @@ class Loop:
                 if batch:
                     await self._tools_answered(await side_by_side(map(call, batch)))
 
-    async def _settle_doubts(self, calls: Sequence[messages.ToolCall]) -> None:
+    async def _settle_doubts(self) -> None:
         """Calls without a result at the start were under way when an earlier worker ended."""
-        _, writes = self._split([call for call in calls if not self._why_not(call)])
+        calls = steps.under_way(self.execution.log, requests.rules(self.execution))
+        asked = [call for call in calls if not steps.is_repeated(self.execution.log, call)]
+        _, writes = self._split(asked)
         if writes:
             await self._tools_answered([entries.ToolRun(call=c, result=_in_doubt(c), seconds=0.0) for c in writes])
 
@@ -212,7 +212,8 @@ class Loop:
         if why := self._why_not(call):
             output = ports.ToolOutput(text=why, failed=True)  # it shows nothing
         else:
-            output = await self.toolbox.call(call, scope)
+            reads, _ = self._split([call])
+            output = await self.toolbox.call(call, replace(scope, only_reads=bool(reads)))
         failpoints.hit("tool.call.after")
         return self._tool_run(call, output, seconds=time.monotonic() - started)
 

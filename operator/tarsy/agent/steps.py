@@ -100,9 +100,8 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
             return GiveUp(f"{REJECTED_IN_A_ROW} rejected answers in a row: {text}")
     match turns[-1:]:
         case [messages.Message() as answer] if answer.calls:
-            done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
-            if pending := tuple(call for call in answer.calls if call.id not in done):
-                return Run(_side_by_side(log, pending, rules))
+            if found := pending(log):
+                return Run(_side_by_side(log, found, rules))
         case [messages.Message() as answer]:
             step = _after_words(answer, turns, rules, has_looked=bool(record.results(log)))
     if not isinstance(step, Ask):
@@ -112,6 +111,29 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
         why = f": {last.text}" if isinstance(last, messages.Failure) else ""
         return GiveUp(f"no conclusion after {len(turns)} model calls{why}")
     return Ask(final=True, prompt="conclude", problem=spent) if len(turns) >= rules.limit else step
+
+
+def pending(log: messages.Log) -> tuple[messages.ToolCall, ...]:
+    """The calls of the last answer that have no results yet."""
+    done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
+    return tuple(call for call in _calls(messages.answers(log)[-1:]) if call.id not in done)
+
+
+def under_way(log: messages.Log, rules: Rules) -> tuple[messages.ToolCall, ...]:
+    """The calls without results that whoever wrote the log may have begun: of the first `Run` that is not whole.
+
+    What it was is found as it was found then: by the log without what its own calls have brought since.
+    """
+    done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
+    turn = messages.answers(log)[-1:]
+    known = log[: next((place for place in reversed(range(len(log))) if log[place] in turn), -1) + 1]
+    while together := _side_by_side(known, pending(known), rules):
+        if begun := tuple(call for call in together if call.id not in done):
+            return begun
+        ids = {call.id for call in together}
+        last = max(place for place, entry in enumerate(log) if getattr(entry, "call_id", "") in ids)
+        known = log[: last + 1]
+    return ()
 
 
 def _after_words(

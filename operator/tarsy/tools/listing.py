@@ -12,6 +12,8 @@ from mcp import types
 from tarsy.telemetry import standing
 from tarsy.tools import bounds, offered, results, toolbox
 
+PAGES_MAX = 100
+"""Pages of one list; a server that offers as many tools as are taken has had room for ten on each."""
 TOLD_MAX = 500
 """Characters of a tool's description that are told to people."""
 
@@ -20,12 +22,14 @@ async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bound
     """The tools of a server, masked; its hashes are of what the server said."""
     found = bounds.Offer(server)
     cursor: str | None = None
-    while True:
+    for _ in range(PAGES_MAX):
         page = await client.list_tools(cursor=cursor)
         found.add(page.tools)
         cursor = page.next_cursor
         if not cursor or found.full:
             break
+    else:
+        raise ValueError(f"its list of tools has more than {PAGES_MAX} pages")
     found.tools = await asyncio.to_thread(_masked, found.tools, mask)
     return found
 

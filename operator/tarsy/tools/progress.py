@@ -45,6 +45,8 @@ LATE_SECONDS = 120.0
 
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 """What a request says of the log messages that it wants (MCP 2026-07-28, "Logging")."""
+_LARGEST = 2**53
+"""From there on numbers of steps say nothing."""
 _TOO_LONG = "[a message that is too long is not shown]"
 
 
@@ -182,8 +184,13 @@ class _Call:
 def _progress(about: Mapping[str, Any]) -> str:
     """What a notification says of how far a call is: `4/10 reading the log`."""
     done, total, said = about.get("progress"), about.get("total"), about.get("message")
-    numbers = [f"{one:g}" for one in (done, total) if isinstance(one, int | float) and not isinstance(one, bool)]
+    numbers = [_number(one) for one in (done, total) if isinstance(one, int | float) and not isinstance(one, bool)]
     return " ".join(filter(None, ("/".join(numbers), _line(said) if isinstance(said, str) else "")))
+
+
+def _number(number: float) -> str:
+    """A number in few digits; JSON has integers that no float holds."""
+    return f"{number:g}" if abs(number) < _LARGEST else "more"
 
 
 def _logged(about: Mapping[str, Any]) -> str:

@@ -138,6 +138,8 @@ class PoolToolbox:
         if server is None or known is None:
             there = ", ".join(spec.name for spec in self.specs) or "none"
             return _failed(f"There is no tool '{call.name}'. Available tools: {there}")
+        if scope.only_reads and not _spec(server.name, known).idempotent:
+            return _failed(f"'{call.name}' was not called: it is not the same tool any more, and may write now")
         try:
             given = arguments.of(call.arguments, known.input_schema, is_child=server.is_child)
         except arguments.UnfitError as error:

@@ -110,6 +110,8 @@ class Scope:
     """Whether another provider is asked where this one gives no answer: it is then tried less often."""
     may_retry: Callable[[], bool] = lambda: True
     """Asked before each repeated request: whether the investigation may have one more; that one is counted then."""
+    only_reads: bool = False
+    """Whether a tool is called as one that may be called again: one that is none any more is not called then."""
     stream: Stream = UNWATCHED
     """Where an answer is told as it comes in, and what tools say while they are at work."""
 

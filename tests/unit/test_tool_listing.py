@@ -1,0 +1,20 @@
+"""What a server offers, asked for page by page."""
+
+from __future__ import annotations
+
+import mcp
+import pytest
+from mcp import types
+from mcp.server import Server
+from tarsy.tools import listing
+
+
+async def endless(_: object, asked: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    """A page without tools, and always another one behind it."""
+    return types.ListToolsResult(tools=[], next_cursor=f"{asked.cursor if asked else ''}x")
+
+
+async def test_a_list_that_never_ends_is_given_up() -> None:
+    async with mcp.Client(Server("odd", on_list_tools=endless)) as client:
+        with pytest.raises(ValueError, match="its list of tools has more than 100 pages"):
+            await listing.offer("odd", client, mask=lambda text, **_: text)
