@@ -102,6 +102,11 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
+def differs(key: str, *, says: str, offered: str) -> str:
+    """That a tool is not what the platform file says at `key`, whose word nobody else can change."""
+    return f"{key} says {says}, the server offers {offered}: change it there"
+
+
 def _is_left_out(tool: Tool, server: platforms.MCPServer) -> bool:
     choice = server.tools
     return (choice.allow is not None and not _matches(tool.name, choice.allow)) or _matches(tool.name, choice.deny)
