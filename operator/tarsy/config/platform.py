@@ -236,7 +236,8 @@ class MCPServer(Part):
     """The tools that may write and are offered all the same: shell-style patterns over the tools' own names. What a
     server does not mark as only reading counts as writing."""
     selectable: bool = False
-    """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have."""
+    """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have. What `write_tools`
+    names is then had by whoever may post an alert, on any chain that does not leave it out."""
     tool_hashes: dict[Word, ToolHash] = {}
     """What tools have to be, by name: hashes as `GET /api/v1/system/mcp-servers` tells them. For others: as first seen.
     """
