@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tarsy.config import providers
 from tarsy.config.parts import URL, Duration, Network, Origin, Part, Time, Variable, Word, within
-from tarsy.config.runbooks import TEXT_MAX, Runbooks
+from tarsy.config.runbooks import Runbooks, Text
 from tarsy.config.summarization import Summarization
 from tarsy.masking import customs, masker
 from tarsy.masking import patterns as naming
@@ -275,8 +275,9 @@ class Defaults(Part):
     """Model calls before an agent must conclude."""
     alert_masking: AlertMasking = AlertMasking()
     """What of alerts, of runbooks and of questions, nobody is to see."""
-    runbook: Annotated[str, Field(max_length=TEXT_MAX)] = ""
-    """The text that agents go by where an alert names no runbook, or it cannot be fetched; "" is what is built in."""
+    runbook: Text = ""
+    """The text that agents go by where an alert names no runbook, or it cannot be fetched; "" is what is built in. The
+    text itself: addresses come with alerts."""
 
 
 class Limits(Part):
