@@ -19,7 +19,7 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -37,6 +37,7 @@ from tarsy.masking import given, masker
 from tarsy.store import database as databases
 from tarsy.store import keeper, live, notify, pins
 from tarsy.store import throttle as throttles
+from tarsy.telemetry import standing
 from tarsy.transcript import record
 from tarsy.worker import claimer, lease, run
 
@@ -127,6 +128,8 @@ class ServerReport:
     tools: tuple[str, ...]
     not_offered: tuple[str, ...]
     """What is to be said of those that no agent is offered, a sentence each."""
+    warnings: tuple[str, ...] = ()
+    """What the platform file says of tools that are something else, or that are not there."""
 
 
 async def servers(loaded: platform.Platform) -> list[ServerReport]:
@@ -140,19 +143,22 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
         facts = list(tools.facts())
         connecting.cancel()
     told = {fact.name: offers.told(fact.detail) for fact in facts if fact.kind == "tools"}
-    return [
-        ServerReport(
-            name=fact.name,
-            problem=fact.detail["problem"] or fact.detail["missing"],
-            is_connected=fact.state == "connected",
-            tools=tuple(tool.name for tool in told.get(fact.name, ())),
-            not_offered=tuple(
-                granted.of_tools(told.get(fact.name, ()), loaded.mcp_servers[fact.name], server=fact.name)
-            ),
-        )
-        for fact in facts
-        if fact.kind == "server"
-    ]
+    of_servers = (fact for fact in facts if fact.kind == "server")
+    return [_report(fact, told.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
+
+
+def _report(fact: standing.Fact, tools: Sequence[offers.Tool], settings: platform.MCPServer) -> ServerReport:
+    stopped, is_connected = fact.detail["stopped"], fact.state == "connected"
+    names = {*(tool.name for tool in tools), *(one["tool"] for one in stopped)}
+    differing = (offers.differs(one["written"], says=one["pinned"], offered=one["offered"]) for one in stopped)
+    return ServerReport(
+        name=fact.name,
+        problem=fact.detail["problem"] or fact.detail["missing"],
+        is_connected=is_connected,
+        tools=tuple(tool.name for tool in tools),
+        not_offered=tuple(granted.of_tools(tools, settings, server=fact.name)),
+        warnings=(*differing, *(granted.of_names(names, settings, server=fact.name) if is_connected else ())),
+    )
 
 
 def _beside(loaded: platform.Platform) -> set[Path]:

@@ -187,5 +187,7 @@ async def test_the_command_confirms_what_it_names(
     assert (status, said.startswith("Error: 401: ")) == (1, True)
     assert await run("kube", "--tool", "get") == (0, f"kube.get: {A} -> {B}\n")
     assert await run("kube") == (0, f"kube.list: {A} -> {C}\n")
+    assert await run("kube") == (0, "kube: no tool is stopped any more.\n"), "though the worker has not looked again"
+    assert await run("kube", "--tool", "get") == (1, "Error: not stopped any more: get\n")
     await told(database, "a")
     assert await pinned(database) == {"get": B, "list": C, "fine": C}

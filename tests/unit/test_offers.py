@@ -330,3 +330,13 @@ def test_the_index_refuses_what_an_alert_cannot_have() -> None:
         index.check_selection(made, investigation.MCP(servers=[investigation.MCPServer(name="vault")]), CATALOGUE)
     assert error.value.problem.reason == "MCPSelectionInvalid"
     assert str(error.value).endswith(AVAILABLE)
+
+
+def test_names_that_are_written_out_and_that_no_tool_has_are_told() -> None:
+    wrong = f"sha256:{'a' * 64}"
+    settings = server(tool_hashes={"get": wrong, "gett": wrong}, write_tools=["run", "rum", "ru?", "no*", "[x]"])
+    assert list(granted.of_names({"run", "get"}, settings, server="k8s")) == [
+        "mcp_servers.k8s.tool_hashes names tools that it does not have: gett. It has: get, run",
+        "mcp_servers.k8s.write_tools names tools that it does not have: rum. It has: get, run",
+    ]
+    assert list(granted.of_names({"run", "get"}, server(tool_hashes={"get": wrong}), server="k8s")) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -11,7 +10,7 @@ import pydantic
 import pytest
 from hypothesis import strategies
 from mcp import types
-from tarsy.config import confidential, platform, shown
+from tarsy.config import confidential, offers, platform, shown
 from tarsy.masking import given, masker
 from tarsy.tools import bounds, pins
 
@@ -115,7 +114,19 @@ async def test_what_the_platform_file_says_counts_and_nothing_else() -> None:
     assert await pins.Pins("k8s", keep=keep, written={}).stopped({"get": B}) == {}, "it may be taken out again"
 
 
-async def test_that_tools_are_stopped_is_told_with_both_hashes_behind_a_colon() -> None:
+async def test_what_the_platform_file_says_is_told_as_its_to_change() -> None:
+    held = pins.Pins("k8s", keep=pins.Memory(), written={"get": A})
+    stopped = await held.stopped({"get": B})
+    assert stopped["get"].written == "mcp_servers.k8s.tool_hashes.get"
+    says = "mcp_servers.k8s.tool_hashes.get says sha256:aaaaaaaaaaaa"
+    told = f"{says}, the server offers sha256:bbbbbbbbbbbb: change it there"
+    assert stopped["get"].why == f"it is stopped: {told}"
+    assert pins.told(stopped) == (
+        f"has 1 tools that are stopped, because they are not what they have to be: get ({told})"
+    )
+
+
+async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes_behind_a_colon() -> None:
     offer = bounds.Offer("k8s")
     offer.add([tool("get"), tool("list"), tool("no tool of ours !")])
     assert offer.hashes == {"get": pins.digest(tool("get")), "list": pins.digest(tool("list"))}
@@ -126,10 +137,9 @@ async def test_that_tools_are_stopped_is_told_with_both_hashes_behind_a_colon() 
         "has 1 tools that are left out, because of their names; "
         "has 1 tools that are stopped until somebody confirms them, because they are not what was pinned"
     )
-    assert named == f" get (pinned {A}, now {B})"
+    assert named == " get (pinned sha256:aaaaaaaaaaaa, now sha256:bbbbbbbbbbbb)"
     many = {f"get{number}": pins.Stopped(tool=f"get{number}", pinned="", offered=A) for number in range(1000)}
-    assert pins.told(many).endswith(f"get2 (new, {A}), and 997 more")
-    assert len(json.dumps(pins.told(many))) < 1000
+    assert pins.told(many).endswith(f": get0, get1, get2, and 997 more ({'; '.join(3 * ['new, sha256:aaaaaaaaaaaa'])})")
 
 
 async def test_of_two_tools_of_one_name_the_first_counts() -> None:
@@ -148,7 +158,11 @@ def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
     stopped = pins.Stopped(tool=name, pinned=digests[0], offered=digests[1])
     written = {"transport": {"type": "http", "url": "http://a.b/mcp"}, "tool_hashes": {name: digests[0]}}
     file = {"mcp_servers": {"k8s": written}}
-    told = [pins.told({name: stopped}), f"'k8s.{name}' was not called: {stopped.why}", *digests]
+    key = f"mcp_servers.k8s.tool_hashes.{name}"
+    held = pins.Stopped(tool=name, pinned=digests[0], offered=digests[1], written=key)
+    told = [pins.told({name: one}) for one in (stopped, held)] + digests
+    told += [f"'k8s.{name}' was not called: {one.why}" for one in (stopped, held)]
+    told.append(offers.differs(key, says=digests[0], offered=digests[1]))
     for masking in (masker.Masker(groups=["all"]), platform.AlertMasking().masker(), masker.Masker()):
         assert [masking.text(one) for one in told] == told
     assert shown.of(file).written == file

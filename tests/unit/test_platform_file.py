@@ -113,6 +113,13 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "mcp_servers: {k: {transport: {type: tcp}}}",
             "mcp_servers.k.transport: expected one of 'stdio', 'http', 'sse'",
         ),
+        *(
+            (
+                f"defaults: {{runbook: '{address}'}}",
+                "defaults.runbook: this is an address: a text is wanted; addresses come with alerts",
+            )
+            for address in ("https://github.com/o/r/blob/main/a.md", " HTTP://wiki/a ")
+        ),
         ("queue: {slots: 0}", "queue.slots: Input should be greater than or equal to 1"),
         (
             "[1]",

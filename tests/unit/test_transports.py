@@ -85,3 +85,8 @@ def test_a_token_of_a_file_goes_before_that_of_a_variable(tmp_path: Path) -> Non
     assert transports.token(remote(bearer_token_file=file, bearer_token_env="TOKEN"), environment) == "of-file"
     assert transports.token(remote(bearer_token_env="TOKEN"), environment) == "of-variable"
     assert transports.token(remote(), environment) is None
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(transports.UnusableError, match=r"^bearer_token_env: the variable MCP_TOKEN is not set$"):
+        transports.token(remote(bearer_token_env="MCP_TOKEN"), {})

@@ -14,8 +14,8 @@ def test_servers_are_connected_to_and_their_tools_are_listed_with_those_that_are
     server = f"{{type: stdio, command: {sys.executable}, args: [-m, tarsy_dev.mcp_server, --stdio], env: {path}}}"
     file = tmp_path / "tarsy.yaml"
     file.write_text(
-        f"mcp_servers:\n  kubernetes-server: {{transport: {server}, write_tools: [lab*], tools: {{deny: [fl*]}},"
-        f" tool_hashes: {{slow: 'sha256:{64 * '0'}'}}}}\n"
+        f"mcp_servers:\n  kubernetes-server: {{transport: {server}, write_tools: [lab*, stop], tools: {{deny: [fl*]}},"
+        f" tool_hashes: {{slow: 'sha256:{64 * '0'}', lokup: 'sha256:{64 * '0'}'}}}}\n"
         "  gone: {transport: {type: stdio, command: /no/such/program}}\n"
     )
     ended = subprocess.run(
@@ -30,6 +30,13 @@ def test_servers_are_connected_to_and_their_tools_are_listed_with_those_that_are
     assert withheld.startswith("kubernetes-server: has tools that are not offered, because they may write, ")
     assert withheld.endswith("write_tools does not name them: restart, unannotated")
     assert left_out.endswith("mcp_servers.kubernetes-server.tools leaves them out: flaky, flood")
-    gone, changed = sorted(ended.stderr.splitlines())
+    gone, changed, mistyped, differs, none = sorted(ended.stderr.splitlines())
     assert gone.startswith("gone: cannot be reached: ")
-    assert re.search(rf": slow \(pinned sha256:{64 * '0'}, now sha256:[0-9a-f]{{64}}\)$", changed), changed
+    assert "has 1 tools that are stopped, because they are not what they have to be: slow (" in changed
+    key = "kubernetes-server: mcp_servers.kubernetes-server."
+    assert re.fullmatch(
+        rf"{key}tool_hashes.slow says sha256:0{{64}}, the server offers sha256:[0-9a-f]{{64}}: change it there", differs
+    ), differs
+    assert mistyped.startswith(f"{key}tool_hashes names tools that it does not have: lokup. It has: ")
+    assert "lookup" in mistyped
+    assert none.startswith(f"{key}write_tools names tools that it does not have: stop. It has: ")

@@ -55,6 +55,17 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
         assert server.problem.isprintable()
 
 
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [("exit 3", "ended with status 3"), ("exit 0", "ended with status 0"), ("kill -9 $$", "was ended by signal 9")],
+)
+async def test_how_a_program_ended_that_ends_at_once_is_told(program: str, told: str) -> None:
+    transport = platform.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
+    server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
+    async with owned(server):
+        assert server.problem == f"cannot be reached: its program {told}"
+
+
 def boxed(server: pool.Server, settings: platform.MCPServer) -> toolbox.PoolToolbox:
     """Its tools."""
     given = offered.Offered({server.name: settings}, lambda _: True)

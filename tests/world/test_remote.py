@@ -185,7 +185,7 @@ async def test_without_what_it_wants_a_server_cannot_be_reached(kind: str, monke
             assert server.problem.startswith("cannot be reached: ")
             assert box.problems == (f"MCP server 'tools' {server.problem}",)
         for named, value, problem in (
-            ("bearer_token_env", "MCP_TOKEN", "bearer_token_env: the variable that it names is not set"),
+            ("bearer_token_env", "MCP_TOKEN", "bearer_token_env: the variable MCP_TOKEN is not set"),
             ("bearer_token_file", "/nowhere/token", "bearer_token_file: No such file or directory"),
             (
                 "bearer_token_file",
@@ -198,6 +198,14 @@ async def test_without_what_it_wants_a_server_cannot_be_reached(kind: str, monke
         monkeypatch.setenv("MCP_TOKEN", f"{TOKEN}\nX: y")
         async with owned(transport(kind, there.url, bearer_token_env="MCP_TOKEN")) as (server, _):
             assert server.problem == "cannot be reached: bearer_token_env: the token has characters that no token has"
+
+
+@KINDS
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 503])
+async def test_with_which_status_a_server_refuses_is_told(kind: str, status: int) -> None:
+    refusing = Heads(redirect="/", status=status)
+    async with served(kind, around=refusing) as there, owned(transport(kind, there.url)) as (server, _):
+        assert server.problem == f"cannot be reached: it answered with status {status}"
 
 
 @KINDS

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from tarsy.config import offers
 from tarsy.resources import chain as chains
 from tarsy.store import backlog, catalogue
 
@@ -130,24 +131,27 @@ def _of_server(one: catalogue.Said) -> Iterator[Found]:
 
 def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
     """Tools that are not what was pinned, each once: all processes see the same, as a rule."""
-    stopped: dict[tuple[str, str, str, str], list[str]] = {}
+    stopped: dict[tuple[str, str, str, str, str], list[str]] = {}
     for one in places:
         for tool in one.detail.get("stopped", ()):  # a process of an earlier version tells none
-            stopped.setdefault((one.name, tool["tool"], tool["pinned"], tool["offered"]), []).append(one.host)
+            key = (one.name, tool["tool"], tool["pinned"], tool["offered"], tool.get("written", ""))
+            stopped.setdefault(key, []).append(one.host)
     by_server = Counter(server for server, *_ in stopped)
     for server, count in by_server.items():
         if count > TOOLS_TOLD:
             message = f"{count - TOOLS_TOLD} more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
             yield Found(kind="tool", name=server, message=message)
     told: Counter[str] = Counter()
-    for (server, name, pinned, offered), hosts in stopped.items():
+    for (server, name, pinned, offered, written), hosts in stopped.items():
         told[server] += 1
         if told[server] > TOOLS_TOLD:
             continue
         was = f"it was pinned at {pinned} and" if pinned else "it is one more than are pinned at first sight, and"
         until = f"stopped until that is confirmed (tarsy tools accept {server}, or tool_hashes in the platform file)"
-        message = f"{', '.join(hosts)}: {was} is {offered} now: {until}"
-        yield Found(kind="tool", name=f"{server}.{name}", message=message)
+        message = (
+            offers.differs(written, says=pinned, offered=offered) if written else f"{was} is {offered} now: {until}"
+        )
+        yield Found(kind="tool", name=f"{server}.{name}", message=f"{', '.join(hosts)}: {message}")
 
 
 def _of_provider(one: catalogue.Said) -> Iterator[Found]:

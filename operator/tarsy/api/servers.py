@@ -37,6 +37,8 @@ class StoppedTool(BaseModel):
     """The hash of what it has to be; "" of one more than are pinned because they were seen."""
     offered: str
     """The hash of what its server says of it."""
+    written: str = ""
+    """The key of the platform file that says what it has to be, where alone that is changed; "" where none does."""
 
 
 class ServerPlace(system.Place):

@@ -49,6 +49,8 @@ def _are_there(found: platform.Platform) -> bool:
             click.echo(f"{report.name}: {len(report.tools)} tools: {', '.join(report.tools)}")
         for said in report.not_offered:
             click.echo(f"{report.name}: {said}")
+        for said in report.warnings:
+            click.echo(f"{report.name}: {said}", err=True)
         if report.problem:
             click.echo(f"{report.name}: {report.problem}", err=True)
     return not any(report.problem for report in reports)

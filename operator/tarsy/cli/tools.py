@@ -11,6 +11,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tarsy.cli import remote
+
 SERVERS = "/api/v1/system/mcp-servers"
 
 
@@ -41,31 +43,50 @@ def accept(*, server: str, names: tuple[str, ...], api: str, token_file: TextIO 
     """Say that tools of SERVER which have changed, and are stopped, may be what they are now.
 
     Each is named with the hash that it was pinned at and the one that is pinned from now on. 1 if something is not as
-    it was said, or nothing has changed of a tool that is named.
+    it was said, nothing has changed of a tool that is named, or one has to be changed in the platform file.
     """
     from tarsy.cli import remote
 
     token = token_file.read().strip() if token_file else os.environ.get("TARSY_TOKEN", "")
     asked = remote.API(api, token=token)
-    stopped = dict(_stopped(asked.ask("GET", SERVERS), server))
+    stopped = {one["tool"]: one for one in _stopped(asked.ask("GET", SERVERS), server)}
     if unknown := [name for name in names if name not in stopped]:
         known = ", ".join(sorted(stopped)) or "none"
         raise click.ClickException(f"not stopped: {', '.join(unknown)}. Stopped tools of {server}: {known}")
-    tools = {name: offered for name, offered in stopped.items() if not names or name in names}
+    meant = [one for name, one in stopped.items() if not names or name in names]
+    tools = {one["tool"]: one["offered"] for one in meant if not one.get("written")}
+    done = _confirmed(asked, server, tools)
+    if gone := [name for name in names if name in tools and name not in done]:
+        raise click.ClickException(f"not stopped any more: {', '.join(gone)}")
+    if written := [one for one in meant if one.get("written")]:
+        for one in written:
+            told = f"{one['written']} says {one['pinned']}, the server offers {one['offered']}: change it there"
+            click.echo(f"{server}.{one['tool']}: {told}", err=True)
+        raise click.exceptions.Exit(1)
+    if not done:
+        click.echo(f"{server}: no tool is stopped{' any more' if stopped else ''}.")
+
+
+def _confirmed(asked: remote.API, server: str, tools: dict[str, str]) -> list[str]:
+    """The names of those that were stopped and are not any more; each is told."""
     if not tools:
-        click.echo(f"{server}: no tool is stopped.")
-        return
-    done = asked.ask("POST", f"{SERVERS}/{parse.quote(server, safe='')}/accept", {"tools": tools})
-    for one in done["tools"]:
+        return []
+    done = asked.ask("POST", f"{SERVERS}/{parse.quote(server, safe='')}/accept", {"tools": tools})["tools"]
+    for one in done:
         click.echo(f"{server}.{one['tool']}: {one['before'] or 'new'} -> {one['hash']}")
+    return [one["tool"] for one in done]
 
 
-def _stopped(servers: dict[str, Any], name: str) -> Iterator[tuple[str, str]]:
-    """The stopped tools of a server, each with what it is now; a ClickException where there is no such server."""
+def _stopped(servers: dict[str, Any], name: str) -> Iterator[dict[str, str]]:
+    """The stopped tools of a server; a ClickException where there is no such server, or that is not known."""
     found = next((one for one in servers["items"] if one["name"] == name), None)
     if found is None:
         known = ", ".join(one["name"] for one in servers["items"]) or "none"
         raise click.ClickException(f"no worker has an MCP server {name}. There is: {known}")
-    for place in found["processes"]:
-        for one in place["stopped"]:
-            yield one["tool"], one["offered"]
+    places = found["processes"]
+    if not any(place["stopped"] or place["state"] == "connected" for place in places):
+        why = places[0]["problem"] if places else ""
+        told = f"{name} is not connected{f' ({why})' if why else ''}"
+        raise click.ClickException(f"{told}: whether tools of it are stopped is not known")
+    for place in places:
+        yield from place["stopped"]

@@ -6,7 +6,7 @@ What an execution is offered when it starts is decided by the same two words, `R
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tarsy.config import offers, resolve
 from tarsy.config import platform as platforms
@@ -51,6 +51,13 @@ def of_tools(tools: Sequence[offers.Tool], settings: platforms.MCPServer, *, ser
     if names := offers.left_out(tools, settings):
         why = f"mcp_servers.{server}.tools leaves them out"
         yield f"has tools that are not offered, because {why}: {offers.listed(names)}"
+
+
+def of_names(names: Collection[str], settings: platforms.MCPServer, *, server: str) -> Iterator[str]:
+    """What is to be said of names that the platform file writes out, and that no tool of a server has."""
+    for key, missing in offers.unknown(names, settings):
+        why = f"mcp_servers.{server}.{key} names tools that it does not have: {offers.listed(missing)}"
+        yield f"{why}. It has: {_listed(sorted(names))}"
 
 
 def problem_of(

@@ -86,6 +86,17 @@ def left_out(tools: Iterable[Tool], server: platforms.MCPServer) -> list[str]:
     return [tool.name for tool in tools if _is_left_out(tool, server)]
 
 
+def unknown(names: Collection[str], server: platforms.MCPServer) -> Iterator[tuple[str, list[str]]]:
+    """Names that the platform file writes out, as (key, names), and that no tool of a server with these `names` has."""
+    written = {
+        "tool_hashes": list(server.tool_hashes),
+        "write_tools": [one for one in server.write_tools if _is_name(one)],
+    }
+    for key, found in written.items():
+        if missing := [name for name in found if name not in names]:
+            yield key, missing
+
+
 def unmatched(
     mcp: investigation.MCP | None, servers: Collection[str], names: Collection[str]
 ) -> Iterator[tuple[str, str]]:
@@ -100,6 +111,15 @@ def listed(names: Sequence[str]) -> str:
     """Some names for people, the first of many."""
     more = len(names) - NAMES_MAX
     return ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def differs(key: str, *, says: str, offered: str) -> str:
+    """That a tool is not what the platform file says at `key`, whose word nobody else can change."""
+    return f"{key} says {says}, the server offers {offered}: change it there"
+
+
+def _is_name(pattern: str) -> bool:
+    return not set(pattern) & set("*?[")
 
 
 def _is_left_out(tool: Tool, server: platforms.MCPServer) -> bool:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from tarsy.config import providers
 from tarsy.config.parts import URL, Duration, Network, Origin, Part, Time, Variable, Word, within
-from tarsy.config.runbooks import TEXT_MAX, Runbooks
+from tarsy.config.runbooks import Runbooks, Text
 from tarsy.config.summarization import Summarization
 from tarsy.masking import customs, masker
 from tarsy.masking import patterns as naming
@@ -236,7 +236,8 @@ class MCPServer(Part):
     """The tools that may write and are offered all the same: shell-style patterns over the tools' own names. What a
     server does not mark as only reading counts as writing."""
     selectable: bool = False
-    """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have."""
+    """Whether an alert may name it in its `mcp.servers`, whatever servers its chain's agents have. What `write_tools`
+    names is then had by whoever may post an alert, on any chain that does not leave it out."""
     tool_hashes: dict[Word, ToolHash] = {}
     """What tools have to be, by name: hashes as `GET /api/v1/system/mcp-servers` tells them. For others: as first seen.
     """
@@ -274,8 +275,9 @@ class Defaults(Part):
     """Model calls before an agent must conclude."""
     alert_masking: AlertMasking = AlertMasking()
     """What of alerts, of runbooks and of questions, nobody is to see."""
-    runbook: Annotated[str, Field(max_length=TEXT_MAX)] = ""
-    """The text that agents go by where an alert names no runbook, or it cannot be fetched; "" is what is built in."""
+    runbook: Text = ""
+    """The text that agents go by where an alert names no runbook, or it cannot be fetched; "" is what is built in. The
+    text itself: addresses come with alerts."""
 
 
 class Limits(Part):

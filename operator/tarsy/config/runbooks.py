@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tarsy.config.parts import Part, Variable
+from tarsy.config.parts import Part, Variable, is_url
 
 TOKEN_DOMAIN = "raw.githubusercontent.com"  # noqa: S105 - where it goes to
 """The only host that gets the token: GitHub's, for files as they are."""
@@ -26,6 +26,15 @@ def _domain(value: str) -> str:
         raise ValueError("not a host's whole name: write one such as github.com, without scheme, port, path or *")
     return name
 
+
+def _no_address(value: str) -> str:
+    if is_url(value.strip()):
+        raise ValueError("this is an address: a text is wanted; addresses come with alerts")
+    return value
+
+
+Text = Annotated[str, Field(max_length=TEXT_MAX), AfterValidator(_no_address)]
+"""A runbook itself."""
 
 Domain = Annotated[str, AfterValidator(_domain)]
 """A host's whole name: none of the hosts below it, and no address."""

@@ -30,7 +30,7 @@ def token(transport: platform.RemoteTransport, environment: Mapping[str, str]) -
         return _checked(_read(path), of="bearer_token_file")
     if transport.bearer_token_env is not None:
         if not (found := environment.get(transport.bearer_token_env, "")):
-            raise UnusableError("bearer_token_env: the variable that it names is not set")
+            raise UnusableError(f"bearer_token_env: the variable {transport.bearer_token_env} is not set")
         return _checked(found, of="bearer_token_env")
     return None
 

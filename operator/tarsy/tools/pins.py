@@ -18,10 +18,13 @@ from typing import Protocol
 
 from mcp import types
 
+from tarsy.config import offers
 from tarsy.transcript import messages
 
 NAMED_MAX = 3
-"""Tools that are told with their hashes where there is little room; the warnings tell all."""
+"""Tools that are told where there is little room; the warnings tell all."""
+_SHOWN = 12
+"""Digits of a hash that are told there; the warnings have all."""
 
 
 def digest(tool: types.Tool) -> str:
@@ -60,15 +63,24 @@ class Stopped:
     """Its hash; "" where it is one more than are pinned of a server."""
     offered: str
     """The hash of what the server says of it now."""
+    written: str = ""
+    """The key of the platform file that says what it has to be, and where alone that is changed; "" where none does."""
 
     @property
     def why(self) -> str:
         """Why it is not called."""
-        if not self.pinned:
-            why = "is one more than are pinned at first sight"
-            return f"it {why}, and is stopped until somebody confirms it (now {self.offered})"
-        was = f"pinned {self.pinned}, now {self.offered}"
-        return f"it has changed since it was pinned, and is stopped until somebody confirms it ({was})"
+        if self.written:
+            return f"it is stopped: {self.short}"
+        why = "has changed since it was pinned" if self.pinned else "is one more than are pinned at first sight"
+        return f"it {why}, and is stopped until somebody confirms it ({self.short})"
+
+    @property
+    def short(self) -> str:
+        """What it was, and what it is now, with the beginnings of both hashes."""
+        pinned, offered = _short(self.pinned), _short(self.offered)
+        if self.written:
+            return offers.differs(self.written, says=pinned, offered=offered)
+        return f"pinned {pinned}, now {offered}" if pinned else f"new, {offered}"
 
 
 class Pins:
@@ -89,10 +101,13 @@ class Pins:
         confirmed = {tool: offered for tool, offered in seen.items() if offered == self._written.get(tool)}
         pinned = {**await self._keep.pinned(self._server, seen=others, confirmed=confirmed), **self._written}
         return {
-            tool: Stopped(tool=tool, pinned=pinned.get(tool, ""), offered=offered)
+            tool: Stopped(tool=tool, pinned=pinned.get(tool, ""), offered=offered, written=self._key(tool))
             for tool, offered in seen.items()
             if offered != pinned.get(tool)
         }
+
+    def _key(self, tool: str) -> str:
+        return f"mcp_servers.{self._server}.tool_hashes.{tool}" if tool in self._written else ""
 
 
 def told(stopped: Mapping[str, Stopped]) -> str:
@@ -102,13 +117,19 @@ def told(stopped: Mapping[str, Stopped]) -> str:
     """
     if not stopped:
         return ""
-    named = [
-        f"{one.tool} ({f'pinned {one.pinned}, now' if one.pinned else 'new,'} {one.offered})"
-        for one in stopped.values()
-    ]
-    more = f", and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
-    what = f"has {len(named)} tools that are stopped until somebody confirms them, because they are not what was pinned"
-    return f"{what}: {', '.join(named[:NAMED_MAX])}{more}"
+    what = (
+        f"has {len(stopped)} tools that are stopped until somebody confirms them, because they are not what was pinned"
+    )
+    if any(one.written for one in stopped.values()):
+        what = f"has {len(stopped)} tools that are stopped, because they are not what they have to be"
+    shown = list(stopped.values())[:NAMED_MAX]
+    more = f", and {len(stopped) - NAMED_MAX} more" if len(stopped) > NAMED_MAX else ""
+    return f"{what}: {', '.join(one.tool for one in shown)}{more} ({'; '.join(one.short for one in shown)})"
+
+
+def _short(digest: str) -> str:
+    kind, colon, digits = digest.partition(":")
+    return f"{kind}{colon}{digits[:_SHOWN]}"
 
 
 class Memory:

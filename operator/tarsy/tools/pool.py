@@ -336,7 +336,8 @@ class Server:
             "missing": self.missing,
             "tools": len(self.tools),
             "stopped": [
-                {"tool": one.tool, "pinned": one.pinned, "offered": one.offered} for one in self.stopped.values()
+                {"tool": one.tool, "pinned": one.pinned, "offered": one.offered, "written": one.written}
+                for one in self.stopped.values()
             ],
         }
         yield standing.Fact(

@@ -62,13 +62,17 @@ class Stdio(wire.Wire):
         try:
             yield reads, writes
         finally:
+            is_over = (
+                child.output.at_eof() or child.exited.is_set()
+            )  # before its input is closed, which ends it as well
             try:
                 for stream in (reads, writes, received, sent):
                     stream.close()
                 for bridge in bridges:
                     bridge.cancel()
                 child.end_input()
-                await _end(transport, child)
+                if await _ends_by_itself(transport, child) and is_over:
+                    self.problem = self.problem or _told(transport.get_returncode())
             finally:
                 _kill(transport.get_pid(), signal.SIGKILL)  # whoever of its group is left
                 transport.close()
@@ -210,14 +214,21 @@ async def _send(
                 return
 
 
-async def _end(transport: asyncio.SubprocessTransport, child: _Child) -> None:
-    """Let the child end by itself, then tell it to, then kill it."""
+def _told(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"its program was ended by signal {-status}"
+    return f"its program ended with status {status}"
+
+
+async def _ends_by_itself(transport: asyncio.SubprocessTransport, child: _Child) -> bool:
+    """Let the child end by itself, then tell it to, then kill it; whether it needed neither."""
     if await _exits(child):
-        return
+        return True
     _kill(transport.get_pid(), signal.SIGTERM)
     if not await _exits(child):
         _kill(transport.get_pid(), signal.SIGKILL)
         await _exits(child)
+    return False
 
 
 async def _exits(child: _Child) -> bool:

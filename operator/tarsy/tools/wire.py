@@ -24,7 +24,7 @@ class Wire(ABC):
     def __init__(self, *, ended: Callable[[], None]) -> None:
         """`ended` is called once nothing more comes from the server."""
         self.problem = ""
-        """Why the connection ended, where it was not the server that ended it."""
+        """Why the connection ended, where the server did not close it; known at its end at the latest."""
         self.ended = ended
         self._opened = contextlib.AsyncExitStack()
 
@@ -44,5 +44,5 @@ class Wire(ABC):
 
 
 def why_closed(client: mcp.Client) -> str:
-    """Why the connection of `client` ended, where it was not the server that ended it; else ""."""
+    """Why the connection of `client` ended, where the server did not close it, and that is known; else ""."""
     return client.server.problem if isinstance(client.server, Wire) else ""
