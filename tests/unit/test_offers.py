@@ -210,7 +210,10 @@ def test_an_alert_does_not_switch_on_what_an_agent_has_switched_off() -> None:
 
 AVAILABLE = "Available MCP servers: k8s, prom, web"
 NOT_THERE = f"which no agent of chain 'c' has and which is not selectable. {AVAILABLE}"
-NOT_HAD = "that the agents of chain 'c' get. Available tools:"
+NOT_HAD = "that the agents of chain 'c' get"
+OWN = "Available tools: get, list, pods.log"
+WRITES_ONLY = "'delete' may write, and mcp_servers.k8s.write_tools does not name it"
+ALL = "Available tools: k8s.get, k8s.list, k8s.pods.log, prom.query"
 
 
 @pytest.mark.parametrize(
@@ -226,20 +229,31 @@ NOT_HAD = "that the agents of chain 'c' get. Available tools:"
         ),
         (
             {"servers": [{"name": "k8s", "tools": ["get", "pods_list"]}]},
-            f"mcp.servers.0.tools.1: MCP server 'k8s' has no tool 'pods_list' {NOT_HAD} get, list, pods.log",
+            f"mcp.servers.0.tools.1: MCP server 'k8s' has no tool 'pods_list' {NOT_HAD}. {OWN}",
         ),
         (
             {"servers": [{"name": "k8s", "tools": ["delete"]}]},
-            f"mcp.servers.0.tools.0: MCP server 'k8s' has no tool 'delete' {NOT_HAD} get, list, pods.log",
+            f"mcp.servers.0.tools.0: MCP server 'k8s' has no tool 'delete' {NOT_HAD}: {WRITES_ONLY}. {OWN}",
         ),
         (
             {"tools": {"allow": ["k8s.get", "prom.range"]}},
-            f"mcp.tools.allow.1: 'prom.range' is no tool {NOT_HAD} k8s.get, k8s.list, k8s.pods.log, prom.query",
+            f"mcp.tools.allow.1: 'prom.range' is no tool {NOT_HAD}. {ALL}",
         ),
+        ({"tools": {"deny": ["k8s.get", "pods_*"]}}, f"mcp.tools.deny.1: 'pods_*' is no tool {NOT_HAD}. {ALL}"),
+        (
+            {"tools": {"allow": ["*.get"], "deny": ["no.such"]}},
+            f"mcp.tools.deny.0: 'no.such' is no tool {NOT_HAD}. {ALL}",
+        ),
+        (
+            {"servers": [{"name": "web"}], "tools": {"deny": ["pods_*"]}},
+            f"mcp.tools.deny.0: 'pods_*' is no tool {NOT_HAD}. Available tools: none",
+        ),
+        ({"servers": [{"name": "web"}], "tools": {"deny": ["web.anything", "*_log"]}}, None),
+        ({"tools": {"deny": ["*.delete", "k8s.pods_*", "k?s.[!g]*"]}}, None),
         ({"servers": [{"name": "k8s", "tools": ["[gl]*", "pods.*"]}, {"name": "web", "tools": ["anything"]}]}, None),
         ({"servers": [{"name": "web"}], "tools": {"allow": ["web.anything"]}}, None),
-        ({"tools": {"allow": ["*.get"], "deny": ["no.such"]}}, None),
         ({"servers": []}, None),
+        ({"servers": [], "tools": {"deny": ["k8s.*"]}}, None),
         ({}, None),
     ],
 )
@@ -250,6 +264,37 @@ def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
     asked = investigation.MCP.model_validate(mcp)
     told = granted.problem_of(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
     assert told == problem
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "stopped", "why"),
+    [
+        ({}, {}, True, "'get' is stopped until somebody confirms it, because it is not what was pinned"),
+        ({}, {"tools": {"deny": ["g*"]}}, False, "'get' is left out by mcp_servers.k8s.tools"),
+        ({"deny": ["*.get"]}, {}, False, "'get' is left out by the tools of the chain or of its agents"),
+    ],
+)
+def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
+    agent: dict[str, Any], settings: dict[str, Any], stopped: bool, why: str
+) -> None:
+    there = {"k8s": [offers.Tool(name="get", read_only=True, stopped=stopped), TOOLS[1]]}
+    for mcp in ({"servers": [{"name": "k8s", "tools": ["get"]}]}, {"tools": {"allow": ["k8s.get"]}}):
+        asked = investigation.MCP.model_validate({"servers": [{"name": "k8s"}], **mcp})
+        platform, spec = platform_of(agent=agent, **settings), spec_of()
+        told = granted.problem_of(asked, platform, there, chain_name="c", chain=spec)
+        assert told is not None
+        assert told.endswith((f"{NOT_HAD}: {why}. Available tools: list", f"{why}. Available tools: k8s.list"))
+        denies = investigation.MCP(tools=chain.Tools(deny=["k8s.get"]))
+        assert granted.problem_of(denies, platform, there, chain_name="c", chain=spec) is None
+
+
+@hypothesis.given(
+    pattern=st.text(alphabet="k8s.get*?[]!", min_size=1, max_size=8), tool=st.sampled_from(["get", "k8s", "", "s.g]"])
+)
+def test_a_pattern_that_matches_a_tool_of_a_server_may_fit_that_server(pattern: str, tool: str) -> None:
+    for server in ("k8s", "kk", "g"):
+        if offers.Filter(allow=(pattern,)).admits(f"{server}.{tool}"):
+            assert offers.may_fit(pattern, server)
 
 
 @pytest.mark.parametrize(
