@@ -29,7 +29,7 @@ from typing import Any
 from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
-from tarsy.config import confidential, granted, inforce, load, offers, platform, reload, settings, transports
+from tarsy.config import confidential, fitting, granted, inforce, load, offers, platform, reload, settings, transports
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
@@ -129,8 +129,11 @@ class ServerReport:
     """What is to be said of those that no agent is offered, a sentence each."""
 
 
-async def servers(loaded: platform.Platform) -> list[ServerReport]:
-    """Connect to each MCP server of the platform file once, as a worker does, and list its tools."""
+async def servers(loaded: platform.Platform) -> tuple[list[ServerReport], list[str]]:
+    """Connect to each MCP server of the platform file once, as a worker does, and list its tools.
+
+    Beside what is found: what of the choices of the file's agents fits none of them, a sentence each.
+    """
     from tarsy.tools import pool
 
     tools = pool.Pool(loaded)
@@ -140,7 +143,7 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
         facts = list(tools.facts())
         connecting.cancel()
     told = {fact.name: offers.told(fact.detail) for fact in facts if fact.kind == "tools"}
-    return [
+    reports = [
         ServerReport(
             name=fact.name,
             problem=fact.detail["problem"] or fact.detail["missing"],
@@ -153,6 +156,7 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
         for fact in facts
         if fact.kind == "server"
     ]
+    return reports, list(fitting.unfit_in_file(loaded, told))
 
 
 def _beside(loaded: platform.Platform) -> set[Path]:

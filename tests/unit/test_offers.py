@@ -9,7 +9,7 @@ import hypothesis
 import pydantic
 import pytest
 from hypothesis import strategies as st
-from tarsy.config import check, granted, offers, resolve
+from tarsy.config import check, fitting, granted, offers, resolve
 from tarsy.config import platform as platforms
 from tarsy.resources import chain, investigation
 
@@ -211,6 +211,10 @@ def test_an_alert_does_not_switch_on_what_an_agent_has_switched_off() -> None:
 AVAILABLE = "Available MCP servers: k8s, prom, web"
 NOT_THERE = f"which no agent of chain 'c' has and which is not selectable. {AVAILABLE}"
 NOT_HAD = "that the agents of chain 'c' get"
+EVERY = "Available tools: k8s.get, k8s.list, k8s.pods.log, k8s.delete, k8s.pods_exec, k8s.run, prom.query"
+OVER = "patterns are over server.tool, such as k8s"
+QUERY = "patterns are over server.tool, such as prom.quer?"
+NONE = "stage 'look' agent 'A' gets no tool of its MCP servers (k8s, prom)"
 OWN = "Available tools: get, list, pods.log"
 WRITES_ONLY = "'delete' may write, and mcp_servers.k8s.write_tools does not name it"
 ALL = "Available tools: k8s.get, k8s.list, k8s.pods.log, prom.query"
@@ -350,6 +354,53 @@ def test_a_tool_that_a_chain_does_not_want_anyway_is_not_told(stage: dict[str, A
     found = index.status(made, CATALOGUE).warning
     assert bool(found) == told
     assert found is None or found.message.endswith("does not name them: run")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"agent": {"deny": ["pods_*"]}}, f"spec.agents.0.tools.deny.0: 'pods_*' matches no tool: {OVER}.pods_*"),
+        ({"stage": {"deny": ["k8s.*", "quer?"]}}, f"spec.stages.0.tools.deny.1: 'quer?' matches no tool: {QUERY}"),
+        (
+            {"member": {"deny": ["k8s.pod_*"]}},
+            f"spec.stages.0.agents.0.tools.deny.0: 'k8s.pod_*' matches no tool. {EVERY}",
+        ),
+        (
+            {"stage": {"allow": ["quer*"]}},
+            f"spec.stages.0.tools.allow.0: 'quer*' matches no tool: {OVER[:-3]}prom.quer*; {NONE}",
+        ),
+        ({"stage": {"allow": ["*.delete"]}}, NONE),
+        ({"agent": {"allow": ["k8s.*"]}, "stage": {"allow": ["prom.*"]}}, NONE),
+        ({"stage": {"allow": []}}, None),
+        ({"agent": {"deny": ["*.delete", "web.post", "w*"]}, "member": {"allow": ["*"]}}, None),
+    ],
+)
+def test_a_chain_says_which_of_its_patterns_fit_no_tool_and_which_agents_have_none(
+    said: dict[str, Any], told: str | None
+) -> None:
+    """Of the server that an alert may add (web) the tools are not known: what may fit one of them is not told."""
+    index, made = index_of(platform_of(agent={}, tools={"allow": ["get", "list"]}), spec_of(**{"agent": {}, **said}))
+    found = index.status(made, CATALOGUE)
+    assert found.problem is None
+    reason, message = (found.warning.reason, found.warning.message) if found.warning else ("", "")
+    if told is None:
+        assert reason in ("", "ToolsNotOffered")
+    else:
+        assert (reason, message.split("; MCP server")[0]) == ("PatternsMatchNothing", told)
+
+
+def test_the_patterns_of_the_platform_files_agents_are_told_by_chains_and_by_the_check_of_the_file() -> None:
+    platform = platform_of(agent={"deny": ["k8s.pods"], "allow": ["prom.*", "k8s.drop"]}, tools={"deny": ["query"]})
+    told = [f"agents.A.tools.allow.1: 'k8s.drop' matches no tool. {EVERY}"]
+    told += [f"agents.A.tools.deny.0: 'k8s.pods' matches no tool. {EVERY}"]
+    assert list(fitting.unfit_in_file(platform, CATALOGUE)) == told
+    index, made = index_of(platform, spec_of())
+    found = index.status(made, CATALOGUE).warning
+    assert found is not None
+    assert found.message.startswith("; ".join(f"platform file: {one}" for one in told))
+    nothing = platform_of(agent={"allow": ["*.delete"]})
+    assert list(fitting.unfit_in_file(nothing, CATALOGUE)) == ["agents.A gets no tool of its MCP servers (k8s, prom)"]
+    assert list(fitting.unfit_in_file(nothing, {})) == []
 
 
 def test_of_very_many_tools_the_first_are_told() -> None:
