@@ -29,7 +29,7 @@ from typing import Any
 from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
-from tarsy.config import confidential, granted, inforce, load, offers, platform, reload, settings, transports
+from tarsy.config import confidential, fitting, granted, inforce, load, offers, platform, reload, settings, transports
 from tarsy.controller import chains, duties, investigations, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
@@ -132,8 +132,11 @@ class ServerReport:
     """What the platform file says of tools that are something else, or that are not there."""
 
 
-async def servers(loaded: platform.Platform) -> list[ServerReport]:
-    """Connect to each MCP server of the platform file once, as a worker does, and list its tools."""
+async def servers(loaded: platform.Platform) -> tuple[list[ServerReport], list[str]]:
+    """Connect to each MCP server of the platform file once, as a worker does, and list its tools.
+
+    Beside what is found: what of the choices of the file's agents fits none of them, a sentence each.
+    """
     from tarsy.tools import pool
 
     tools = pool.Pool(loaded)
@@ -144,7 +147,8 @@ async def servers(loaded: platform.Platform) -> list[ServerReport]:
         connecting.cancel()
     told = {fact.name: offers.told(fact.detail) for fact in facts if fact.kind == "tools"}
     of_servers = (fact for fact in facts if fact.kind == "server")
-    return [_report(fact, told.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
+    reports = [_report(fact, told.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
+    return reports, list(fitting.unfit_in_file(loaded, told))
 
 
 def _report(fact: standing.Fact, tools: Sequence[offers.Tool], settings: platform.MCPServer) -> ServerReport:

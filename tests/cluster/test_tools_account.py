@@ -129,8 +129,8 @@ async def check_ours(url: str) -> None:
     text = rendered.replace("http://tarsy-mcp:8080/mcp", url)
     assert url in text
     loaded = load.of_bytes(text.encode(), file="tarsy.yaml", environment={})
-    (report,) = await process.servers(loaded.platform)
-    assert (report.name, report.is_connected, report.problem) == ("kubernetes-server", True, "")
+    (report,), unfit = await process.servers(loaded.platform)
+    assert (report.name, report.is_connected, report.problem, unfit) == ("kubernetes-server", True, "", [])
     assert {"pods_list", "pods_log", "resources_get", "events_list"} <= set(report.tools)
 
 

@@ -54,7 +54,9 @@ async def test_the_tools_of_servers_are_known_to_every_process_by_who_was_told_l
 ) -> None:
     said = [{"name": "get", "read_only": True, "description": ""}, {"name": "exec", "read_only": False}]
     for process, seconds, tools in (("1", 1, said[:1]), ("2", 2, said)):
-        for kind, name, detail in (("process", "p", "{}"), ("tools", "k8s", json.dumps({"tools": tools}))):
+        stopped = json.dumps({"stopped": [{"tool": "run", "pinned": "", "offered": "1"}]})
+        details = ("process", "p", "{}"), ("tools", "k8s", json.dumps({"tools": tools})), ("server", "k8s", stopped)
+        for kind, name, detail in details:
             await queue.execute(
                 database,
                 "INSERT INTO catalogue (process, kind, name, state, since, seen_at, detail) VALUES "
@@ -67,6 +69,6 @@ async def test_the_tools_of_servers_are_known_to_every_process_by_who_was_told_l
                 detail=detail,
             )
     found = await catalogue.offered(database)
-    assert {name: [(tool.name, tool.read_only) for tool in tools] for name, tools in found.items()} == {
-        "k8s": [("get", True), ("exec", False)]
+    assert {name: [(tool.name, tool.read_only, tool.stopped) for tool in tools] for name, tools in found.items()} == {
+        "k8s": [("get", True, False), ("exec", False, False), ("run", True, True)]
     }

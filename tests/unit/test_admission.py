@@ -97,6 +97,7 @@ def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: check.ChainIn
             {"servers": [{"name": "k8s", "tools": ["x"]}]},
             "mcp.servers.0.tools.0: MCP server 'k8s' has no tool 'x' that",
         ),
+        ({"tools": {"deny": ["x.\x00"]}}, "mcp.tools.deny.0: 'x.\ufffd' is no tool that"),
     ],
 )
 def test_what_names_a_server_or_a_tool_that_its_agents_cannot_have_is_refused(

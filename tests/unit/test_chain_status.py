@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from tarsy.agent import strategies
-from tarsy.config import check
+from tarsy.config import check, resolve
 from tarsy.controller import chains, reach
 from tarsy.masking import given
 from tarsy.resources import base, chain
@@ -162,4 +162,4 @@ def test_a_tool_that_is_stopped_is_told_beside_with_both_hashes_and_keeps_nothin
 
 
 def test_the_strategies_without_tools_are_those_of_the_table() -> None:
-    assert {name for name, row in strategies.STRATEGIES.items() if not row.tools} == set(check.WITHOUT_TOOLS)
+    assert {name for name, row in strategies.STRATEGIES.items() if not row.tools} == set(resolve.WITHOUT_TOOLS)

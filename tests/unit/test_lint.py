@@ -158,6 +158,22 @@ def test_chains_of_one_namespace_are_told_what_they_have_in_common(builtin: plat
     ]
 
 
+def test_a_pattern_of_tools_that_fits_no_server_is_told_at_its_line(builtin: platform.Platform) -> None:
+    chain = yaml.safe_load(mutations.CHAIN)
+    chain["spec"]["stages"][0]["tools"] = {
+        "allow": ["kube*", "*_log", "kubernetes-server.x"],
+        "deny": ["pods_*", "k.*"],
+    }
+    text = yaml.safe_dump(chain)
+    lines = [number for number, said in enumerate(text.splitlines(), 1) if said.endswith(("pods_*", "k.*"))]
+    over = "fits no tool of any MCP server: patterns are over server.tool, such as kubernetes-server"
+    available = "Available MCP servers: kubernetes-server"
+    assert linted(text, builtin) == [
+        f"f:{lines[0]}: spec.stages.0.tools.deny.0: 'pods_*' {over}.pods_*. {available}",
+        f"f:{lines[1]}: spec.stages.0.tools.deny.1: 'k.*' {over}.*. {available}",
+    ]
+
+
 def test_a_list_of_chains_is_looked_into(builtin: platform.Platform) -> None:
     chain = yaml.safe_load(mutations.CHAIN)
     chain["spec"]["maxIterations"] = 0

@@ -9,7 +9,7 @@ import hypothesis
 import pydantic
 import pytest
 from hypothesis import strategies as st
-from tarsy.config import check, granted, offers, resolve
+from tarsy.config import check, fitting, granted, offers, resolve
 from tarsy.config import platform as platforms
 from tarsy.resources import chain, investigation
 
@@ -210,7 +210,14 @@ def test_an_alert_does_not_switch_on_what_an_agent_has_switched_off() -> None:
 
 AVAILABLE = "Available MCP servers: k8s, prom, web"
 NOT_THERE = f"which no agent of chain 'c' has and which is not selectable. {AVAILABLE}"
-NOT_HAD = "that the agents of chain 'c' get. Available tools:"
+NOT_HAD = "that the agents of chain 'c' get"
+EVERY = "Available tools: k8s.get, k8s.list, k8s.pods.log, k8s.delete, k8s.pods_exec, k8s.run, prom.query"
+OVER = "patterns are over server.tool, such as k8s"
+QUERY = "patterns are over server.tool, such as prom.quer?"
+NONE = "stage 'look' agent 'A' gets no tool of its MCP servers (k8s, prom)"
+OWN = "Available tools: get, list, pods.log"
+WRITES_ONLY = "'delete' may write, and mcp_servers.k8s.write_tools does not name it"
+ALL = "Available tools: k8s.get, k8s.list, k8s.pods.log, prom.query"
 
 
 @pytest.mark.parametrize(
@@ -226,20 +233,31 @@ NOT_HAD = "that the agents of chain 'c' get. Available tools:"
         ),
         (
             {"servers": [{"name": "k8s", "tools": ["get", "pods_list"]}]},
-            f"mcp.servers.0.tools.1: MCP server 'k8s' has no tool 'pods_list' {NOT_HAD} get, list, pods.log",
+            f"mcp.servers.0.tools.1: MCP server 'k8s' has no tool 'pods_list' {NOT_HAD}. {OWN}",
         ),
         (
             {"servers": [{"name": "k8s", "tools": ["delete"]}]},
-            f"mcp.servers.0.tools.0: MCP server 'k8s' has no tool 'delete' {NOT_HAD} get, list, pods.log",
+            f"mcp.servers.0.tools.0: MCP server 'k8s' has no tool 'delete' {NOT_HAD}: {WRITES_ONLY}. {OWN}",
         ),
         (
             {"tools": {"allow": ["k8s.get", "prom.range"]}},
-            f"mcp.tools.allow.1: 'prom.range' is no tool {NOT_HAD} k8s.get, k8s.list, k8s.pods.log, prom.query",
+            f"mcp.tools.allow.1: 'prom.range' is no tool {NOT_HAD}. {ALL}",
         ),
+        ({"tools": {"deny": ["k8s.get", "pods_*"]}}, f"mcp.tools.deny.1: 'pods_*' is no tool {NOT_HAD}. {ALL}"),
+        (
+            {"tools": {"allow": ["*.get"], "deny": ["no.such"]}},
+            f"mcp.tools.deny.0: 'no.such' is no tool {NOT_HAD}. {ALL}",
+        ),
+        (
+            {"servers": [{"name": "web"}], "tools": {"deny": ["pods_*"]}},
+            f"mcp.tools.deny.0: 'pods_*' is no tool {NOT_HAD}. Available tools: none",
+        ),
+        ({"servers": [{"name": "web"}], "tools": {"deny": ["web.anything", "*_log"]}}, None),
+        ({"tools": {"deny": ["*.delete", "k8s.pods_*", "k?s.[!g]*"]}}, None),
         ({"servers": [{"name": "k8s", "tools": ["[gl]*", "pods.*"]}, {"name": "web", "tools": ["anything"]}]}, None),
         ({"servers": [{"name": "web"}], "tools": {"allow": ["web.anything"]}}, None),
-        ({"tools": {"allow": ["*.get"], "deny": ["no.such"]}}, None),
         ({"servers": []}, None),
+        ({"servers": [], "tools": {"deny": ["k8s.*"]}}, None),
         ({}, None),
     ],
 )
@@ -250,6 +268,37 @@ def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
     asked = investigation.MCP.model_validate(mcp)
     told = granted.problem_of(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
     assert told == problem
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "stopped", "why"),
+    [
+        ({}, {}, True, "'get' is stopped until somebody confirms it, because it is not what was pinned"),
+        ({}, {"tools": {"deny": ["g*"]}}, False, "'get' is left out by mcp_servers.k8s.tools"),
+        ({"deny": ["*.get"]}, {}, False, "'get' is left out by the tools of the chain or of its agents"),
+    ],
+)
+def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
+    agent: dict[str, Any], settings: dict[str, Any], stopped: bool, why: str
+) -> None:
+    there = {"k8s": [offers.Tool(name="get", read_only=True, stopped=stopped), TOOLS[1]]}
+    for mcp in ({"servers": [{"name": "k8s", "tools": ["get"]}]}, {"tools": {"allow": ["k8s.get"]}}):
+        asked = investigation.MCP.model_validate({"servers": [{"name": "k8s"}], **mcp})
+        platform, spec = platform_of(agent=agent, **settings), spec_of()
+        told = granted.problem_of(asked, platform, there, chain_name="c", chain=spec)
+        assert told is not None
+        assert told.endswith((f"{NOT_HAD}: {why}. Available tools: list", f"{why}. Available tools: k8s.list"))
+        denies = investigation.MCP(tools=chain.Tools(deny=["k8s.get"]))
+        assert granted.problem_of(denies, platform, there, chain_name="c", chain=spec) is None
+
+
+@hypothesis.given(
+    pattern=st.text(alphabet="k8s.get*?[]!", min_size=1, max_size=8), tool=st.sampled_from(["get", "k8s", "", "s.g]"])
+)
+def test_a_pattern_that_matches_a_tool_of_a_server_may_fit_that_server(pattern: str, tool: str) -> None:
+    for server in ("k8s", "kk", "g"):
+        if offers.Filter(allow=(pattern,)).admits(f"{server}.{tool}"):
+            assert offers.may_fit(pattern, server)
 
 
 @pytest.mark.parametrize(
@@ -305,6 +354,53 @@ def test_a_tool_that_a_chain_does_not_want_anyway_is_not_told(stage: dict[str, A
     found = index.status(made, CATALOGUE).warning
     assert bool(found) == told
     assert found is None or found.message.endswith("does not name them: run")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"agent": {"deny": ["pods_*"]}}, f"spec.agents.0.tools.deny.0: 'pods_*' matches no tool: {OVER}.pods_*"),
+        ({"stage": {"deny": ["k8s.*", "quer?"]}}, f"spec.stages.0.tools.deny.1: 'quer?' matches no tool: {QUERY}"),
+        (
+            {"member": {"deny": ["k8s.pod_*"]}},
+            f"spec.stages.0.agents.0.tools.deny.0: 'k8s.pod_*' matches no tool. {EVERY}",
+        ),
+        (
+            {"stage": {"allow": ["quer*"]}},
+            f"spec.stages.0.tools.allow.0: 'quer*' matches no tool: {OVER[:-3]}prom.quer*; {NONE}",
+        ),
+        ({"stage": {"allow": ["*.delete"]}}, NONE),
+        ({"agent": {"allow": ["k8s.*"]}, "stage": {"allow": ["prom.*"]}}, NONE),
+        ({"stage": {"allow": []}}, None),
+        ({"agent": {"deny": ["*.delete", "web.post", "w*"]}, "member": {"allow": ["*"]}}, None),
+    ],
+)
+def test_a_chain_says_which_of_its_patterns_fit_no_tool_and_which_agents_have_none(
+    said: dict[str, Any], told: str | None
+) -> None:
+    """Of the server that an alert may add (web) the tools are not known: what may fit one of them is not told."""
+    index, made = index_of(platform_of(agent={}, tools={"allow": ["get", "list"]}), spec_of(**{"agent": {}, **said}))
+    found = index.status(made, CATALOGUE)
+    assert found.problem is None
+    reason, message = (found.warning.reason, found.warning.message) if found.warning else ("", "")
+    if told is None:
+        assert reason in ("", "ToolsNotOffered")
+    else:
+        assert (reason, message.split("; MCP server")[0]) == ("PatternsMatchNothing", told)
+
+
+def test_the_patterns_of_the_platform_files_agents_are_told_by_chains_and_by_the_check_of_the_file() -> None:
+    platform = platform_of(agent={"deny": ["k8s.pods"], "allow": ["prom.*", "k8s.drop"]}, tools={"deny": ["query"]})
+    told = [f"agents.A.tools.allow.1: 'k8s.drop' matches no tool. {EVERY}"]
+    told += [f"agents.A.tools.deny.0: 'k8s.pods' matches no tool. {EVERY}"]
+    assert list(fitting.unfit_in_file(platform, CATALOGUE)) == told
+    index, made = index_of(platform, spec_of())
+    found = index.status(made, CATALOGUE).warning
+    assert found is not None
+    assert found.message.startswith("; ".join(f"platform file: {one}" for one in told))
+    nothing = platform_of(agent={"allow": ["*.delete"]})
+    assert list(fitting.unfit_in_file(nothing, CATALOGUE)) == ["agents.A gets no tool of its MCP servers (k8s, prom)"]
+    assert list(fitting.unfit_in_file(nothing, {})) == []
 
 
 def test_of_very_many_tools_the_first_are_told() -> None:

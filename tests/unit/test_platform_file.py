@@ -84,6 +84,10 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "agents: {A: {tools: {deny: [pods_log]}}}",
             r"agents.A.tools.deny.0: Input should match [.*?\[]",
         ),
+        (
+            "agents: {A: {tools: {deny: ['*_log', 'kube*', 'pods_*']}}}",
+            "agents.A.tools.deny.2: it fits no tool: patterns are over server.tool, such as kubernetes-server.pods_log. Available MCP servers: kubernetes-server",  # noqa: E501
+        ),
         ("agents: {A: {max_iterations: 0}}", "agents.A.max_iterations: Input should be greater than or equal to 1"),
         ("defaults: {iteration_strategy: rect}", f"defaults.iteration_strategy: Input should be {STRATEGIES}"),
         ("agents: {A: {iteration_strategy: rect}}", f"agents.A.iteration_strategy: Input should be {STRATEGIES}"),

@@ -43,7 +43,7 @@ def _are_there(found: platform.Platform) -> bool:
 
     if found.mcp_servers:
         click.echo(f"Connecting to {', '.join(found.mcp_servers)}, which takes half a minute where one is silent.")
-    reports = checks.servers(found)
+    reports, unfit = checks.servers(found)
     for report in reports:
         if report.is_connected:
             click.echo(f"{report.name}: {len(report.tools)} tools: {', '.join(report.tools)}")
@@ -53,6 +53,8 @@ def _are_there(found: platform.Platform) -> bool:
             click.echo(f"{report.name}: {said}", err=True)
         if report.problem:
             click.echo(f"{report.name}: {report.problem}", err=True)
+    for said in unfit:
+        click.echo(said)
     return not any(report.problem for report in reports)
 
 

@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tarsy.config import granted, offers, resolve
+from tarsy.config import fitting, granted, offers, resolve
 from tarsy.config import platform as platforms
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation
 
 SELECTION = "MCPSelectionInvalid"
 """Why an investigation is refused that names servers or tools that its agents cannot have."""
-
-WITHOUT_TOOLS = ("react-final-analysis", "synthesis", "synthesis-native-thinking")
-"""The strategies that have no use for tools."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +34,7 @@ class ChainStatus:
     acceptance: Problem | None
     references: Problem | None
     warning: Problem | None = None
-    """What it can do without: fallback providers that cannot be used, tools that are not offered."""
+    """What it can do without: fallback providers that cannot be used, patterns that fit no tool, tools nobody has."""
     servers: tuple[str, ...] = ()
     """The MCP servers that its agents have, by their names in alphabetical order."""
 
@@ -119,15 +116,17 @@ class ChainIndex:
             raise UnservedError(Problem(reason=SELECTION, message=why))
 
     def status(self, chain: chains.AgentChain, catalogue: offers.Catalogue) -> ChainStatus:
-        """What is to be said of one of these chains, with the tools that its agents are not offered."""
+        """What is to be said of one of these chains, with tools that its agents lack, and patterns that fit none."""
         known = self.statuses[chain.metadata.uid]
         if known.references:
             return known
         agents = granted.agents(self._platform, chain_name=chain.metadata.name, chain=chain.spec)
-        if not (told := granted.not_offered(self._platform, catalogue, agents)):
-            return known
-        withheld = Problem(reason="ToolsNotOffered", message=told)
-        return replace(known, warning=_joined([*filter(None, [known.warning]), withheld]))
+        warnings = [known.warning] if known.warning else []
+        unfit = fitting.unfit_in_chain(self._platform, catalogue, chain_name=chain.metadata.name, chain=chain.spec)
+        warnings += [Problem(reason="PatternsMatchNothing", message=told) for told in unfit]
+        if told := granted.not_offered(self._platform, catalogue, agents):
+            warnings.append(Problem(reason="ToolsNotOffered", message=told))
+        return replace(known, warning=_joined(warnings))
 
     def _ready(self, chain: chains.AgentChain) -> chains.AgentChain:
         if problem := self.statuses[chain.metadata.uid].problem:
@@ -147,7 +146,7 @@ class ChainIndex:
             except resolve.UnresolvedError as error:
                 problems.append(Problem(reason="ReferenceNotFound", message=str(error)))
                 continue
-            if agent and agent.strategy not in WITHOUT_TOOLS:
+            if agent and agent.strategy not in resolve.WITHOUT_TOOLS:
                 servers.update(agent.servers)
             why = self._unusable_providers.get(agent.provider) if agent else None
             # A key that is missing is told where the stages miss it: who else would miss it is of no help then.

@@ -77,20 +77,43 @@ def problem_of(
         found = agents(platform, chain_name=chain_name, chain=chain, mcp=investigation.MCP(servers=servers))
     except resolve.UnresolvedError as error:
         return str(error)
-    there = {server for agent in found for server in agent.servers}
+    servers_there = {server for agent in found for server in agent.servers}
     has = sorted({name for agent in found for name in granted(agent, platform, catalogue)})
-    for number, server in enumerate(mcp.servers or ()):
-        own = [name.removeprefix(f"{server.name}.") for name in has if name.startswith(f"{server.name}.")]
-        for index, pattern in enumerate(server.tools or ()):
-            if server.name in catalogue and not any(offers.Filter(allow=(pattern,)).admits(name) for name in own):
-                where = f"mcp.servers.{number}.tools.{index}: MCP server '{server.name}' has no tool '{pattern}'"
-                return f"{where} that the agents of chain '{chain_name}' get. Available tools: {_listed(own)}"
-    allow = (mcp.tools and mcp.tools.allow) or ()
-    for index, pattern in enumerate(allow):
-        if there <= catalogue.keys() and not any(offers.Filter(allow=(pattern,)).admits(name) for name in has):
-            where = f"mcp.tools.allow.{index}: '{pattern}' is no tool"
-            return f"{where} that the agents of chain '{chain_name}' get. Available tools: {_listed(has)}"
+    every = [f"{server}.{tool.name}" for server in servers_there for tool in catalogue.get(server, ())]
+    for what, prefix, pattern, is_denied in _named(mcp):
+        pattern = prefix + pattern
+        # What is kept back anyway may be denied, too, and of no server anything.
+        if (is_denied and not servers_there) or offers.fits(
+            pattern, every if is_denied else has, servers_there - catalogue.keys()
+        ):
+            continue
+        why = _kept_back(pattern, servers_there, platform, catalogue)
+        available = offers.listed([name.removeprefix(prefix) for name in has if name.startswith(prefix)])
+        got = f"that the agents of chain '{chain_name}' get{why and f': {why}'}"
+        return f"{what} {got}. Available tools: {available or 'none'}"
     return None
+
+
+def _named(mcp: investigation.MCP) -> Iterator[tuple[str, str, str, bool]]:
+    """What an alert says of tools: what is to be said where none fits, server and pattern, and whether it denies."""
+    for number, server in enumerate(mcp.servers or ()):
+        for index, pattern in enumerate(server.tools or ()):
+            what = f"mcp.servers.{number}.tools.{index}: MCP server '{server.name}' has no tool '{pattern}'"
+            yield what, f"{server.name}.", pattern, False
+    tools = mcp.tools or chains.Tools()
+    for key, patterns in (("allow", tools.allow), ("deny", tools.deny)):
+        for index, pattern in enumerate(patterns or ()):
+            yield f"mcp.tools.{key}.{index}: '{pattern}' is no tool", "", pattern, key == "deny"
+
+
+def _kept_back(pattern: str, servers: Iterable[str], platform: platforms.Platform, catalogue: offers.Catalogue) -> str:
+    """Why nobody has the first tool of these servers that a pattern matches; "" where there is none."""
+    for server in servers:
+        for tool in catalogue.get(server, ()):
+            if offers.Filter(allow=(pattern,)).admits(f"{server}.{tool.name}"):
+                why = offers.kept_back(tool, platform.mcp_servers[server], server=server)
+                return f"'{tool.name}' {why or 'is left out by the tools of the chain or of its agents'}"
+    return ""
 
 
 def granted(agent: resolve.ResolvedAgent, platform: platforms.Platform, catalogue: offers.Catalogue) -> Iterator[str]:
@@ -100,7 +123,3 @@ def granted(agent: resolve.ResolvedAgent, platform: platforms.Platform, catalogu
             name = f"{server}.{tool.name}"
             if agent.admits(name) and offers.is_offered(tool, platform.mcp_servers[server]):
                 yield name
-
-
-def _listed(names: Sequence[str]) -> str:
-    return offers.listed(names) or "none"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pydantic
 
-from tarsy.config import check, invalid, resolve
+from tarsy.config import check, fitting, invalid, resolve
 from tarsy.config import platform as platforms
 from tarsy.resources import base, chain, files
 
@@ -132,6 +132,15 @@ def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
             use.settle()
         except resolve.UnresolvedError as error:
             yield manifest.problem(("spec", *use.at), str(error))
+    for at, pattern in fitting.of_chain(_spec(manifest)):
+        if fitting.never(pattern, platform.mcp_servers):
+            told = f"{files.told(('spec', *at))}: '{pattern}' fits no tool of any MCP server"
+            meant = fitting.right(platform.mcp_servers, "*" if "." in pattern else pattern)
+            yield manifest.problem(("spec", *at), f"{told}: {meant}. {_available(platform)}")
+
+
+def _available(platform: platforms.Platform) -> str:
+    return f"Available MCP servers: {', '.join(sorted(platform.mcp_servers)) or 'none'}"
 
 
 def _list(spec: dict[str, Any], key: str) -> list[Any]:

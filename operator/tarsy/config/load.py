@@ -8,14 +8,14 @@ from __future__ import annotations
 import copy
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
-from tarsy.config import builtin, invalid, platform, variables
+from tarsy.config import builtin, fitting, invalid, platform, variables
 from tarsy.resources import files
 
 _NOWHERE = files.Document(file="the built-in platform", data=None, node=None)
@@ -110,7 +110,9 @@ def _checked(
             is_told = is_told or not unknown
             broken += [one.place for one in unknown or found]
             _take_out(left, [one.place for one in unknown or found])
-    rest = itertools.chain(_dangling(checked, known, broken), _misnamed_tools(checked))
+    servers = {*checked.mcp_servers, *known.get("mcp_servers", ())}
+    misfits = () if ("mcp_servers",) in broken else _misfits(checked, servers)
+    rest = itertools.chain(_dangling(checked, known, broken), _misnamed_tools(checked), misfits)
     problems += [document.problem(place, message) for place, message in rest]
     return checked
 
@@ -205,6 +207,15 @@ def _misnamed_tools(loaded: platform.Platform) -> Iterator[tuple[invalid.Place, 
                 if pattern.startswith(f"{name}."):
                     place = ("mcp_servers", name, *key, index)
                     yield place, f"{files.told(place)}: a tool's own name is meant here, without '{name}.'"
+
+
+def _misfits(loaded: platform.Platform, servers: Collection[str]) -> Iterator[tuple[invalid.Place, str]]:
+    """The patterns that no tool of any of these servers can match."""
+    available = f"Available MCP servers: {', '.join(sorted(servers)) or 'none'}"
+    for name, agent in loaded.agents.items():
+        for place, pattern in fitting.of_tools(agent.tools, at=("agents", name, "tools")):
+            if fitting.never(pattern, servers):
+                yield place, f"{files.told(place)}: it fits no tool: {fitting.right(servers)}. {available}"
 
 
 def _unknown(place: invalid.Place, kind: str, names: Iterable[str]) -> str:

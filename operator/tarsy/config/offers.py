@@ -8,6 +8,7 @@ carry no hint at all, and is offered to nobody whom the platform file does not l
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 from tarsy.config import platform as platforms
 from tarsy.resources import chain, investigation
 
+_WILDCARD = re.compile(r"[*?\[]")
 NAMES_MAX = 20
 """Names that are told where there are many."""
 
@@ -27,6 +29,8 @@ class Tool:
     """Without the server's."""
     read_only: bool
     """Whether it says that it only reads."""
+    stopped: bool = False
+    """Whether it is not what was pinned, and waits for somebody who confirms it."""
 
 
 Catalogue: TypeAlias = Mapping[str, Sequence[Tool]]
@@ -73,7 +77,18 @@ def of_alert(mcp: investigation.MCP | None) -> tuple[Filter, ...]:
 
 def is_offered(tool: Tool, server: platforms.MCPServer) -> bool:
     """Whether the platform file lets anybody have this tool of that server."""
-    return not _is_left_out(tool, server) and not _is_withheld(tool, server)
+    return not (tool.stopped or _is_left_out(tool, server) or _is_withheld(tool, server))
+
+
+def kept_back(tool: Tool, settings: platforms.MCPServer, *, server: str) -> str:
+    """Why nobody has this tool of that server; "" where somebody may."""
+    if tool.stopped:
+        return "is stopped until somebody confirms it, because it is not what was pinned"
+    if _is_left_out(tool, settings):
+        return f"is left out by mcp_servers.{server}.tools"
+    if _is_withheld(tool, settings):
+        return f"may write, and mcp_servers.{server}.write_tools does not name it"
+    return ""
 
 
 def writing(tools: Iterable[Tool], server: platforms.MCPServer) -> list[str]:
@@ -95,6 +110,17 @@ def unknown(names: Collection[str], server: platforms.MCPServer) -> Iterator[tup
     for key, found in written.items():
         if missing := [name for name in found if name not in names]:
             yield key, missing
+
+
+def fits(pattern: str, tools: Collection[str], unknown: Iterable[str]) -> bool:
+    """Whether a pattern matches one of these (`server.tool`), or may match one of servers whose tools are not known."""
+    return any(_matches(name, [pattern]) for name in tools) or any(may_fit(pattern, server) for server in unknown)
+
+
+def may_fit(pattern: str, server: str) -> bool:
+    """Whether a pattern over `server.tool` could match a tool of that server, whatever its tools are called."""
+    begins, own = _WILDCARD.split(pattern, maxsplit=1)[0], f"{server}."
+    return begins.startswith(own) or own.startswith(begins)
 
 
 def unmatched(

@@ -26,6 +26,8 @@ CHAT_AGENT = "ChatAgent"
 """The agents where a chain names none; built in (`config.builtin`), for a chain or the platform file to replace."""
 SUMMARY = "ExecutiveSummary"
 """What the summary's execution is called; no agent stands behind it."""
+WITHOUT_TOOLS = ("react-final-analysis", "synthesis", "synthesis-native-thinking")
+"""The strategies that have no use for tools."""
 _SYNTHESES: dict[chains.IterationStrategy, chains.SynthesisStrategy] = {
     "react": "synthesis",
     "react-stage": "synthesis",

@@ -76,7 +76,7 @@ def _chain(
         taker = chains.named(spec.chain_ref.name) if spec.chain_ref else chains.taking(spec.alert_type)
         chains.check_selection(taker, spec.mcp, catalogue)
     except check.UnservedError as error:
-        return admission.Refusal(reason=error.problem.reason, message=error.problem.message)
+        return admission.Refusal(reason=error.problem.reason, message=messages.storable(error.problem.message))
     return admission.AdmittedChain(
         name=taker.metadata.name,
         namespace=taker.metadata.namespace,

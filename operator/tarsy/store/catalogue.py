@@ -132,8 +132,14 @@ async def tools(database: databases.Database, *, limit: int, within: timedelta =
 
 
 async def offered(database: databases.Database) -> offers.Catalogue:
-    """The tools of each MCP server, as whoever was connected to it last was told."""
-    return {said.name: offers.told(said.detail) for said in await tools(database, limit=SERVERS_MAX)}
+    """The tools of each MCP server, as whoever was connected to it last was told, and those that are stopped."""
+    found = {said.name: offers.told(said.detail) for said in await tools(database, limit=SERVERS_MAX)}
+    for said in await read(database, "server"):
+        listed = found.get(said.name, [])
+        names = {tool.name for tool in listed}
+        stopped = {one["tool"] for one in said.detail.get("stopped", ())}  # a process of an earlier version tells none
+        listed += [offers.Tool(name=name, read_only=True, stopped=True) for name in sorted(stopped - names)]
+    return found
 
 
 def _said(row: databases.Row) -> Said:
