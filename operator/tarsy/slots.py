@@ -12,8 +12,6 @@ class Slots(asyncio.Semaphore):
     def __init__(self, most: int) -> None:
         super().__init__(most)
         self.most = most
-        self.taken = 0
-        """How many are in use."""
         self._surplus = 0
         """How many there are more than there may be."""
 
@@ -23,12 +21,10 @@ class Slots(asyncio.Semaphore):
         while self._surplus:  # this one is none any more
             self._surplus -= 1
             await super().acquire()
-        self.taken += 1
         return True
 
     def release(self) -> None:
         """Give one back."""
-        self.taken -= 1
         if self._surplus:
             self._surplus -= 1
         else:

@@ -23,7 +23,7 @@ from tarsy.config import platform as platforms
 from tarsy.engine import investigation
 from tarsy.masking import masker
 from tarsy.resources import chain
-from tarsy.tools import offered, pins, progress, toolbox
+from tarsy.tools import looks, offered, pins, progress, toolbox
 from tarsy.transcript import entries, memory, messages, ports, record
 
 ARGUMENTS = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -143,6 +143,7 @@ class Connected:
         self.is_child = False
         self.reports = progress.Reports()
         self.slots = asyncio.Semaphore(16)
+        self.calls = looks.Calls()
         self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
         self._client = client
 

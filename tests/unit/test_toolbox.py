@@ -17,7 +17,7 @@ from mcp.server import Server
 from support import leases
 from tarsy.config import platform
 from tarsy.masking import masker
-from tarsy.tools import offered, patience, pins, progress, results, toolbox
+from tarsy.tools import looks, offered, patience, pins, progress, results, toolbox
 from tarsy.transcript import messages, ports
 
 PLATFORM = platform.Platform.model_validate(
@@ -113,6 +113,7 @@ class Connected:
         self.broken: list[mcp.Client] = []
         self.users = 0
         self.slots = asyncio.Semaphore(2)
+        self.calls = looks.Calls()
         self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
         self._client = client
 

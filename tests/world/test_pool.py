@@ -15,7 +15,7 @@ import pytest
 from support import leases, spoken, waiting
 from tarsy import slots
 from tarsy.config import platform
-from tarsy.tools import offered, pool, remote, toolbox
+from tarsy.tools import looks, offered, pool, remote, toolbox
 from tarsy.tools import stdio as child
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy, tools
@@ -163,7 +163,7 @@ async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.M
             "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(2)
         )
         async with owned(server):
-            async with server.slots:
+            with server.calls.one():
                 between.refuse()
                 before = between.connections
                 await asyncio.sleep(0.2)  # ten looks
@@ -178,6 +178,7 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
     monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(remote, "LOOK_LASTS_SECONDS", 0.3)
     monkeypatch.setattr(child, "LOOK_LASTS_SECONDS", 0.3)
+    monkeypatch.setattr(looks, "HUNG_SILENCES", 1000)
     monkeypatch.setattr(remote, "NOTIFIED_SECONDS", 0.2)
     async with contextlib.AsyncExitStack() as stack:
         transport: platform.Transport = stdio(tmp_path)
@@ -320,6 +321,6 @@ async def test_fifty_files_leave_no_task_and_no_process_behind(tmp_path: Path) -
         await waiting.until(lambda: len(asyncio.all_tasks()) == tasks)
         assert await same.client() is client
         assert len(others) == 5
-        assert (same.slots.most, same.slots.taken) == (1, 0)
+        assert (same.slots.most, same.slots.locked()) == (1, False)
         await waiting.until(lambda: not any(Path(f"/proc/{one.strip()}").exists() for one in others))
         assert pid.strip() in os.listdir("/proc")  # noqa: PTH208

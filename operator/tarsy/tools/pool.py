@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import mcp
 from mcp import types
@@ -34,10 +33,10 @@ from tarsy.tools import (
     bounds,
     chatter,
     listing,
+    looks,
     offered,
     pins,
     progress,
-    remote,
     sse,
     stdio,
     streamable,
@@ -50,23 +49,18 @@ CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 LOOK_SECONDS = 15.0
-"""How often a server that nobody calls is looked at."""
+"""How often a server is looked at that nobody calls, or that leaves its calls without an answer."""
 RELIST_SECONDS = 30.0
 """How often a server is asked again what it offers: it need not tell."""
 RELIST_LEAST = 5.0
 """Seconds between two times, however often it tells that something has changed."""
 PINS_SECONDS = 1.0
 """How often it is tried to find out what was pinned."""
-SILENCES = 2
-"""Looks in a row at which a server that has answered before is silent, until it counts as gone: it may be busy."""
 PROBLEM_MAX = 1024
 """Characters of a connection error that are told on, to people."""
 PROBLEM_READ = 4 * PROBLEM_MAX
 NAMES_MAX = 10
 """Tools that are named in the log where some are left out."""
-
-Looks: TypeAlias = Callable[[], Awaitable[bool | None]]
-"""Whether a server is there; None is silence."""
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +81,7 @@ class Server:
         """
         self.name = name
         self.slots = calls
+        self.calls = looks.Calls()
         self.mask: toolbox.Mask = settings.data_masking.masker().text
         self.is_child = isinstance(settings.transport, platform.StdioTransport)
         """Whether it is a program that we started."""
@@ -234,12 +229,12 @@ class Server:
                 offer = await listing.offer(self.name, client, mask=self.mask)
                 deadline.reschedule(None)
                 await self._held_against_pins(offer)
-                async with self._looking(client) as is_there:  # before anybody has it: its token may not be there again
+                async with looks.at(self._settings.transport, client) as look:  # first: its token may go
                     await self._publish(client, offer)
                     try:
                         async with asyncio.TaskGroup() as beside:
                             relisting = beside.create_task(self._relist(client))
-                            await self._breaks(client, is_there)
+                            await self._breaks(client, look)
                             relisting.cancel()
                     finally:
                         self.broke(client)
@@ -252,41 +247,39 @@ class Server:
         finally:
             self._client = None
 
-    async def _breaks(self, client: mcp.Client, is_there: Looks) -> None:
+    async def _breaks(self, client: mcp.Client, look: looks.Look) -> None:
         """Return when the connection is broken, by its own word or that of a call; raise where the server is gone.
 
-        Who calls notices by himself, and might be cut off for nothing: it is looked at when nobody does. Nobody gets
-        one that has answered, and then is silent twice, until it answers again.
+        Nobody gets one that has answered, and then is silent twice, until it answers again. A child that stays silent,
+        and has nothing to do for us, is gone.
         """
-        is_remote = isinstance(self._settings.transport, platform.RemoteTransport)
-        answers, silences = not is_remote, 0  # a child has answered by now; not every remote one knows the question
+        answers, silences = self.is_child, 0  # a child has answered by now; not every remote one knows the question
         while not self._broken.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._broken.wait()
-            if self.slots.taken or self._broken.is_set():
+            if self.calls.tell or self._broken.is_set():
                 continue
-            there = await is_there()
-            if self.slots.taken or self._broken.is_set():
+            there = await looks.unless(self._broken, look)
+            if self.calls.tell or self._broken.is_set():
                 continue
             answers, silences = answers or there is True, silences + 1 if there is None else 0
             if there is False:
                 raise ConnectionError("nobody answers at its address")
-            if answers and silences >= SILENCES:
-                self._withdraw()
-            elif there and self._client is None and is_remote:
-                return  # it may have forgotten who we are
-            elif there and self._client is None:
+            if answers and silences >= looks.SILENCES:
+                self._withdraw(ends=self.is_child and silences >= looks.HUNG_SILENCES and not self.calls.under_way)
+            elif there and self._client is None and self.is_child:
                 await self._give(client)
+            elif there and self._client is None and not self.calls.under_way:
+                return  # it may have forgotten who we are
 
-    def _looking(self, client: mcp.Client) -> AbstractAsyncContextManager[Looks]:
-        if isinstance(self._settings.transport, platform.RemoteTransport):
-            return remote.looking(self._settings.transport)
-        return stdio.looking(client)
-
-    def _withdraw(self) -> None:
+    def _withdraw(self, *, ends: bool) -> None:
+        error = ConnectionError("it does not answer any more")
         self._client = None
-        self._lost(ConnectionError("it does not answer any more"))
+        self._lost(error)
+        self.calls.turn_away()
+        if ends:
+            raise error
 
     async def _held_against_pins(self, offer: bounds.Offer) -> None:
         """Stop what of the offer is not what was pinned; waits until that can be said: nothing is called unseen."""
@@ -348,6 +341,7 @@ class Server:
 
     async def _publish(self, client: mcp.Client, offer: bounds.Offer) -> None:
         self._backoff = FIRST_BACKOFF
+        self.calls.answered()
         self._offer_now(offer)
         await self._give(client)
         self.tried.set()

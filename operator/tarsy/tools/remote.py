@@ -28,6 +28,9 @@ NOTIFIED_SECONDS = 5.0
 """How long a server may take to take a message that it has nothing to answer to."""
 _NOTIFIES = re.compile(rb'"method":\s*"notifications/')
 LOOK_LASTS_SECONDS = 10.0
+"""A look in all, however slowly an answer comes."""
+_LOOK_CONNECTS = 0.8
+"""What of it may go into connecting, so that who cannot be reached is told from who is silent."""
 _AWAY = frozenset({502, 503, 504})
 """What a proxy says of a server that is not there."""
 
@@ -66,15 +69,14 @@ async def looking(settings: platform.RemoteTransport) -> AsyncIterator[Callable[
 
     Each time over a new connection, so that no call can suffer from it. Who is silent may be busy.
     """
-    async with _client(
-        settings, kind=transport.Transport, timeout=httpx2.Timeout(LOOK_LASTS_SECONDS), headers={"Connection": "close"}
-    ) as http:
+    timeout = httpx2.Timeout(LOOK_LASTS_SECONDS, connect=_LOOK_CONNECTS * LOOK_LASTS_SECONDS)
+    async with _client(settings, kind=transport.Transport, timeout=timeout, headers={"Connection": "close"}) as http:
 
         async def is_there() -> bool | None:
             try:
-                async with http.stream("OPTIONS", settings.url) as response:
+                async with asyncio.timeout(LOOK_LASTS_SECONDS), http.stream("OPTIONS", settings.url) as response:
                     return response.status_code not in _AWAY
-            except (httpx2.ReadTimeout, httpx2.WriteTimeout):
+            except (TimeoutError, httpx2.ReadTimeout, httpx2.WriteTimeout):
                 return None
             except httpx2.HTTPError:
                 return False

@@ -17,7 +17,7 @@ import mcp
 from mcp import types
 
 from tarsy.config import platform
-from tarsy.tools import arguments, bounds, offered, patience, pins, progress, results, wire
+from tarsy.tools import arguments, bounds, looks, offered, patience, pins, progress, results, wire
 from tarsy.transcript import messages, ports
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ class Server(Protocol):
     """Whether it is a program that we started."""
     reports: progress.Reports
     """What it says of calls that are under way."""
+    calls: looks.Calls
+    """Those over this connection."""
 
     @property
     def slots(self) -> asyncio.Semaphore:
@@ -148,20 +150,39 @@ class PoolToolbox:
         say = functools.partial(scope.stream.tool, call.id)
         with server.reports.under_way(execution=scope.execution, mask=mask, say=say) as meta:
             asked = types.CallToolRequestParams(name=tool, arguments=given, meta=meta)
-            async with server.slots:
-                output = await self._sent(server, known, asked, scope)
+            output = await self._in_turn(server, known, asked, scope)
         return await results.cleaned(output, mask=mask)
 
     def _tool(self, server: Server, name: str) -> types.Tool | None:
         """The tool of that name, if the execution is offered it."""
         return next((tool for tool in server.tools if tool.name == name and self._offered.has(server.name, tool)), None)
 
+    async def _in_turn(
+        self, server: Server, tool: types.Tool, asked: types.CallToolRequestParams, scope: ports.Scope
+    ) -> ports.ToolOutput:
+        """Send a call once there is a place for it among those to its server."""
+        name, seconds = f"{server.name}.{tool.name}", self._seconds(server)
+        try:
+            await server.calls.turn(server.slots, seconds)
+        except TimeoutError:
+            if server.problem:
+                return _away(name, server)
+            return _failed(f"'{name}' was not called: '{server.name}' was busy with other calls for {seconds:g} s")
+        try:
+            return await self._sent(server, tool, asked, scope)
+        finally:
+            server.slots.release()
+
+    def _seconds(self, server: Server) -> float:
+        """How long one call to it may take, and may wait for its turn before."""
+        return min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
+
     async def _sent(
         self, server: Server, tool: types.Tool, asked: types.CallToolRequestParams, scope: ports.Scope
     ) -> ports.ToolOutput:
         """Send a call; once more where its connection broke, if the tool only reads and is still what it was."""
         name = f"{server.name}.{tool.name}"
-        seconds = min(self._limits.tool_call.total_seconds(), server.timeout or math.inf)
+        seconds = self._seconds(server)
         clock = asyncio.get_running_loop().time
         until = math.inf
         broken: _BrokenError | None = None
@@ -176,8 +197,9 @@ class PoolToolbox:
                 return _failed(f"'{name}' was not called{again}: it is not the same tool any more")
             until = until if broken else clock() + seconds
             try:
-                async with asyncio.timeout_at(until):
-                    return await self._send(server, client, asked)
+                with server.calls.one():
+                    async with asyncio.timeout_at(until):
+                        return await self._send(server, client, asked)
             except TimeoutError:
                 problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
                 return _failed(f"'{name}' did not answer within {seconds:g} s{problem}")
