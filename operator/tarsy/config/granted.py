@@ -57,7 +57,7 @@ def of_names(names: Collection[str], settings: platforms.MCPServer, *, server: s
     """What is to be said of names that the platform file writes out, and that no tool of a server has."""
     for key, missing in offers.unknown(names, settings):
         why = f"mcp_servers.{server}.{key} names tools that it does not have: {offers.listed(missing)}"
-        yield f"{why}. It has: {_listed(sorted(names))}"
+        yield f"{why}. It has: {offers.listed(sorted(names))}"
 
 
 def problem_of(
