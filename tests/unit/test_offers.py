@@ -312,7 +312,7 @@ def test_a_pattern_that_matches_a_tool_of_a_server_may_fit_that_server(pattern: 
         ({"servers": [{"name": "k8s", "tool": ["x"]}]}, "servers.0.tool: Extra inputs are not permitted"),
         ({"tools": {"allow": ["bare"]}}, "tools.allow.0: String should match pattern"),
         ({"nativeTools": {"browser": False}}, "nativeTools.browser.[key]: Input should be 'google_search'"),
-        ({"native_tools": {"google_search": "maybe"}}, "native_tools.google_search: Input should be a valid boolean"),
+        ({"native_tools": {"google_search": "no"}}, "native_tools.google_search: Input should be a valid boolean"),
         ({"server": []}, "server: Extra inputs are not permitted"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pydantic
 import pytest
+from tarsy.api import problems
 from tarsy.ingest import manifest, payload, plain
 from tarsy.resources import investigation
 
@@ -100,10 +101,11 @@ def test_what_it_says_of_tools_is_what_the_object_says_in_either_spelling(native
     [
         (
             {"native_tools": {"browser": False}},
-            f"mcp.native_tools.browser.[key]: Input should be {NATIVE}",
+            f"mcp.native_tools.browser: no such native tool: there is {NATIVE}",
         ),
         ({"native_tools": {"browser": False}, "server": []}, ""),
         ({"native_tools": {"google_search": 3}}, ""),
+        ({"native_tools": {"google_search": "no"}}, ""),
         ([], ""),
     ],
 )
@@ -111,6 +113,26 @@ def test_a_native_tool_that_is_none_is_told_with_what_there_is(mcp: Any, told: s
     with pytest.raises(pydantic.ValidationError) as error:
         plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": mcp})
     assert plain.unknown_names(error.value) == told
+
+
+@pytest.mark.parametrize(
+    ("mcp", "told"),
+    [
+        ({"native_tools": {"google_search": "no"}}, "mcp.native_tools.google_search: give true or false"),
+        ({"native_tools": []}, "mcp.native_tools: give an object"),
+        ({"servers": {}}, "mcp.servers: give a list"),
+        ({"servers": [{"name": "k", "tools": []}]}, "mcp.servers.0.tools: give 1 or more"),
+        (
+            {"tools": {"deny": ["pods_log"]}},
+            "mcp.tools.deny.0: write server.tool, such as kubernetes-server.pods_log",
+        ),
+    ],
+)
+def test_what_is_wrong_with_what_it_says_of_tools_is_told_in_plain_words(mcp: Any, told: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as error:
+        plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": mcp})
+    found = problems.of_body(error.value, plain.Alert)
+    assert (found.status, found.detail) == (422, told)
 
 
 @pytest.mark.parametrize("body", [[None, None], None, 3, {}])

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette import exceptions
 
 from tarsy.ingest import payload
+from tarsy.resources import chain
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "about:blank"
@@ -32,11 +33,14 @@ ECHOED_MAX = 200
 
 _PLAIN = {
     "bool_parsing": "give true or false",
+    "bool_type": "give true or false",
+    "dict_type": "give an object",
     "extra_forbidden": "no such field",
     "greater_than_equal": "give {ge} or more",
     "int_parsing": "give a whole number",
     "int_parsing_size": "give a smaller number",
     "less_than_equal": "give {le} or less",
+    "list_type": "give a list",
     "literal_error": "give {expected}",
     "missing": "it is missing",
     "model_type": "give an object",
@@ -45,6 +49,7 @@ _PLAIN = {
     "string_too_short": "give {min_length} character(s) or more",
     "string_type": "give a text",
     "too_long": "give {max_length} at most",
+    "too_short": "give {min_length} or more",
     "value_error": "{error}",
 }
 """What would be right, by what pydantic calls the error; with what it says in its own words (`ctx`)."""
@@ -123,6 +128,8 @@ def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
 
 def _plain(problem: Mapping[str, Any]) -> str:
     """What would be right at a place that is wrong; what is not in our words is in pydantic's."""
+    if problem.get("ctx", {}).get("pattern") == chain.TOOL_PATTERN:
+        return chain.TOOL_PATTERN_IN_WORDS
     message: str = _PLAIN.get(problem["type"], problem["msg"])
     return message.format_map(problem.get("ctx", {})) if problem["type"] in _PLAIN else message
 

@@ -14,12 +14,17 @@ from typing import Any
 import pydantic
 import pydantic_core
 
-from tarsy.resources import files
+from tarsy.config import platform
+from tarsy.resources import chain, files
 
 Place = tuple[int | str, ...]
 
 _WORD = re.compile("[A-Za-z_-]{1,40}")
 """A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
+_IN_WORDS = {
+    chain.TOOL_PATTERN: chain.TOOL_PATTERN_IN_WORDS,
+    platform.SERVER_NAME: "expected letters, digits and -, or single _ between them",
+}
 _TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
 """Where pydantic has what `type` says in a place, by the steps that lead there: the file has no such key."""
 
@@ -49,6 +54,9 @@ def problems(
             key = str(place[-1])
             told = key if _WORD.fullmatch(key) else "a key that is no word"
             message = f"unknown: {told}. Available: {', '.join(_keys(_schema(model), found['loc'][:-1]))}"
+        elif place[-1:] == ("[key]",):
+            shown, line = place[:-1], (*at, *place[:-1])
+            message = f"the name cannot be so: {message}"
         elif found["type"] == "union_tag_invalid":
             line = (*line, "type")
         else:
@@ -76,10 +84,15 @@ def _message(error: pydantic_core.ErrorDetails) -> str:
             return f"expected one of {error['ctx']['expected_tags']}"
         case "union_tag_not_found":
             return "type is missing"
-        case "model_type" | "model_attributes_type":
+        case "dict_type" | "model_type" | "model_attributes_type":
             return "expected a mapping"
+        case "list_type":
+            return "expected a list"
+        case "too_short":
+            return f"expected {error['ctx']['min_length']} or more"
         case "string_pattern_mismatch":
-            return f"Input should match {error['ctx']['pattern']}"
+            pattern = error["ctx"]["pattern"]
+            return _IN_WORDS.get(pattern, f"Input should match {pattern}")
     return error["msg"].removeprefix("Value error, ")
 
 

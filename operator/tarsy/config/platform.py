@@ -367,7 +367,8 @@ class API(Part):
     """That may be open at once, a process, but for trusted proxies and the loopback addresses of the machine."""
 
 
-ServerName = Annotated[str, Field(pattern="^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$")]
+SERVER_NAME = "^_?[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$"
+ServerName = Annotated[str, Field(pattern=SERVER_NAME)]
 """A server's name, without `__` in it or `_` at its end: the wire names its tools `server__tool`, and `a.b__c` must not
 be `a__b.c`."""
 

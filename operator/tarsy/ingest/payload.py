@@ -96,12 +96,18 @@ class _Patient(json.JSONDecoder):
         return counted
 
 
-def places(error: pydantic.ValidationError, *, within: str = "") -> str:
+def places(
+    error: pydantic.ValidationError,
+    *,
+    within: str = "",
+    said: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
+) -> str:
     """What is wrong with a payload, and where: the first few problems, their places cut to what one can read.
 
-    `within` is the place of what was read.
+    `within` is the place of what was read; what is wrong is told as it is `said`.
     """
-    shown = [f"{place}: {message}" for place, message in itertools.islice(faults(error, within=within), _PROBLEMS_TOLD)]
+    first = itertools.islice(faults(error, within=within, said=said), _PROBLEMS_TOLD)
+    shown = [f"{place}: {message}" for place, message in first]
     more = error.error_count() - len(shown)
     return "; ".join([*shown, *([f"and {more} more"] if more else [])])
 
@@ -117,5 +123,6 @@ def faults(
     `within` is the place of what was read.
     """
     for problem in error.errors(include_input=False, include_url=False):
-        place = ".".join(map(str, (*filter(None, [within]), *problem["loc"])))[:_PLACE_MAX] or "the body"
+        steps = (step for step in problem["loc"] if step != "[key]")  # what pydantic adds to a key that is wrong
+        place = ".".join(map(str, (*filter(None, [within]), *steps)))[:_PLACE_MAX] or "the body"
         yield place, said(problem)[:MESSAGE_MAX]

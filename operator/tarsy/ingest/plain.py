@@ -69,7 +69,7 @@ def unknown_names(error: pydantic.ValidationError) -> str:
     found = error.errors(include_input=False, include_url=False)
     if any((fault["loc"][:1], fault["type"]) != (("mcp",), "literal_error") for fault in found):
         return ""
-    return payload.places(error)
+    return payload.places(error, said=lambda fault: f"no such native tool: there is {fault['ctx']['expected']}")
 
 
 def schema() -> dict[str, Any]:

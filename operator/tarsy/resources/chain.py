@@ -23,7 +23,8 @@ NativeTool = Literal["google_search", "code_execution", "url_context", "web_sear
 FailurePolicy = Literal["Continue", "Stop"]
 SuccessPolicy = Literal["any", "all"]
 # A tool's name has a dot: what has neither that nor a wildcard, such as a bare `pods_log`, could never match.
-ToolPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"[.*?\[]")]
+TOOL_PATTERN, TOOL_PATTERN_IN_WORDS = r"[.*?\[]", "write server.tool, such as kubernetes-server.pods_log"
+ToolPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=TOOL_PATTERN)]
 ToolPatterns = Annotated[list[ToolPattern], Field(max_length=50)]
 
 

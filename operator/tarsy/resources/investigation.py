@@ -12,7 +12,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 
 from tarsy.resources import base, chain
 
@@ -131,7 +131,7 @@ class MCP(base.Model):
         chain.Tools | None, Field(description="Which of the tools that the chain leaves its agents get.")
     ] = None
     native_tools: Annotated[
-        dict[chain.NativeTool, bool] | None,
+        dict[chain.NativeTool, StrictBool] | None,
         Field(max_length=10, description="false switches a tool of the providers' own off; true changes nothing."),
     ] = None
 
