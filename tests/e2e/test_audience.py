@@ -43,8 +43,7 @@ def script(turn: model.Turn) -> model.Answer:
 async def begun(operator: Operator, process: Process, batch: str) -> list[str]:
     """Have runs begin; their uids."""
     names = [f"{batch}-{number}" for number in range(RUNS)]
-    together = {"apiVersion": "v1", "kind": "List", "items": [manifests.investigation(name) for name in names]}
-    await operator.apply(together)
+    await operator.apply(*map(manifests.investigation, names))
     found = json.loads(await operator.kubectl("get", "inv", *names, "-o", "json"))
     return [item["metadata"]["uid"] for item in found["items"]]
 
