@@ -125,6 +125,17 @@ async def test_who_waits_for_his_turn_is_told_when_a_call_may_take_no_longer(tmp
             assert await call(box) == "fine", "he who gave up has taken no place"
 
 
+async def test_who_waits_for_his_turn_waits_no_longer_once_the_server_is_silent(tmp_path: Path) -> None:
+    async with running(program(tmp_path), {"server_calls": 1}) as servers:
+        server = servers.tools.servers["one"]
+        async with servers.tools.toolbox(["one"], lambda _: True) as box, server.slots:
+            calling = asyncio.create_task(call(box))
+            await waiting.until(lambda: bool(server.calls._waiting))
+            (pid,) = pids(tmp_path)
+            os.kill(pid, signal.SIGSTOP)
+            assert await asyncio.wait_for(calling, 20) == f"'one.say' was not called: MCP server 'one' {AWAY}"
+
+
 async def test_a_turn_that_comes_as_nobody_may_wait_any_longer_is_nobodys() -> None:
     calls, slots = looks.Calls(), asyncio.Semaphore(1)
     await slots.acquire()
