@@ -322,6 +322,24 @@ def test_whatever_a_model_writes_is_either_arguments_that_can_be_sent_or_an_erro
     assert arguments.of(json.dumps(given), schema, is_child=is_child) == given, "to read them again changes nothing"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: !!int 0x" + "F" * 8000, "0x" + "F" * 8000),
+        ("a: " + "9" * 1201, "9" * 1201),
+        ('{"a": ' + "9" * 5000 + "}", "9" * 5000),
+        ('{"a": ' + "9" * 1200 + "}", int("9" * 1200)),
+        ("a: !!int 0x10", 16),
+        ("a: !!float inf", "inf"),
+        ("a: !!float nan", "nan"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_number_that_json_or_python_cannot_hold_stays_text(text: str, expected: Any) -> None:
+    assert json.loads(inputs.as_json(text)) == {"a": expected}
+    assert arguments.of(text, {}, is_child=True) == {"a": expected}
+
+
 JSON = strategies.recursive(
     strategies.none()
     | strategies.booleans()
