@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -320,6 +321,146 @@ def test_whatever_a_model_writes_is_either_arguments_that_can_be_sent_or_an_erro
     assert messages.storable_json(given) == given
     json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
     assert arguments.of(json.dumps(given), schema, is_child=is_child) == given, "to read them again changes nothing"
+
+
+HUGE = ["1" + "0" * 400, "9" * 4299, "9" * 5000, "1e400", "-1e999", "1e-400", str(2**53 + 1), "4.5"]
+HOSTILE_TEXTS = strategies.one_of(
+    strategies.sampled_from(HUGE).map(lambda number: f'{{"a": {number}, "b": [{number}], "c": "{number}"}}'),
+    strategies.tuples(
+        strategies.sampled_from(["!!int", "!!float"])
+        | strategies.sampled_from(["!!bool", "!!set", "!!timestamp", "!!binary", "!!str", ""]),
+        strategies.sampled_from(
+            [
+                *HUGE,
+                "0x" + "F" * 8000,
+                "0b" + "1" * 5000,
+                "1:" * 900 + "1",
+                "inf",
+                "nan",
+                ".inf",
+                "-.inf",
+                ".nan",
+                "-",
+                "{",
+            ]
+        ),
+    ).map(lambda both: f"a: {both[0]} {both[1]}\nb: 5"),
+    strategies.integers(1, 2000).map(lambda levels: '{"a": ' + "[" * levels + "]" * levels + "}"),
+    strategies.integers(1, 2000).map(lambda levels: json.dumps({"a": "[" * levels + "]" * levels})),
+    strategies.text(strategies.characters(), max_size=40).map(lambda text: json.dumps({"a": text, text: "--x"})),
+    TEXTS,
+)
+_KEYWORDS = [
+    "type",
+    "const",
+    "enum",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "pattern",
+    "required",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "propertyNames",
+    "dependentRequired",
+    "uniqueItems",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "$ref",
+    "$schema",
+    "examples",
+    "default",
+]
+_OF_NUMBERS = ["multipleOf", "minimum", "exclusiveMaximum", "const"]
+HOSTILE_VALUES = (
+    strategies.sampled_from([400, 5000]).map(lambda digits: 10**digits)
+    | strategies.sampled_from([-(10**400), 2**53 + 1, 1e308, 5e-324, 0, -1, 2.0, True, None, "", "#"])
+    | strategies.floats()
+    | strategies.sampled_from(
+        ["integer", "number", "string", "array", "object", "boolean", "#/properties/a", "^-", "("]
+    )
+)
+HOSTILE_SCHEMAS = strategies.recursive(
+    HOSTILE_VALUES,
+    lambda inner: strategies.one_of(
+        strategies.lists(inner, max_size=3),
+        strategies.dictionaries(strategies.sampled_from(_KEYWORDS), inner, max_size=4),
+        strategies.dictionaries(strategies.sampled_from(["a", "b", "c", ".*", "("]), inner, max_size=3),
+        strategies.tuples(inner, strategies.integers(1, 2000)).map(
+            lambda both: functools.reduce(lambda below, _: {"items": below}, range(both[1]), both[0])
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+@hypothesis.settings(max_examples=400, deadline=None)
+@hypothesis.given(
+    text=HOSTILE_TEXTS,
+    a=HOSTILE_SCHEMAS | strategies.dictionaries(strategies.sampled_from(_OF_NUMBERS), HOSTILE_VALUES, min_size=1),
+    root=strategies.dictionaries(strategies.sampled_from(_KEYWORDS), HOSTILE_SCHEMAS, max_size=4),
+    is_child=strategies.booleans(),
+)
+def test_whatever_number_or_depth_there_is_nothing_is_raised_but_unfit(
+    text: str, a: Any, root: dict[str, Any], is_child: bool
+) -> None:
+    schema = root if "properties" in root else root | {"properties": {"a": a}}
+    given = read(text, schema, is_child=is_child)
+    if isinstance(given, str):
+        assert not given.startswith("they hold what no tool can take"), "each is told of for itself"
+    else:
+        json.dumps(given, allow_nan=False)
+    assert isinstance(json.loads(inputs.as_json(text)), dict)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: !!int 0x" + "F" * 8000, "0x" + "F" * 8000),
+        ("a: " + "9" * 1201, "9" * 1201),
+        ('{"a": ' + "9" * 5000 + "}", "9" * 5000),
+        ('{"a": ' + "9" * 1200 + "}", int("9" * 1200)),
+        ("a: !!int 0x10", 16),
+        ("a: !!float inf", "inf"),
+        ("a: !!float nan", "nan"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_number_that_json_or_python_cannot_hold_stays_text(text: str, expected: Any) -> None:
+    assert json.loads(inputs.as_json(text)) == {"a": expected}
+    assert arguments.of(text, {}, is_child=True) == {"a": expected}
+
+
+class Odd(dict[str, Any]):
+    """A schema that stands for what nobody thought of."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        super().__init__()
+        self.error = error
+
+    def get(self, *_: Any) -> Any:
+        raise self.error("Exceeds the limit (4300 digits)")
+
+
+@pytest.mark.parametrize("error", [OverflowError, ZeroDivisionError, ValueError, RecursionError])
+def test_what_nobody_thought_of_is_told_in_plain_words(error: type[Exception]) -> None:
+    with pytest.raises(
+        arguments.UnfitError, match=r"^they hold what no tool can take; write numbers with a few digits"
+    ):
+        arguments.of('{"a": 1}', Odd(error), is_child=True)
 
 
 JSON = strategies.recursive(

@@ -274,7 +274,7 @@ ARGUMENTS: dict[str, tuple[str, object]] = {
     "JSON that is no object": ("[1, 2]", {"input": "[1, 2]"}),
     "JSON that is cut": ('{"a": "b', {"input": '{"a": "b'}),
     "no numbers": ('{"a": NaN, "b": -Infinity, "c": 1e999}', {"a": "NaN", "b": "-Infinity", "c": "1e999"}),
-    "a number without an end": ('{"a": ' + "9" * 5000 + "}", {"input": '{"a": ' + "9" * 5000 + "}"}),
+    "a number without an end": ('{"a": ' + "9" * 5000 + "}", {"a": "9" * 5000}),
     "YAML": ("a: b\nc:\n- d\n- e: 1.5\n", {"a": "b", "c": ["d", {"e": 1.5}]}),
     "YAML in one line": ("{a: b, c: [d]}", {"a": "b", "c": ["d"]}),
     "a manifest": ("manifest: |\n  kind: Pod\n  a: b", {"manifest": "kind: Pod\na: b"}),

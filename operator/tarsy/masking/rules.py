@@ -60,6 +60,10 @@ class Rule(Protocol):
         """All of `text`, or nothing."""
 
 
+STRANGE_MEMORY = 64 * 1024
+"""Bytes of a strange pattern: so few that RE2 gives up early on what has more states than it can keep."""
+
+
 class PatternError(ValueError):
     """RE2 cannot read a pattern; the message is RE2's."""
 
@@ -69,18 +73,25 @@ def rule(pattern: bytes) -> Rule:
     return _compiled(pattern, re2.Options.Encoding.LATIN1)
 
 
-def unicode_rule(pattern: bytes) -> Rule:
-    """Compile a pattern in UTF-8, whose letters are whole letters; a PatternError says what is wrong with it."""
+def unicode_rule(pattern: bytes, *, is_strange: bool = False) -> Rule:
+    """Compile a pattern in UTF-8, whose letters are whole letters; a PatternError says what is wrong with it.
+
+    `is_strange`: nobody here wrote it, and it is only to say whether something is there. It has no groups then, and
+    little memory: what it takes is in proportion to its program and to the text.
+    """
     try:
-        return _compiled(pattern, re2.Options.Encoding.UTF8)
+        return _compiled(pattern, re2.Options.Encoding.UTF8, is_strange=is_strange)
     except re2.error as error:
         said = error.args[0]
         raise PatternError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from error
 
 
-def _compiled(pattern: bytes, encoding: object) -> Rule:
+def _compiled(pattern: bytes, encoding: object, *, is_strange: bool = False) -> Rule:
     options = re2.Options()
     options.encoding = encoding
     options.log_errors = False
+    if is_strange:
+        options.never_capture = True
+        options.max_mem = STRANGE_MEMORY
     compiled: Rule = re2.compile(pattern, options)
     return compiled

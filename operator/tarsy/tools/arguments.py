@@ -22,6 +22,7 @@ VALUES_MAX = 10_000
 TOLD_MAX = 20
 """Parameters that are named."""
 
+_PLAINLY = "write numbers with a few digits, texts in quotes, and few levels"
 _TOO_DEEP = f"they are nested deeper than {inputs.DEEPEST} levels"
 
 Said: TypeAlias = Sequence[Mapping[str, Any]]
@@ -38,6 +39,15 @@ def of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str,
     JSON, else YAML, else pairs, else the only text that the tool takes; of the types that it names, where only one
     thing can be meant. `is_child`: of a server that we started.
     """
+    try:
+        return _of(text, parameters, is_child=is_child)
+    except UnfitError:
+        raise
+    except (ArithmeticError, ValueError, RecursionError) as error:  # of numbers and levels that nobody thought of
+        raise UnfitError(f"they hold what no tool can take; {_PLAINLY}") from error
+
+
+def _of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str, Any]:
     values = bounds.Values()
     values.feed(text.encode("utf-8", "replace"))
     if values.count > VALUES_MAX:
@@ -205,17 +215,17 @@ def _strange(value: Any, said: Said, schema: schemas.Schema, place: schemas.Plac
             for name, item in value.items():
                 below = schema.said(schema.below(said, name))
                 is_known = any(name in known for one in said if isinstance(known := one.get("properties"), dict))
-                if not is_known and (why := _why_strange(name, ())):
+                if not is_known and (why := _why_strange(name, (), schema)):
                     yield schemas.Fault(place, f"{schemas.shown(name)} {why}")
                 yield from _strange(item, below, schema, (*place, name))
         case list():
             for index, item in enumerate(value):
                 yield from _strange(item, schema.said(schema.below(said, index)), schema, (*place, index))
-        case str() if why := _why_strange(value, said):
+        case str() if why := _why_strange(value, said, schema):
             yield schemas.Fault(place, f"{schemas.shown(value)} {why}")
 
 
-def _why_strange(value: str, said: Said) -> str:
+def _why_strange(value: str, said: Said, schema: schemas.Schema) -> str:
     """Why a text is not passed on; "" where it is."""
     text = value.strip()
     if len(text.split(maxsplit=1)) != 1:
@@ -226,15 +236,14 @@ def _why_strange(value: str, said: Said) -> str:
         why = "steps out of where it begins by '..': give a path without that"
     else:
         return ""
-    return "" if any(_asks_for(one, value) for one in said) else why
+    return "" if any(_asks_for(one, value, schema) for one in said) else why
 
 
-def _asks_for(schema: Mapping[str, Any], value: str) -> bool:
-    """Whether a schema has a text like that in mind, and not just any."""
-    examples = schema.get("examples")
-    named = [*_strings(schema.get("enum")), schema.get("const"), schema.get("default"), *_strings(examples)]
-    pattern = schema.get("pattern")
+def _asks_for(one: Mapping[str, Any], value: str, schema: schemas.Schema) -> bool:
+    """Whether `one`, part of `schema`, has a text like that in mind, and not just any."""
+    named = [*_strings(one.get("enum")), one.get("const"), one.get("default"), *_strings(one.get("examples"))]
+    pattern = one.get("pattern")
     if value in named or not isinstance(pattern, str):
         return value in named
     in_mind = _BEGINS_WITH_DASH.match(pattern) if value.strip().startswith("-") else r"\.\." in pattern
-    return bool(in_mind) and schemas.matches(pattern, value) is True
+    return bool(in_mind) and schema.matches(pattern, value) is True

@@ -10,7 +10,6 @@ Source: JSON Schema 2020-12, "Core" and "Validation"; of the older drafts what t
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import re
@@ -22,7 +21,7 @@ from urllib.parse import unquote
 from tarsy.masking import rules
 
 STEPS_MAX = 10_000
-"""Pairs of a value and a schema that are looked at: less than a tenth of a second."""
+"""Pairs of a value and a schema that are looked at, and what takes as long: about a tenth of a second."""
 FAULTS_MAX = 5
 """Faults that are told at once."""
 ALTERNATIVES_MAX = 64
@@ -33,8 +32,12 @@ TYPES_MAX = 16
 """Types that a schema may name for one value; there are seven."""
 PATTERN_MAX = 1024
 """Characters of a pattern."""
-PROGRAM_MAX = 2000
-"""RE2's instructions of a pattern."""
+PROGRAM_MAX = 300
+"""RE2's instructions of a pattern; a label's name in Kubernetes takes 251."""
+_MATCH_STEP = 2000
+"""Bytes times instructions of a match that are a step: RE2 takes up to 6 ns for one."""
+_EXACT_MAX = 2**53
+"""Up to which every whole number is a float."""
 _SHOWN_MAX = 60
 _NAMES_MAX = 20
 
@@ -70,6 +73,7 @@ class Schema:
     def __init__(self, root: Any) -> None:
         self._root = root
         self._left = STEPS_MAX
+        self._compiled: dict[str, rules.Rule | None] = {}
         dialect = root.get("$schema") if isinstance(root, Mapping) else None
         self._is_older = isinstance(dialect, str) and _OLDER.search(dialect) is not None
 
@@ -115,6 +119,16 @@ class Schema:
                 known = _dict(schema, "properties")
                 below.append(known[step] if step in known else schema.get("additionalProperties"))
         return below
+
+    def matches(self, pattern: str, text: str) -> bool | None:
+        """Whether a pattern finds something in `text`.
+
+        None where RE2 cannot tell for what the server will do, and where too much was asked for already.
+        """
+        try:
+            return self._matches(pattern, text)
+        except _TooMuchError:
+            return None
 
     def _spend(self, steps: int = 1) -> None:
         self._left -= steps
@@ -202,9 +216,18 @@ class Schema:
         return found
 
     def _matches(self, pattern: str, text: str) -> bool | None:
-        """None where nobody knows."""
-        self._spend(len(text) // 1000)
-        return matches(pattern, text)
+        if pattern not in self._compiled:
+            self._spend(50 + 2 * len(pattern[:PATTERN_MAX]))  # classes of Unicode take as long
+            self._compiled[pattern] = _compiled(pattern)
+        compiled = self._compiled[pattern]
+        if compiled is None or (not text.isascii() and _CLASS.search(pattern)):
+            return None
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            return None
+        self._spend(1 + len(data) * compiled.programsize // _MATCH_STEP)
+        return compiled.search(data) is not None
 
     def _list(self, value: list[Any], schema: Mapping[str, Any], place: Place) -> list[Fault]:
         found = _bounds(len(value), schema, place, ("minItems", "maxItems"), "items")
@@ -214,8 +237,9 @@ class Schema:
             if one is not None:
                 found += self._faults(item, one, (*place, index))
         if schema.get("uniqueItems") is True:
-            self._spend(len(value))
-            if len({json.dumps(item, sort_keys=True) for item in value}) < len(value):
+            written = [json.dumps(item, sort_keys=True) for item in value]
+            self._spend(len(value) + sum(map(len, written)) // 500)
+            if len(set(written)) < len(value):
                 found.append(Fault(place, "no item may be there twice"))
         return found
 
@@ -341,6 +365,8 @@ def shown(value: Any) -> str:
             return "a list"
         case str() if len(value) > _SHOWN_MAX:
             return json.dumps(value[:_SHOWN_MAX], ensure_ascii=False)[:-1] + '..."'
+        case int() if abs(value) >= 10**_SHOWN_MAX:  # Python writes none of more than 4,300
+            return f"a number of more than {_SHOWN_MAX} digits"
         case _:
             return json.dumps(value, ensure_ascii=False)[: 2 * _SHOWN_MAX]
 
@@ -350,29 +376,17 @@ def same(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def matches(pattern: str, text: str) -> bool | None:
-    """Whether a pattern finds something in `text`; None where RE2 cannot tell for what the server will do."""
-    compiled = _compiled(pattern)
-    if compiled is None or (not text.isascii() and _CLASS.search(pattern)):
-        return None
-    try:
-        return compiled.search(text.encode()) is not None
-    except UnicodeEncodeError:
-        return None
-
-
 _CLASS = re.compile(r"\\[wWdDsSbB]|\(\?i")
 """What is ASCII to some, and Unicode to others."""
 _FOREIGN = re.compile(r"\\(?:\\|[^a-zA-Z]|[dDwWsSbBnrtfvxpP])|(?P<foreign>\\[a-zA-Z])")
 """An escape; a foreign one is something else to RE2 than to others."""
 
 
-@functools.lru_cache(maxsize=512)
 def _compiled(pattern: str) -> rules.Rule | None:
     if len(pattern) > PATTERN_MAX or any(one["foreign"] for one in _FOREIGN.finditer(pattern)):
         return None
     try:
-        compiled = rules.unicode_rule(pattern.encode())
+        compiled = rules.unicode_rule(pattern.encode(), is_strange=True)
     except (rules.PatternError, UnicodeEncodeError):
         return None
     return compiled if compiled.programsize <= PROGRAM_MAX else None
@@ -383,21 +397,26 @@ def _number(value: float, schema: Mapping[str, Any], place: Place) -> list[Fault
         _limit(schema, name) for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
     )
     wrong = [
-        f"at least {low}" if low is not None and value < low else "",
-        f"at most {high}" if high is not None and value > high else "",
-        f"more than {above}" if above is not None and value <= above else "",
-        f"less than {below}" if below is not None and value >= below else "",
-        # Of others nobody knows how the server rounds.
-        f"a multiple of {step:g}" if step and step >= 1 and float(step).is_integer() and value % step else "",
+        f"at least {shown(low)}" if low is not None and value < low else "",
+        f"at most {shown(high)}" if high is not None and value > high else "",
+        f"more than {shown(above)}" if above is not None and value <= above else "",
+        f"less than {shown(below)}" if below is not None and value >= below else "",
+        f"a multiple of {int(step)}" if step is not None and _is_no_multiple(value, step) else "",
     ]
     return [Fault(place, f"expected {what}, not {shown(value)}") for what in wrong if what]
+
+
+def _is_no_multiple(value: float, step: float) -> bool:
+    """Of a whole number that is exact; of others nobody knows how the server rounds."""
+    is_exact = 1 <= step <= _EXACT_MAX and abs(value) <= _EXACT_MAX and float(step).is_integer()
+    return is_exact and value % step != 0
 
 
 def _bounds(size: int, schema: Mapping[str, Any], place: Place, names: tuple[str, str], what: str) -> list[Fault]:
     low, high = (_limit(schema, name) for name in names)
     wrong = [
-        f"at least {low}" if low is not None and size < low else "",
-        f"at most {high}" if high is not None and size > high else "",
+        f"at least {shown(low)}" if low is not None and size < low else "",
+        f"at most {shown(high)}" if high is not None and size > high else "",
     ]
     return [Fault(place, f"expected {one} {what}, not {size}") for one in wrong if one]
 

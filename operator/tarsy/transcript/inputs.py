@@ -24,6 +24,9 @@ LONGEST = 32 * 1024
 _UNREADABLE = (*(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),)
 """What the parsers raise; PyYAML's constructors stumble over a tag on what it does not fit."""
 
+INTEGER_LONGEST = 1200
+"""Characters of an integer, in any notation; a longer one stays text. Python writes none of more than 4,300 digits."""
+
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15}+)(?:\.[0-9]{1,15}+)?")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -99,17 +102,22 @@ def _number(text: str) -> float | str:
     return number if math.isfinite(number) else text
 
 
+def _integer(text: str) -> int | str:
+    """An integer; one that is too long stays text."""
+    return int(text) if len(text) <= INTEGER_LONGEST else text
+
+
 def _same_number(text: str) -> float | str:
     """A number that is written as it was; else the text, so that nothing of it is lost: `1.10`."""
     number = float(text)
-    return number if repr(number) == text else text
+    return number if math.isfinite(number) and repr(number) == text else text
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-_JSON = json.JSONDecoder(strict=False, parse_float=_number, parse_constant=_refuse)
+_JSON = json.JSONDecoder(strict=False, parse_float=_number, parse_int=_integer, parse_constant=_refuse)
 """Python's, with line breaks inside strings, and without NaN and Infinity."""
 
 
@@ -142,6 +150,12 @@ _Loader.add_implicit_resolver(
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"-?(?:0|[1-9][0-9]*+)\Z"), list("-0123456789"))
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"-?(?:0|[1-9][0-9]*+)\.[0-9]++(?:[eE][-+]?[0-9]++)?\Z"), list("-0123456789")
+)
+_Loader.add_constructor(
+    "tag:yaml.org,2002:int",
+    lambda loader, node: (
+        text if len(text := loader.construct_scalar(node)) > INTEGER_LONGEST else loader.construct_yaml_int(node)
+    ),
 )
 _Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: _same_number(loader.construct_scalar(node)))
 
