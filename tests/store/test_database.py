@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import urllib.parse
 from pathlib import Path
 
 import asyncpg
@@ -184,10 +183,7 @@ async def test_what_nobody_waits_for_any_more_ends_in_the_database_when_its_time
 async def test_a_statement_that_the_server_itself_cuts_off_may_be_tried_again(database: databases.Database) -> None:
     """57014: a statement_timeout that the database has, or an administrator's pg_cancel_backend."""
     slow = sqlalchemy.text("SELECT pg_sleep(20)")
-    name = urllib.parse.urlsplit(database.url).path.lstrip("/")
-    async with database.begin() as connection:
-        await connection.execute(sqlalchemy.text(f'ALTER DATABASE "{name}" SET statement_timeout = 50'))
-    limited = databases.Database(database.url)
+    limited = databases.Database(f"{database.url}?statement_timeout=50")
 
     async def begin() -> None:
         async with limited.begin() as connection:

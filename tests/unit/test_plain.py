@@ -11,17 +11,6 @@ from tarsy.api import problems
 from tarsy.ingest import manifest, payload, plain
 from tarsy.resources import investigation
 
-NO_URLS = (
-    "look at the wiki",
-    "github.com/a",
-    "ftp://h/a",
-    "https://",
-    "https:///a",
-    "https://h/a b",
-    " ",
-    "https://[a",
-)
-
 
 @pytest.mark.parametrize(
     "data", ["pod web-0 restarts", " {not JSON\n", {"ä": [1, {"b": None}]}, [1.5, True], 7, None, False, {}, []]
@@ -45,7 +34,6 @@ def test_json_is_no_longer_as_text_than_it_was_sent(depth: int) -> None:
         ({"alert_type": "x" * 254}, "alert_type: "),
         ({"alert_type": None}, "alert_type: "),
         ({"runbook": "https://" + "x" * 2049}, "runbook: "),
-        *(({"runbook": one}, "runbook: Value error, no URL: write one such as https://github.com/") for one in NO_URLS),
         ({"severity": "x" * 64}, "severity: "),
         ({"severity": 1}, "severity: "),
         ({"alertType": "A"}, "alertType: Extra inputs are not permitted"),
@@ -57,8 +45,9 @@ def test_what_is_wrong_is_told_with_its_place(change: dict[str, Any], place: str
     assert payload.places(error.value).startswith(place)
 
 
-@pytest.mark.parametrize("runbook", ["https://github.com/a/b.md", "http://wiki:8080/a?b#c", "", None])
-def test_a_runbook_is_a_url_or_none(runbook: str | None) -> None:
+@pytest.mark.parametrize("runbook", ["https://github.com/a/b.md", "http://wiki:8080/a?b#c", "...", "", None])
+def test_a_runbook_that_is_none_costs_no_alert(runbook: str | None) -> None:
+    """Former clients send one that is no URL, too; that it cannot be read is told in the timeline."""
     assert plain.Alert(alert_type="A", data="x", runbook=runbook).runbook == runbook
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import pydantic
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
-from tarsy.config import parts
 from tarsy.ingest import payload
 from tarsy.resources import base, investigation
 
@@ -16,12 +15,6 @@ def _told(data: object) -> object:
     if isinstance(data, str) and not data.strip():
         raise ValueError("it is blank: say what is wrong")
     return data
-
-
-def _url(runbook: str) -> str:
-    if runbook and not parts.is_url(runbook):
-        raise ValueError("no URL: write one such as https://github.com/org/repo/blob/main/runbook.md, or leave it out")
-    return runbook
 
 
 class Alert(BaseModel):
@@ -37,8 +30,11 @@ class Alert(BaseModel):
         Field(description="What is known, as text or as JSON; passed on as it is."),
     ]
     runbook: Annotated[
-        Annotated[str, Field(max_length=2048), AfterValidator(_url)] | None,
-        Field(description="The URL of a runbook, with http or https: its text is fetched from there."),
+        str | None,
+        Field(
+            max_length=2048,
+            description="The URL of a runbook, whose text is fetched from there. What is none costs the runbook alone.",
+        ),
     ] = None
     severity: Annotated[str | None, Field(max_length=63)] = None
     mcp: Annotated[
