@@ -96,7 +96,7 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
         assert remote.calls == 1, "what it was, once; what it is, never"
         (changed,) = await until(lambda: stopped(second))
         now = changed["offered"]
-        assert changed == {"tool": "say", "pinned": pinned, "offered": now}
+        assert changed == {"tool": "say", "pinned": pinned, "offered": now, "written": ""}
         assert any("it has changed since it was pinned" in one and pinned in one and now in one for one in refused)
         (warning,) = (one for one in await items(second, "warnings") if one["kind"] == "tool")
         assert warning["name"] == "odd.say"

@@ -120,7 +120,8 @@ async def test_what_the_platform_file_says_is_told_as_its_to_change() -> None:
     assert stopped["get"].written == "mcp_servers.k8s.tool_hashes.get"
     says = "mcp_servers.k8s.tool_hashes.get says sha256:aaaaaaaaaaaa"
     told = f"{says}, the server offers sha256:bbbbbbbbbbbb: change it there"
-    assert stopped["get"].why == f"it is stopped: {told}"
+    whole = f"mcp_servers.k8s.tool_hashes.get says {A}, the server offers {B}: change it there"
+    assert stopped["get"].why == f"it is stopped: {whole}"
     assert pins.told(stopped) == (
         f"has 1 tools that are stopped, because they are not what they have to be: get ({told})"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from tarsy.config import offers
+from tarsy.config import check, offers
 from tarsy.resources import chain as chains
 from tarsy.store import backlog, catalogue
 
@@ -177,6 +177,9 @@ def of_logs(waiting: Iterable[backlog.Unreadable]) -> Iterator[Found]:
         yield Found(kind="log", name=one.name, message=message, since=one.since)
 
 
+_FINE = ("ResolvedRefs", check.NOT_OFFERED)
+
+
 def of_chains(found: Iterable[chains.AgentChain]) -> Iterator[Found]:
     """Chains that take no alerts, by their conditions; and those that nobody has looked at in their last generation."""
     for chain in found:
@@ -190,6 +193,6 @@ def of_chains(found: Iterable[chains.AgentChain]) -> Iterator[Found]:
         elif ready.status != "True":
             message = f"it is not ready: {ready.reason}: {ready.message}"
             yield Found(kind="chain", name=name, message=message, since=ready.last_transition_time)
-        elif (references := conditions.get("ResolvedRefs")) and references.reason != "ResolvedRefs":
+        elif (references := conditions.get("ResolvedRefs")) and references.reason not in _FINE:
             message = f"it is ready, and lacks something: {references.reason}: {references.message}"
             yield Found(kind="chain", name=name, message=message, since=references.last_transition_time)

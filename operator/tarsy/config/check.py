@@ -15,6 +15,8 @@ from tarsy.config import platform as platforms
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation
 
+NOT_OFFERED = "ToolsNotOffered"
+"""What is said of a chain whose agents are not offered all tools of their servers: that is as it should be."""
 SELECTION = "MCPSelectionInvalid"
 """Why an investigation is refused that names servers or tools that its agents cannot have."""
 
@@ -125,7 +127,7 @@ class ChainIndex:
         unfit = fitting.unfit_in_chain(self._platform, catalogue, chain_name=chain.metadata.name, chain=chain.spec)
         warnings += [Problem(reason="PatternsMatchNothing", message=told) for told in unfit]
         if told := granted.not_offered(self._platform, catalogue, agents):
-            warnings.append(Problem(reason="ToolsNotOffered", message=told))
+            warnings.append(Problem(reason=NOT_OFFERED, message=told))
         return replace(known, warning=_joined(warnings))
 
     def _ready(self, chain: chains.AgentChain) -> chains.AgentChain:

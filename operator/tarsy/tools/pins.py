@@ -68,16 +68,19 @@ class Stopped:
 
     @property
     def why(self) -> str:
-        """Why it is not called."""
+        """Why it is not called, with both hashes."""
+        told = self._told(self.pinned, self.offered)
         if self.written:
-            return f"it is stopped: {self.short}"
+            return f"it is stopped: {told}"
         why = "has changed since it was pinned" if self.pinned else "is one more than are pinned at first sight"
-        return f"it {why}, and is stopped until somebody confirms it ({self.short})"
+        return f"it {why}, and is stopped until somebody confirms it ({told})"
 
     @property
     def short(self) -> str:
         """What it was, and what it is now, with the beginnings of both hashes."""
-        pinned, offered = _short(self.pinned), _short(self.offered)
+        return self._told(_short(self.pinned), _short(self.offered))
+
+    def _told(self, pinned: str, offered: str) -> str:
         if self.written:
             return offers.differs(self.written, says=pinned, offered=offered)
         return f"pinned {pinned}, now {offered}" if pinned else f"new, {offered}"
