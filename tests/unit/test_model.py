@@ -155,7 +155,7 @@ async def test_it_gives_up_when_the_iterations_time_is_over(monkeypatch: pytest.
     assert error.failure.text.endswith(f" (failed attempts: {source.requests}; the last one: 503 overloaded)")
     assert errors(error.call) == ["503 overloaded"] * source.requests
     assert 3 <= source.requests <= 7, "waits of 5 ms at least and 10 ms at most, then doubled"
-    assert error.call.seconds < 0.3
+    assert error.call.seconds < 1
 
 
 async def test_attempts_are_further_and_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
