@@ -289,6 +289,25 @@ def test_whatever_is_asked_for_no_budget_is_overshot_and_it_always_ends(
     assert set(asked) == answered, "every call has a result"
 
 
+@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.given(answers=ANSWERS, budget=BUDGETS, data=strategies.data())
+def test_wherever_a_worker_dies_those_that_it_had_begun_are_found(
+    answers: list[list[str]], budget: resolve.Budget, data: strategies.DataObject
+) -> None:
+    """Results come in any order, and each may be the last one that was kept."""
+    run = Run(answers, budget)
+    before: messages.Log = []
+    while run.go_on():
+        brought = run.log[len(before) :]
+        results = [entry for entry in brought if isinstance(entry, messages.Message) and entry.role == "tool"]
+        begun = {result.call_id for result in results}
+        for result in data.draw(strategies.permutations(results)):
+            assert {call.id for call in steps.under_way(before, run.rules)} == begun
+            before = [*before, result]
+            begun.remove(result.call_id)
+        run.log = before = before if results else list(run.log)
+
+
 @hypothesis.settings(max_examples=100, deadline=None)
 @hypothesis.given(answers=ANSWERS, budget=BUDGETS, data=strategies.data())
 def test_nothing_is_made_that_a_longer_log_of_the_same_would_not_have_made(
