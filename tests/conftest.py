@@ -20,6 +20,7 @@ pytest_plugins = [
     "support.cluster",
     "support.database",
     "support.image",
+    "support.leaping",
     "support.loglines",
     "support.operators",
 ]
@@ -41,5 +42,5 @@ class Loop(uvloop.Loop):
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Tests run on the loop that an operator runs on."""
+    """Tests run on the loop that an operator runs on; `support.leaping` has another for those that leap."""
     return {"uvloop": Loop}

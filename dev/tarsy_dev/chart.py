@@ -229,11 +229,11 @@ def values_schema() -> JSON:
     for part in {type(part) for part in _groups(values.Values())}:
         definition = made if part is values.Values else made["$defs"][part.__name__]
         definition["required"] = sorted({*definition.get("required", ()), *_kept(part)})
-    platform = described.schema()
+    platform = described.for_validators(described.schema())
     platform.pop("$schema")
     made["$defs"] |= {
         "Platform": _moved(platform, to="Platform"),
-        "Chain": _moved(chain.Spec.model_json_schema(by_alias=True), to="Chain"),
+        "Chain": _moved(described.for_validators(chain.Spec.model_json_schema(by_alias=True)), to="Chain"),
     }
     made["properties"]["platform"] |= {"$ref": "#/$defs/Platform"}
     made["properties"]["platform"].pop("additionalProperties")

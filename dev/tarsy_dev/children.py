@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
+import functools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -172,11 +176,38 @@ def http_status(connection: HTTPConnection, path: str, *, posted: object = None)
 def free_ports(count: int) -> list[int]:
     """Return ports of 127.0.0.1 that nobody listens on, for servers that can only be told a port.
 
-    All are held until the last is found, so that they are distinct.
+    No port is returned twice, nor to another process while this one runs, and none that the system gives to whoever
+    asks for any, or to a connection (net.ipv4.ip_local_port_range, from 32768 by default): so nobody takes it before
+    the server does.
     """
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    found: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if len(found) == count:
+            break
+        if _is_ours(port):
+            found.append(port)
+    return found
+
+
+_PORTS = range(20_000, 30_000)
+_OURS: set[int] = set()
+
+
+@functools.cache
+def _register() -> int:
+    """A file of which each process locks the bytes whose numbers are its ports."""
+    path = Path(tempfile.gettempdir()) / f"tarsy-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def _is_ours(port: int) -> bool:
+    """Have it, unless it was returned, another process has it, or somebody listens on it."""
+    if port in _OURS:
+        return False
     try:
-        return [int(held.getsockname()[1]) for held in sockets]
-    finally:
-        for held in sockets:
-            held.close()
+        fcntl.lockf(_register(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    _OURS.add(port)
+    return True

@@ -214,12 +214,12 @@ class ControlPlane:
             return
         files = [arg for path in self._crds for arg in ("-f", str(path))]
         self.kubectl("apply", "--server-side", *files)
-        self.kubectl("wait", "--for=condition=Established", "--timeout=30s", *files)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *files)
 
     def _add_node(self) -> None:
         if self._ask(f"/api/v1/nodes/{NODE}") == 404:
             self.kubectl("create", "-f", str(assets.SOURCE / "node.yaml"))
-        self.kubectl("wait", "--for=condition=Ready", "--timeout=30s", f"node/{NODE}")
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", f"node/{NODE}")
 
     def _spawn(self, name: str) -> children.Child:
         child = children.start(

@@ -5,7 +5,7 @@
     async with hostile_mcp.serve(wire="events") as server:
         ...  # over streamable HTTP, or with wire="sse" over server-sent events, at server.url
 
-It has a tool `say`, whose argument `how` is a key of `HOWS` or one of `FAULTS`, and what its `OFFER` adds.
+It has a tool `say`, whose argument `how` is a key of `HOWS` or `ODD` or one of `FAULTS`, and what its `OFFER` adds.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ OFFERS: dict[str, Callable[[], list[Message]]] = {
     "other hints": lambda: [SAY | {"annotations": {"readOnlyHint": False}}],
     "one more": lambda: [SAY, _tool("shout", annotations={"readOnlyHint": True})],
     "two of one name": lambda: [SAY | {"description": RUG_PULL}, SAY],
+    "half an emoji": lambda: [SAY | {"description": "It is say, cut here: \ud83d"}],
+    "pages": lambda: [SAY | {"_meta": {"x": "x" * 6 * 2**20}}],
     "fickle": lambda: [SAY | {"description": f"It is say, for the time being {next(_TIMES)}."}],
 }
 """What it offers."""
@@ -65,12 +67,28 @@ HOWS: dict[str, Callable[[], Iterable[str]]] = {
     "endless": lambda: itertools.repeat(MEGABYTE),
     "flood": lambda: ["fine"],
     "secret": lambda: ["fine"],
+    "unreadable": lambda: [f'{SECRET}", {SECRET} '],
 }
 Fault = Literal["hang", "half", "half and silence", "reset", "crash"]
 """No answer; half of one, which ends there, or goes on never; half of one and a broken connection; nothing but that."""
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 PARTS = {"many parts": 120_000, "broken parts": 900}
 """How many parts that are none it answers with."""
+ODD: dict[str, Message] = {
+    "half an emoji": {
+        "result": {
+            "content": [
+                {"type": "text", "text": "cut here: \ud83d"},
+                {"type": "resource_link", "uri": "file:///\ude00", "name": "cut\ud83d"},
+                {"type": "resource", "resource": {"uri": "file:///a", "text": "\ud83d\ude00 and \udc00"}},
+            ],
+            "structuredContent": {"\ud83d": ["\ud83d"]},
+        }
+    },
+    "an error with half an emoji": {"error": {"code": -32000, "message": "cut here: \ud83d"}},
+    "no result": {"result": "password=cnryS3cret"},
+}
+"""What it answers with beside `HOWS`: json.dumps writes half a pair of surrogates as JavaScript does."""
 WORDS = 25_000
 """How often it tells with how flood how far it is, and writes a log message, before it answers."""
 SECRET = "password=cnryS3cret"
@@ -97,6 +115,11 @@ def answer(request: Message, *, offer: str) -> Iterator[bytes]:
             }
         case "tools/list":
             result = {"tools": OFFERS[offer]()}
+            if offer == "pages":
+                result["nextCursor"] = "more"
+        case "tools/call" if odd := ODD.get(request["params"]["arguments"]["how"]):
+            yield json.dumps(head | odd).encode()
+            return
         case "tools/call" if parts := PARTS.get(request["params"]["arguments"]["how"]):
             result = {"content": [{}] * parts}
         case "tools/call":
@@ -135,6 +158,8 @@ def notices(request: Message) -> Iterator[bytes]:
             for number in range(WORDS):
                 yield _notice("progress", progressToken=token, progress=number, total=WORDS, message="x" * 50)
                 yield _notice("message", level="info", data={"number": number})
+        case "half an emoji":
+            yield _notice("progress", progressToken=token, progress=1, message="cut here: \ud83d")
         case "secret":
             for said in (SECRET, f"{'x ' * 507}{SECRET}", SECRET * 1000):
                 yield _notice("progress", progressToken=token, progress=1, message=said)
@@ -155,6 +180,8 @@ class Server:
         self.sent = 0
         """Bytes that were handed to the network; its buffers hold some of them."""
         self.offer = offer
+        self.lists = 0
+        """How many pages of its list of tools it was asked for."""
         self.calls = 0
         """How many calls of tools it has got."""
         self._wire = wire
@@ -235,6 +262,7 @@ class Server:
         head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{encoding}{session}Connection: close\r\n\r\n"
         writer.write(head.encode())
         self.calls += request["method"] == "tools/call"
+        self.lists += request["method"] == "tools/list"
         pieces = answer(request, offer=self.offer)
         if events:
             said = (b"data: " + notice + b"\n\n" for notice in notices(request))

@@ -165,7 +165,7 @@ class Local:
 
 
 def _shell(env: Mapping[str, str]) -> str:
-    lines = ["# For a shell: `. .dev/env`. Written by `make local`, gone with `make local-down`."]
+    lines = ["# For a shell that sources it. Gone with `make local-down`."]
     for name, value in env.items():
         before = ':"$PATH"' if name == "PATH" else ""
         lines.append(f"export {name}={shlex.quote(value)}{before}")

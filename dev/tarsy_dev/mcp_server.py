@@ -96,7 +96,7 @@ class Server:
         """The calls of a tool, of a key, or of both."""
         return [call for call in self.calls if tool in (None, call.tool) and key in (None, call.key)]
 
-    async def wait_for(self, condition: Callable[[Sequence[Call]], T | None], *, timeout: float = 30.0) -> T:
+    async def wait_for(self, condition: Callable[[Sequence[Call]], T | None], *, timeout: float = 60.0) -> T:
         """Wait until a condition on the calls is true; return what it returned, or raise TimeoutError."""
         return await self._log.wait_for(condition, timeout=timeout)
 

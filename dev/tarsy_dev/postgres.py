@@ -91,7 +91,7 @@ class Server:
             group=account and account.pw_gid,
             death=signal.SIGQUIT,  # an immediate shutdown; a SIGKILL would leave its shared memory behind
         )
-        child.wait_until(lambda: _is_ready(data, child.pid), timeout=30, what="readiness")
+        child.wait_until(lambda: _is_ready(data, child.pid), timeout=60, what="readiness")
 
     def stop(self, *, fast: bool = True) -> None:
         """Stop it: `fast` disconnects everybody and writes a checkpoint; else it recovers at its next start."""

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, TextIO
@@ -192,18 +192,22 @@ def follow(
     start = time.monotonic()
     others: list[str] = []
     status = None
-    with subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,
-        preexec_fn=children.follow_parent(signal.SIGKILL),  # this thread waits for it
-    ) as process:
+    with (
+        _held_back(signal.SIGINT) as (let_it_come, unmasked),
+        subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+            preexec_fn=unmasked(children.follow_parent(signal.SIGKILL)),  # this thread waits for it
+        ) as process,
+    ):
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         try:
+            let_it_come()
             for line in _lines(process.stdout):
                 if line is not None and not reader.read(line):
                     others.append(line)
@@ -215,6 +219,32 @@ def follow(
         finally:
             display.end(time.monotonic() - start, ok=status == 0)
     return subprocess.CompletedProcess(command, status, "".join(f"{line}\n" for line in others))
+
+
+@contextlib.contextmanager
+def _held_back(
+    signum: signal.Signals,
+) -> Iterator[tuple[Callable[[], object], Callable[[Callable[[], object]], Callable[[], None]]]]:
+    """Let no such signal come between a program's start and the moment from which on it is known to us.
+
+    Gives what lets it come, and what makes of a function of the program's process one that has it come there as before.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signum})
+
+    def as_before() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def unmasked(work: Callable[[], object]) -> Callable[[], None]:
+        def begin() -> None:
+            as_before()
+            work()
+
+        return begin
+
+    try:
+        yield as_before, unmasked
+    finally:
+        as_before()
 
 
 def _lines(output: IO[bytes]) -> Iterator[str | None]:

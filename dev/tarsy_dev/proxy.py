@@ -115,7 +115,7 @@ class Proxy:
         """
         self._losses.append(_Loss(condition=condition, left=times))
 
-    async def wait_for(self, condition: Callable[[], T | None], *, timeout: float = 30.0) -> T:
+    async def wait_for(self, condition: Callable[[], T | None], *, timeout: float = 60.0) -> T:
         """Wait until a condition, on this proxy's counters say, is true; TimeoutError says what they were."""
         return await self._changes.until(condition, timeout=timeout, state=self._state)
 

@@ -30,7 +30,8 @@ _INTRODUCTION = """\
 # The platform file: every key
 
 Generated from the models by `make generate`; the examples are those of `config/reference.yaml`, which a test loads.
-`tarsy config check FILE` says what is wrong with a file, by line; with `--servers` it connects to the MCP servers, too.
+`tarsy config check FILE` (else the file that `TARSY_CONFIG` names) says what is wrong with it, by line; with
+`--servers` it connects to the MCP servers, too.
 
 An editor that knows the YAML language server completes and checks keys by a first line such as
 `# yaml-language-server: $schema=tarsy.schema.json`; `tarsy config schema` prints that schema.
@@ -51,7 +52,7 @@ def pages() -> dict[Any, str]:
     schema = described.schema()
     example = yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))
     text = _INTRODUCTION + "".join(_sections(schema, schema, place=(), instances=[example], seen=[]))
-    return {PAGE: text, SCHEMA: json.dumps(schema, indent=2, ensure_ascii=False) + "\n"}
+    return {PAGE: text, SCHEMA: json.dumps(described.for_validators(schema), indent=2, ensure_ascii=False) + "\n"}
 
 
 def _sections(

@@ -41,6 +41,21 @@ class Image(Part):
     """When nodes pull it."""
 
 
+class PostgresImage(Part):
+    """The image of the trial Postgres, by digest where one is given."""
+
+    registry: forms.Registry = ""
+    """The registry's host; empty leaves the choice to the nodes."""
+    repository: forms.Repository = "postgres"
+    """Its name there."""
+    tag: Annotated[forms.Tag, Field(min_length=1)] = "18"
+    """Postgres's version; another major version does not open the data that are there."""
+    digest: forms.Digest = ""
+    """sha256:..., which goes before the tag."""
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    """When nodes pull it."""
+
+
 class PullSecret(Part):
     """A Secret with credentials for a registry."""
 
@@ -262,7 +277,7 @@ class Postgres(Pods):
 
     trial: bool = False
     """Whether there is one; `database` is not used then."""
-    image: Image = Image(repository="postgres", tag="18")
+    image: PostgresImage = PostgresImage()
     """Its image."""
     storage: Storage = Storage()
     """Where its data are."""
@@ -369,6 +384,21 @@ class DatabaseServer(Part):
     """at these addresses; any, if there are none."""
 
 
+class DNS(Part):
+    """The servers that all pods ask for names: a query can carry data out, so they are no others."""
+
+    ports: list[forms.Port] = [53]
+    """On these ports, by UDP and TCP,"""
+    to: list[forms.Anything] = [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+        },
+        {"ipBlock": {"cidr": "169.254.20.10/32"}},
+    ]
+    """as a policy's `to`: the cluster's DNS pods, and the address of NodeLocal DNSCache; anywhere, if empty."""
+
+
 class NetworkPolicy(Part):
     """Who may speak to whom. Pods reach DNS, the API server, Postgres, the MCP server, and what `egress` says."""
 
@@ -376,6 +406,8 @@ class NetworkPolicy(Part):
     """Whether there are policies."""
     ingress_from: list[forms.Anything] = []
     """Who may call the API, as a policy's `from`; anybody, if empty."""
+    dns: DNS = DNS()
+    """Where names are asked for."""
     egress: Egress = Egress()
     """Models and MCP servers outside."""
     api_server: APIServer = APIServer()

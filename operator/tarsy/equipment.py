@@ -23,7 +23,7 @@ from tarsy.store import throttle as throttles
 from tarsy.telemetry import standing
 from tarsy.tools import runbooks
 from tarsy.transcript import ports
-from tarsy.worker import generations
+from tarsy.worker import eligibility, generations
 
 if TYPE_CHECKING:
     from tarsy.tools import pool as pools
@@ -50,6 +50,13 @@ class Equipment:
     models: registry.Models = field(init=False)
     pool: pools.Pool = field(init=False)
     runtimes: generations.Generations = field(init=False)
+    eligible: eligibility.Eligibility = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.eligible = eligibility.Eligibility(
+            platform=lambda: self.in_force.platform,
+            unusable=lambda: self.models.unusable(self.in_force.unusable),
+        )
 
     async def begin(self, stack: AsyncExitStack) -> None:
         """Build them; what is in force now has to be so until they are there."""
@@ -102,6 +109,7 @@ class Equipment:
         """How those in force stand."""
         yield from self.pool.facts()
         yield from self.models.facts(self.in_force.unusable)
+        yield from self.eligible.facts()
 
     def _models(self, platform: platform.Platform, *, before: registry.Models | None) -> registry.Models:
         throttle = self.throttle.renewed(platform.llm_providers)

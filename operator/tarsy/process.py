@@ -30,7 +30,7 @@ from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
 from tarsy.config import confidential, fitting, granted, inforce, load, offers, platform, reload, settings, transports
-from tarsy.controller import chains, duties, investigations, projector
+from tarsy.controller import chains, duties, investigations, notices, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
 from tarsy.masking import given, masker
@@ -200,7 +200,9 @@ def _stop(running: asyncio.Task[None]) -> None:
 async def _run(process: settings.Settings, watched: reload.Watch) -> None:
     mask_by(watched.loaded.platform)
     async with AsyncExitStack() as stack:
-        in_force = inforce.InForce(watched, unusable=functools.partial(registry.unusable, environment=os.environ))
+        # Keys and packages may be the workers' alone: no other process looks for them.
+        judge = functools.partial(registry.unusable, environment=os.environ)
+        in_force = inforce.InForce(watched, unusable=judge if process.serves("worker") else lambda _: {})
         early = await _answer(process, in_force, stack)
         async with asyncio.TaskGroup() as group:
             served = group.create_task(_endless(lambda: _held(asyncio.shield(early.serving))))
@@ -283,7 +285,7 @@ async def _wait(
     for need in wanted:
         early.readiness.want(need)
     if early.cluster:
-        needed = rights.needed(process.roles, asks_who_calls=token is not None)
+        needed = rights.needed(process.roles, asks_who_calls=token is not None, deployment=process.deployment)
         early.readiness.want(needs.Cluster(early.cluster, needed))
     await early.readiness.provided(url)
     database = databases.Database(url.value)
@@ -357,7 +359,12 @@ class _Parts:
                 moved=speaker.moved,
             )
             claims = claimer.Claimer(
-                supervisor, database=self.database, lease_manager=lease_manager, owner=self.owner, queue=queue
+                supervisor,
+                database=self.database,
+                lease_manager=lease_manager,
+                owner=self.owner,
+                queue=queue,
+                eligible=equipped.eligible,
             )
             await claims.run()
 
@@ -392,9 +399,19 @@ class _Parts:
             owner=self.owner,
             dedup_window=lambda: self.in_force.platform.ingest.dedup_window,
             watch_lists=lambda: watcher.lists,
+            tell=self._notices(cluster).tell if self.process.deployment else None,
         )
         self.hear({notify.STATUS: projection.hint})
         self.roles += [reconciler.run, conditions.run, self.watcher.run, projection.run, due.run]
+
+    def _notices(self, cluster: client.Cluster) -> notices.Notices:
+        return notices.Notices(
+            cluster=cluster,
+            database=self.database,
+            deployment=self.process.deployment,
+            index=self.in_force.index,
+            ingest=lambda: self.in_force.platform.ingest,
+        )
 
     def api(self, cluster: client.Cluster, *, token: str | None) -> None:
         """Serve the API."""

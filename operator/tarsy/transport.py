@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ _ERRORS: dict[type[Exception], type[httpx2.TransportError]] = {
     OSError: httpx2.ReadError,
 }
 """What httpx2 would have raised; the first that fits."""
+_QUOTING = (aiohttp.ClientResponseError, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)
+_QUOTE = re.compile(r"[:\n'\"(<]|when reading")
+"""Where a parser's own words end, and what it has received begins."""
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
@@ -110,4 +114,15 @@ def _as_httpx2(request: httpx2.Request) -> Iterator[None]:
         yield
     except tuple(_ERRORS) as error:
         raised: Any = next(to for kind, to in _ERRORS.items() if isinstance(error, kind))
-        raise raised(str(error) or type(error).__name__, request=request) from error
+        raise raised(_told(error), request=request) from error
+
+
+def _told(error: Exception) -> str:
+    """What `error` says, without what aiohttp quotes of an answer that is not HTTP, which may hold a secret."""
+    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return (unquoted(text) if isinstance(error, _QUOTING) else text) or type(error).__name__
+
+
+def unquoted(text: str) -> str:
+    """The beginning of what a parser of HTTP says is wrong, up to where it quotes what it has received."""
+    return _QUOTE.split(text, maxsplit=1)[0].strip()

@@ -126,7 +126,7 @@ async def test_without_the_api_server_runs_go_on_alerts_are_refused_and_afterwar
     process = await operator.start()
     await reads(process)
     await operator.apply(manifests.investigation("during"))
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
+    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
 
     async with without(plane, component):
         await reads(process, "the API server (api, controller)")
@@ -146,7 +146,7 @@ async def test_without_the_api_server_runs_go_on_alerts_are_refused_and_afterwar
     await reads(process)
     await operator.apply(manifests.investigation("after"))
     after = f"{operator.namespace}/after"
-    await llm.wait_for(lambda requests: any(one.key.investigation == after for one in requests), timeout=5)
+    await llm.wait_for(lambda requests: any(one.key.investigation == after for one in requests), timeout=60)
     found = await operator.finished()
     assert len(found) == 3
     for one in found.values():
@@ -191,7 +191,7 @@ async def begun(operator: Operator, llm: model.Server, **options: Any) -> Proces
     process = await operator.start(**options)
     await reads(process)
     await operator.apply(manifests.investigation())
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
+    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
     return process
 
 

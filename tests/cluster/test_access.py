@@ -40,7 +40,7 @@ FOR_THE_WEBHOOK = {"/api/v1/webhooks/alertmanager", "/api/v1/webhooks/grafana", 
 FORBIDDEN = re.compile(
     r"User (.*) may not (get|list|create|update|delete) (alertinvestigations|agentchains|mcpservers) in namespace"
 )
-SOON_SECONDS = 1.0
+SOON_SECONDS = 6.0
 """Beside guesses; behind 2,000 of them, each of 0.2 s and 32 at once, it would be twelve."""
 BUSY = 5
 """So often what a call takes alone: 2,000 requests take turns with it, in this process too."""
@@ -144,7 +144,7 @@ async def admitted(database: databases.Database, cluster: client.Cluster) -> Cal
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:
     """Wait until the API server's own caches know what was changed."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await look():
             pass  # the look itself gives way to the others
 

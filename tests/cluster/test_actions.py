@@ -18,7 +18,7 @@ from support import accounts, apis, kubeconfigs, manifests, queue, stories
 from tarsy.config import check
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, objects
-from tarsy.store import audit, chat, episodes, purge, work
+from tarsy.store import audit, chat, purge, work
 from tarsy.store import database as databases
 from tarsy_dev.controlplane import ControlPlane
 
@@ -83,7 +83,9 @@ class World:
         self._reconciler = investigations.Reconciler(
             cluster=cluster,
             database=database,
-            index=lambda _: check.ChainIndex([queue.CHAIN], platform=queue.PLATFORM, unusable_providers={}),
+            index=lambda _, unusable_providers: check.ChainIndex(
+                [queue.CHAIN], platform=queue.PLATFORM, unusable_providers=unusable_providers
+            ),
             mask=str,
             workers=1,
         )
@@ -190,7 +192,7 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
     for not_said in ("", "?purge=false", "?purge=maybe"):
         assert (await api.send("DELETE", f"{identity}{not_said}"))[0] == 422
     assert (await api.send("DELETE", f"{identity}?purge=maybe"))[1] == "query.purge: give true or false"
-    assert (await api.send("GET", str(identity)))[1]["summary"]["final_analysis"] == "root cause"
+    assert (await api.send("GET", str(identity)))[1]["final_analysis"] == "root cause"
     assert await world.uid() == str(identity)
 
     assert await api.purge(identity) == (204, None)
@@ -203,15 +205,8 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
     assert await api.purge(identity) == unknown
     await world.watched(identity)
     assert await world.audited() == [done("purge")]
-    again = await episodes.repeat(
-        database,
-        namespace=cluster.namespace,
-        fingerprint=FINGERPRINT,
-        starts_at=START,
-        window=queue.PLATFORM.ingest.dedup_window,
-        cooldown=queue.PLATFORM.ingest.cooldown,
-    )
-    assert again == episodes.Known(investigation=identity, name="web-crash")
+    again = await queue.repeat(database, namespace=cluster.namespace, fingerprint=FINGERPRINT, starts_at=START)
+    assert again == identity
     assert await work.stale(database, limit=9) == []
 
 

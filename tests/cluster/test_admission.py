@@ -12,10 +12,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support import manifests, queue
+from support import former, manifests, queue
 from tarsy.config import check, platform, providers
 from tarsy.controller import investigations, workqueue
-from tarsy.kube import client, watch
+from tarsy.kube import client, objects, watch
 from tarsy.store import database as databases
 from tarsy.store import history
 from tarsy_dev import children
@@ -209,3 +209,81 @@ async def test_while_cluster_or_database_is_away_nothing_is_lost_and_nothing_is_
     assert await history.summary(database, UUID(seen.uid)) is None
     await admission.reconcile(key(seen))
     assert (await queue.summary(database, seen.uid)).state == "queued"
+
+
+def shown(kubectl: Kubectl, name: str) -> Any:
+    return json.loads(kubectl("get", "inv", name, "-o", "json"))
+
+
+def seen(found: Any) -> watch.Seen:
+    """The watch's word on that object."""
+    metadata = found["metadata"]
+    return watch.Seen(
+        namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"], generation=metadata["generation"]
+    )
+
+
+async def test_unreadable_object_ends_failed_once_for_its_generation(
+    plane: ControlPlane,
+    cluster: client.Cluster,
+    database: databases.Database,
+    kubectl: Kubectl,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = manifests.investigation("unreadable", startsAt="2026-11-21T20:26:18+24:00")
+    await asyncio.to_thread(former.store, plane, made, namespace=cluster.namespace)
+    first = shown(kubectl, "unreadable")
+    await reconciler(cluster, database).reconcile(key(seen(first)))
+    failed = shown(kubectl, "unreadable")
+    status = failed["status"]
+    remedy = (
+        "this version of TARSy cannot read the object: correct it, or delete it and create another: spec.startsAt: "
+    )
+    assert (status["phase"], status["observedGeneration"]) == ("Failed", 1)
+    assert status["message"].startswith(remedy)
+    conditions = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+    assert conditions == {
+        "Accepted": ("False", "Unreadable"),
+        "Finished": ("True", "Unreadable"),
+        "Failed": ("True", "Unreadable"),
+        "Stalled": ("True", "Unreadable"),
+    }
+    assert "unreadable" in kubectl("get", "events", "--field-selector=reason=Failed", "-o", "name")
+    listed = await objects.list_metadata(cluster, namespace=cluster.namespace, unfinished=True)
+    assert [one.name for one in listed] == []  # so a new process does not try it again
+    assert await queue.rows(database, "SELECT 1 FROM investigations") == []
+
+    await reconciler(cluster, database).reconcile(key(seen(first)))  # of another replica
+    assert shown(kubectl, "unreadable") == failed
+    assert [one.__dict__.get("action") for one in caplog.records].count("investigation_unreadable") == 1
+
+    kubectl("patch", "inv", "unreadable", "--type=merge", "--patch", '{"spec": {"ttlSecondsAfterFinished": 5}}')
+    await reconciler(cluster, database).reconcile(key(seen(first)))
+    assert shown(kubectl, "unreadable")["status"]["observedGeneration"] == 2
+
+
+async def test_admitted_object_that_cannot_be_read_any_more_goes_on_and_can_be_cancelled(
+    plane: ControlPlane,
+    cluster: client.Cluster,
+    database: databases.Database,
+    kubectl: Kubectl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As an older version beside a newer one, whose kinds have more fields."""
+    kubectl.chain("pod-crash", "PodCrash")
+    made = kubectl.investigate("PodCrash")
+    await reconciler(cluster, database).reconcile(key(made))
+    extra = {"type": "string", "maxLength": 5}
+    path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/newer"
+    crd = ("crd", "alertinvestigations.tarsy.dev", "--type=json", "--patch")
+    plane.kubectl("patch", *crd, json.dumps([{"op": "add", "path": path, "value": extra}]))
+    try:
+        patch = json.dumps({"spec": {"newer": "field", "cancel": True}})
+        while "newer" not in shown(kubectl, made.name)["spec"]:  # a change of a kind is in force some time later
+            kubectl("patch", "inv", made.name, "--type=merge", "--patch", patch)
+        before = shown(kubectl, made.name).get("status")
+        await reconciler(cluster, database).reconcile(key(made))
+        assert (await queue.summary(database, made.uid)).cancel == "user"
+        assert shown(kubectl, made.name).get("status") == before
+    finally:
+        plane.kubectl("patch", *crd, json.dumps([{"op": "remove", "path": path}]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ async def test_a_duty_that_is_refused_is_logged_and_the_duties_go_on(
     pages = Pages(expired=100)
     kube_system = {"metadata": {"name": "kube-system", "uid": "1"}}
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(60),
         answers.answering(
             lambda asked: (200, kube_system) if "investig" not in asked.path else pages(asked), folder=tmp_path
         ) as cluster,
@@ -101,7 +101,7 @@ async def test_an_answer_that_is_no_json_may_be_another_one_later(tmp_path: Path
 
 
 async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed_when_they_have_changed(
-    tmp_path: Path,
+    tmp_path: Path, database: databases.Database
 ) -> None:
     asked, indexed = 0, 0
     version = "1"
@@ -115,13 +115,13 @@ async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed
         metadata = {"name": "one", "namespace": "tarsy", "uid": "1", "resourceVersion": version, "generation": 1}
         return 200, {"items": [{"metadata": metadata, "spec": {"alertTypes": [f"v{version}"], "stages": [stage]}}]}
 
-    def index(found: Iterable[chain.AgentChain]) -> check.ChainIndex:
+    def index(found: Iterable[chain.AgentChain], /, *, unusable_providers: Mapping[str, str]) -> check.ChainIndex:
         nonlocal indexed
         indexed += 1
-        return check.ChainIndex(found, platform=platform.Platform(), unusable_providers={})
+        return check.ChainIndex(found, platform=platform.Platform(), unusable_providers=unusable_providers)
 
     async with answers.answering(answer, folder=tmp_path) as cluster:
-        chains = lists.Chains(cluster, index=index)
+        chains = lists.Chains(cluster, database, index=index)
         first = await asyncio.gather(*(chains.serving(()) for _ in range(20)))
         assert (asked, indexed, len({id(served.index) for served in first})) == (1, 1, 1)
         assert (await chains.serving(())).index is first[0].index, "who asks later gets a list of his own"
@@ -156,7 +156,7 @@ async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
         return 200, found if f"/{investigation.PLURAL}/" in request.path else {"metadata": {}, "items": []}
 
     index = functools.partial(check.ChainIndex, platform=platform.Platform(), unusable_providers={})
-    async with answers.answering(answer, folder=tmp_path) as cluster, asyncio.timeout(20):
+    async with answers.answering(answer, folder=tmp_path) as cluster, asyncio.timeout(60):
         reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
         running = asyncio.create_task(reconciler.run())
         reconciler.add(investigations.Key(namespace="tarsy", name="web-crash", uid=str(identity)))

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
-from support import manifests
+from support import former, manifests, workers
 from tarsy.config import check, platform, providers
 from tarsy.controller import chains, workqueue
 from tarsy.kube import client
@@ -33,7 +33,7 @@ def reconciler(
         mcp_servers={"k8s": platform.MCPServer(transport=platform.HTTPTransport(type="http", url="http://k8s/mcp"))},
         agents={name: platform.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
     )
-    index = functools.partial(check.ChainIndex, platform=known, unusable_providers={"keyless": "it has no key"})
+    index = functools.partial(check.ChainIndex, platform=known)
     return chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=owner))
 
 
@@ -96,6 +96,7 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
         name="pod-crash", fallbackProviders=["keyless"], stages=[manifests.stage("analysis", agent="Only")]
     )
     plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    await workers.report(database, only="", keyless="it has no key")
     for _ in range(2):
         await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
     shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace))
@@ -104,6 +105,37 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
     resolved = conditions["ResolvedRefs"]
     assert (resolved["status"], resolved["reason"], resolved["message"]) == ("True", "FallbackUnusable", told)
     assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == ("True", "Ready")
+
+
+async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_unusable(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    made = manifests.chain(name="pod-crash", stages=[manifests.stage("analysis", agent="Only")])
+    plane.kubectl("create", "-f", "-", input=json.dumps(made), namespace=cluster.namespace)
+    reconciling = reconciler(cluster, database, owner=1, agents=("Only",))
+
+    async def shown() -> list[str]:
+        await reconciling.reconcile(cluster.namespace)
+        read = plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.namespace)
+        conditions = {one["type"]: one for one in json.loads(read)["status"]["conditions"]}
+        kinds = ("ProvidersUsable", "Ready", "Stalled")
+        return [f"{conditions[kind]['status']} {conditions[kind]['reason']}" for kind in kinds]
+
+    silent = ["Unknown NoWorker", "True Ready", "False Ready"]
+    unusable = ["False ProviderUnusable", "False ProviderUnusable", "True ProviderUnusable"]
+    assert await shown() == silent
+    await workers.report(database, 1, roles=("api", "controller"))
+    assert await shown() == silent, "who works nothing has no say"
+    await workers.report(database, 2, only="it has no key")
+    assert await shown() == unusable
+    await workers.report(database, 3, only="")
+    assert await shown() == ["False ProviderUnusable", "True Ready", "False Ready"]
+    await workers.vanish(database, 3)
+    assert await shown() == unusable
+    await workers.report(database, 2, only="")
+    assert await shown() == ["True ProvidersUsable", "True Ready", "False Ready"]
+    await workers.vanish(database, 2)
+    assert await shown() == silent
 
 
 async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_that_comes_and_goes(
@@ -125,7 +157,7 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
         await catalogue.write(database, UUID(int=process), facts)
 
     async def shown(name: str, status: str) -> dict[str, Any]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 read: Any = await asyncio.to_thread(
                     plane.kubectl, "get", "chain", name, "-o", "json", namespace=cluster.namespace
@@ -154,3 +186,33 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_unreadable_chain_is_not_ready_until_it_is_corrected_and_stops_no_other(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    stages = [manifests.stage("analysis", agent="Only")]
+    odd = manifests.chain(name="odd", activeDeadlineSeconds=0, stages=stages)
+    await asyncio.to_thread(former.store, plane, odd, namespace=cluster.namespace)
+    good = manifests.chain("Other", name="good", stages=stages)
+    plane.kubectl("create", "-f", "-", input=json.dumps(good), namespace=cluster.namespace)
+
+    def shown(name: str) -> Any:
+        return json.loads(plane.kubectl("get", "chain", name, "-o", "json", namespace=cluster.namespace))
+
+    def conditions(name: str) -> dict[str, tuple[str, str]]:
+        return {one["type"]: (one["status"], one["reason"]) for one in shown(name)["status"]["conditions"]}
+
+    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
+    no = "Unreadable"
+    assert conditions("odd") == {"Accepted": ("False", no), "Ready": ("False", no), "Stalled": ("True", no)}
+    assert "spec.activeDeadlineSeconds: " in shown("odd")["status"]["conditions"][0]["message"]
+    assert conditions("good")["Ready"] == ("True", "Ready")
+    version = shown("odd")["metadata"]["resourceVersion"]
+    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
+    assert shown("odd")["metadata"]["resourceVersion"] == version
+
+    change = '{"spec": {"activeDeadlineSeconds": 60}}'
+    plane.kubectl("patch", "chain", "odd", "--type=merge", "--patch", change, namespace=cluster.namespace)
+    await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.namespace)
+    assert conditions("odd")["Ready"] == ("True", "Ready")

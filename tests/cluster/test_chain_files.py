@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+from random import Random
+from typing import Any
+
 import pytest
-from support import mutations
+from support import manifests, mutations
 from tarsy.config import convert, lint, load
 from tarsy.resources import files
 from tarsy_dev import tools
@@ -38,3 +43,29 @@ def test_lint_and_the_api_server_refuse_the_same_forms(plane: ControlPlane, name
     assert refused.count("error when creating") + refused.count("no matches for kind") == len(mutations.SHAPES)
     assert "name-" not in refused
     assert "good" not in refused
+
+
+def test_lint_and_the_api_server_refuse_the_same_patterns(plane: ControlPlane, namespace: str) -> None:
+    """Each pattern as an object of its own; the servers of the platform file are known to lint alone."""
+    random = Random(25)  # noqa: S311 - examples, the same each time
+    tried = ["pods_l*", "*.[nodes_*", "*.pods_l*", "kubernetes-server.[ab]*", "*'\"", "*.[!]", "*.[!]]", "a" * 253]
+    tried += ["".join(random.choices("[]!-*?.aé'\"\\\n ", k=random.randint(1, 8))) for _ in range(100)]
+    objects = [
+        manifests.chain(f"type-{number}", name=f"c-{number}", stages=[_denying(pattern)])
+        for number, pattern in enumerate(tried)
+    ]
+    documents = [files.parse(json.dumps(made), file=made["metadata"]["name"])[0] for made in objects]
+    problems = lint.problems(documents, platform=load.platform_file(None))
+    linted = {problem.file for problem in problems if "fits no tool of any MCP server" not in problem.message}
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    with pytest.raises(KubectlError) as error:
+        plane.kubectl("create", "--dry-run=server", "-f", "-", namespace=namespace, input=listed)
+    said = str(error.value)
+    assert set(re.findall(r'AgentChain\.tarsy\.dev "(c-\d+)" is invalid', said)) == linted
+    assert 20 < len(linted) < len(tried) - 20
+    assert "'pods_l*' is not server.tool: write 'kubernetes-server.pods_l*' or '*.pods_l*'" in said
+    assert "a [ is never closed: close it, as in [ab]" in said
+
+
+def _denying(pattern: str) -> dict[str, Any]:
+    return manifests.stage("look", agents=[{"name": "KubernetesAgent", "tools": {"deny": [pattern]}}], agent=None)

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,15 +15,17 @@ import aiohttp
 import pytest
 from support import apis, examples, manifests, queue, stories
 from tarsy.api.compat import plans, progress, timeline, words
-from tarsy.config import resolve
+from tarsy.config import platform, resolve
 from tarsy.kube import client
-from tarsy.store import course, history, work
+from tarsy.store import catalogue, course, history, work
 from tarsy.store import database as databases
 from tarsy.store import transcripts as stored
+from tarsy.telemetry import standing
 from tarsy.transcript import entries
 from tarsy_dev.controlplane import ControlPlane
 
 WEBHOOK = "the token"
+AT = datetime(2026, 11, 21, 3, 17, 40, tzinfo=UTC)
 DOCUMENTS = Path(__file__).resolve().parents[1] / "captures/compat"
 CHAIN = queue.chain(
     stages=[
@@ -229,11 +231,16 @@ async def test_its_status_updates_can_be_replayed_from_the_log_whenever(
     identity = await world.worked([])
     writing = await queue.opened(database, await reclaimed(database))
     told: list[progress.AlertStatusUpdate] = []
+    listed: list[progress.AlertStatusUpdate] = []
     for entry in finished():
         await writing.commit(entry)
         found = await queue.summary(database, identity)
         chain = plans.of((await course.of(database, [identity]))[identity])
         told += progress.alert_status_updates(entry, found, chain)
+        new, count = progress.updates_since(len(listed), found, chain)
+        listed += new
+        assert count == len(listed)
+    assert listed == told, "the channel of all sessions is sent the same"
     page = await history.log_page(database, identity, after=0, limit=500)
     assert page
     later = await queue.summary(database, identity)
@@ -257,6 +264,8 @@ async def test_a_session_has_its_stages_and_what_their_agents_did(
     api: API, world: World, database: databases.Database
 ) -> None:
     identity = await world.worked([*collected(), *analysed()[:5]], runbookURL="https://example.com/rb.md", author="ann")
+    worker = standing.Fact(kind="process", name="tarsy-worker-5d9f-x2x7q", state="running", since=AT, detail={})
+    await catalogue.write(database, queue.OWNER, [worker])
     session = await api.get(f"/api/v1/sessions/{identity}")
     fields = document("fields")
     assert set(fields["AlertSession"]) <= session.keys()
@@ -266,7 +275,7 @@ async def test_a_session_has_its_stages_and_what_their_agents_did(
         "chain:pod-crash",
     )
     assert (session["pod_id"], session["author"], session["runbook_url"]) == (
-        str(queue.OWNER),
+        "tarsy-worker-5d9f-x2x7q",
         "ann",
         "https://example.com/rb.md",
     )
@@ -281,9 +290,10 @@ async def test_a_session_has_its_stages_and_what_their_agents_did(
             assert set(fields["AgentExecution"]) <= execution.keys()
             assert (execution["stage_id"], execution["session_id"]) == (stage["id"], session["id"])
     assert [(one["agent_name"], one["agent_index"], one["status"]) for one in session["stages"][1]["executions"]] == [
-        ("KubernetesAgent-1", 0, "completed"),
-        ("KubernetesAgent-2", 1, "active"),
+        ("KubernetesAgent-1", 1, "completed"),
+        ("KubernetesAgent-2", 2, "active"),
     ]
+    assert (session["mcp_selection"], session["executive_summary"]) == (None, None)
     running = await api.get("/api/v1/history/sessions")
     examples.like(document("sessions-list"), running)
 
@@ -294,6 +304,43 @@ async def test_a_session_has_its_stages_and_what_their_agents_did(
     assert (await api.ask(f"/api/v1/sessions/{waiting}/cancel", method="POST"))[1]["status"] == "cancelled"
     assert (await api.ask(f"/api/v1/sessions/{waiting}/cancel", method="POST"))[0] == 409
     assert (await work.cancel(database, waiting, why="user")) is None
+
+
+async def test_an_execution_that_was_cut_off_says_how_and_its_stage_is_failed(api: API, world: World) -> None:
+    cancelled: list[entries.Entry] = [
+        stories.stage_started(),
+        stories.started("a"),
+        stories.started("b", index=1),
+        stories.unanswered(execution="a"),
+        stories.ended("a", "Failed", "no answer"),
+        stories.ended("b", "Cancelled", "by request"),
+        stories.stage_ended("analysis", "Cancelled", "by request"),
+    ]
+    ended = stories.run_ended("Cancelled", "CancelledByUser", message="by request")
+    identity = await world.worked([*collected(), *cancelled, ended])
+    session = await api.get(f"/api/v1/sessions/{identity}")
+    assert [[one["status"] for one in stage["executions"]] for stage in session["stages"]] == [
+        ["completed"],
+        ["failed", "cancelled"],
+        [],
+    ]
+    assert [stage["status"] for stage in session["stages"]] == ["completed", "failed", "failed"]
+    assert (session["status"], session["pod_id"]) == ("cancelled", None)
+    late = await api.get(f"/api/v1/sessions/{await world.worked(finished(), name='late')}")
+    stage = late["stages"][-1]
+    assert (stage["status"], [one["status"] for one in stage["executions"]]) == ("failed", ["timed_out"])
+
+
+async def test_a_session_has_its_selection_of_tools_and_its_summary(api: API, world: World) -> None:
+    selected: dict[str, Any] = {"servers": [], "tools": {"deny": ["*.pods_exec"]}}
+    native = {"google_search": False}
+    ended = stories.run_ended(final_analysis="It is out of memory. Because ...", summary="It is out of memory.")
+    identity = await world.worked([*collected(), ended], mcp=selected | {"nativeTools": native})
+    session = await api.get(f"/api/v1/sessions/{identity}")
+    assert session["mcp_selection"] == selected | {"native_tools": native}
+    assert (session["final_analysis"], session["executive_summary"]) == (ended.final_analysis, ended.summary)
+    without = await api.get(f"/api/v1/sessions/{await world.worked([stories.run_ended()], name='without')}")
+    assert (without["mcp_selection"], without["executive_summary"]) == (None, None)
 
 
 async def test_what_was_cancelled_or_never_had_a_chain_is_told_as_failed_with_why(
@@ -350,6 +397,44 @@ async def test_a_posted_alert_is_followed_to_its_end(
     ):
         status, problem = await api.ask(unknown)
         assert (status, problem["detail"].startswith("there is no investigation with id")) == (404, True)
+
+
+async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, editor: str
+) -> None:
+    def create_chain(alert_type: str) -> None:
+        manifest = json.dumps(manifests.chain(alert_type, name=alert_type.lower()))
+        plane.kubectl("create", "-f", "-", input=manifest, namespace=cluster.namespace)
+
+    given = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
+    ingest = platform.Ingest(default_alert_type="kubernetes")
+    settings = given.platform().model_copy(update={"ingest": ingest})
+    headers = {**apis.bearer(editor), "Content-Type": "application/json"}
+    body = json.dumps({"alert_type": "Rare", "data": {"pod": "web-0", "runbook": "https://github.com/a/b/blob/main/c"}})
+    async with apis.served(replace(given, platform=lambda: settings), headers=headers) as session:
+        api = API(session)
+        status, problem = await api.ask("/alerts", method="POST", data=body)
+        assert (status, "No chain found for alert type 'Rare'" in problem["detail"]) == (400, True)
+        create_chain("kubernetes")
+        status, posted = await api.ask("/alerts", method="POST", data=body, headers={"Idempotency-Key": "one"})
+        assert (status, posted["status"], posted["message"]) == (
+            202,
+            "queued",
+            "Alert queued for processing as 'kubernetes': no chain takes 'Rare'",
+        )
+        create_chain("Rare")
+        again = await api.ask("/api/v1/alerts", method="POST", data=body, headers={"Idempotency-Key": "one"})
+        assert again == (202, posted), "a chain for it has come since"
+        found = await api.get(f"/api/v1/sessions/{posted['alert_id']}")
+        assert (found["alert_type"], found["chain_id"], found["runbook_url"]) == (
+            "kubernetes",
+            "kubernetes",
+            "https://github.com/a/b/blob/main/c",
+        )
+        _, own = await api.ask("/alerts", method="POST", data=body)
+        assert own["message"] == "Alert queued for processing"
+    made = plane.kubectl("get", "inv", posted["name"], "-o", "json", namespace=cluster.namespace)
+    assert json.loads(made)["spec"]["labels"] == {"alertname": "Rare"}
 
 
 async def test_the_history_is_paged_by_numbers_as_far_as_that_is_cheap(

@@ -23,12 +23,12 @@ def run_pod(plane: ControlPlane, namespace: str, **annotations: str) -> None:
 
 
 def wait_for(plane: ControlPlane, namespace: str, condition: str) -> None:
-    plane.kubectl("wait", f"--for={condition}", "--timeout=30s", "pod/web", namespace=namespace)
+    plane.kubectl("wait", f"--for={condition}", "--timeout=60s", "pod/web", namespace=namespace)
 
 
 def test_a_deployment_rolls_out_and_its_pods_log(plane: ControlPlane, namespace: str) -> None:
     plane.kubectl("create", "deployment", "web", "--image=registry.example/web:1", "--replicas=3", namespace=namespace)
-    plane.kubectl("rollout", "status", "deployment/web", "--timeout=30s", namespace=namespace)
+    plane.kubectl("rollout", "status", "deployment/web", "--timeout=60s", namespace=namespace)
     assert "listening" in plane.kubectl("logs", "deployment/web", namespace=namespace)
 
 

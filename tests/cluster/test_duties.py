@@ -61,7 +61,7 @@ class World:
         return found.ending if found else "unknown"
 
     async def until(self, uid: str, ending: str | None) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await self.ending(uid) != ending:
                 pass  # the read itself gives way to the others
 
@@ -102,7 +102,7 @@ async def test_a_question_about_an_object_that_went_unnoticed_is_ended(
     world.delete("gone")
     await world.duties.resync()
     ended = "SELECT CAST(investigation AS text), reason FROM runs WHERE number = 1 AND ended_at IS NOT NULL"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await queue.rows(database, ended):
             pass
     assert await queue.rows(database, ended) == [(uids[1], "ObjectDeleted")]
@@ -145,7 +145,7 @@ async def test_without_our_kinds_duties_wait_and_say_what_is_missing(
     with monkeypatch.context() as patch:
         patch.setattr(investigation, "PLURAL", "notinstalled")
         running = asyncio.create_task(world.duties.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "duties_wait" not in [record.__dict__.get("action") for record in caplog.records]:
                 assert not running.done()
                 await asyncio.sleep(0)

@@ -53,7 +53,7 @@ class Controller:
 
     async def watching(self) -> None:
         """Wait until its watch is open."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while self.watcher.cut_for() > 0:  # noqa: ASYNC110 - set in another thread
                 await asyncio.sleep(0.01)
 
@@ -89,12 +89,12 @@ async def running(*parts: Any) -> AsyncIterator[None]:
     yield
     for task in tasks:
         task.cancel()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await condition():
             pass  # the condition itself gives way to the others
 

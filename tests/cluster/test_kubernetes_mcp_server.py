@@ -14,7 +14,7 @@ from tarsy.config import platform
 from tarsy.kube import client
 from tarsy.tools import pool
 from tarsy.transcript import messages, ports
-from tarsy_dev import loopback, tools
+from tarsy_dev import children, tools
 from tarsy_dev.controlplane import ControlPlane
 
 FLAGS = ("--read-only", "--toolsets", "core", "--disable-multi-cluster")
@@ -24,8 +24,7 @@ SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 @contextlib.asynccontextmanager
 async def listening(kubeconfig: str) -> AsyncIterator[str]:
     """The program on a port of its own; its address."""
-    with loopback.listen(0) as free:
-        port = free.getsockname()[1]
+    (port,) = children.free_ports(1)
     command = (
         str(tools.kubernetes_mcp_server()), *FLAGS,
         "--port", str(port), "--bind-address", "127.0.0.1", "--kubeconfig", kubeconfig,
@@ -34,7 +33,7 @@ async def listening(kubeconfig: str) -> AsyncIterator[str]:
     child = await asyncio.create_subprocess_exec(*command, stdin=quiet, stdout=quiet, stderr=quiet)
     address = f"http://127.0.0.1:{port}"
     try:
-        async with asyncio.timeout(30), httpx2.AsyncClient() as http:
+        async with asyncio.timeout(60), httpx2.AsyncClient() as http:
             while True:
                 with contextlib.suppress(httpx2.TransportError):
                     await http.get(f"{address}/healthz")

@@ -60,6 +60,8 @@ REFUSED: list[tuple[Parameters, str]] = [
         for nothing in ("...", '"-"', "²")
     ),
     ([("q", "x" * 257)], "query.q: give 256 characters at most"),
+    ([("grounded", "yes")], "query.grounded: give true or false"),
+    ([("grounded", "1")], "query.grounded: give true or false"),
     ([("cursor", "x")], "query.cursor: this is no cursor"),
     ([("cursor", "x" * 8193)], "query.cursor: give 8192 characters at most"),
     *(
@@ -74,7 +76,7 @@ async def test_lists_are_told_page_by_page_and_bad_parameters_with_what_would_be
     first = await api.list(("limit", "2"))
     assert [item["name"] for item in first["items"]] == ["c", "b"]
     assert first["counts"]["Queued"] == 3
-    assert (first["items"][0]["phase"], first["items"][0]["duration"]) == ("Queued", None)
+    assert (first["items"][0]["phase"], first["items"][0]["seconds"]) == ("Queued", None)
     second = await api.list(("limit", "5"), ("cursor", first["next"]))
     assert ([item["name"] for item in second["items"]], second["next"]) == (["a"], None)
     fits = [
@@ -83,6 +85,9 @@ async def test_lists_are_told_page_by_page_and_bad_parameters_with_what_would_be
     ]
     assert [item["name"] for item in (await api.list(*fits))["items"]] == ["b", "c"]
     assert (await api.list(("phase", "Failed")))["items"] == []
+    for grounded in ("true", "false"):
+        assert (await api.list(("grounded", grounded)))["items"] == [], "they have no result"
+    assert {item["grounded"] for item in first["items"]} == {None}
     status, problem = await api.ask([("cursor", first["next"]), ("author", "ann")])
     assert (status, "it is of another query" in problem["detail"]) == (422, True)
     for parameters, detail in REFUSED:

@@ -402,7 +402,7 @@ async def test_a_hostile_request_is_answered_with_a_short_problem(url: str, iden
     for request, status in HOSTILE:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request.replace(b"ID", ONE + identity.encode(), 1).replace(b"EDITOR", editor.encode()))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         told = (request[:200], head, body)

@@ -43,7 +43,7 @@ async def create(cluster: client.Cluster, name: str = "web-crash") -> investigat
 
 async def projected(database: databases.Database) -> None:
     """Wait until the cluster shows what the store knows."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await work.stale(database, limit=1):
             pass
 
@@ -164,7 +164,7 @@ async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
         "Stalled": ("True", "ChainNotFound"),
     }
     waited = plane.kubectl(
-        "wait", "inv/web-crash", "--for=condition=Failed", "--timeout=5s", namespace=cluster.namespace
+        "wait", "inv/web-crash", "--for=condition=Failed", "--timeout=60s", namespace=cluster.namespace
     )
     assert "condition met" in waited
 

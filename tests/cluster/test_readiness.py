@@ -73,8 +73,10 @@ async def test_what_is_missing_is_named_all_at_once_for_the_roles_that_need_it(
 
 
 async def test_many_that_ask_at_once_cost_the_database_one_question(
-    postgres: launcher.Server, database_url: str, cluster: client.Cluster
+    postgres: launcher.Server, database_url: str, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(health, "FRESH_SECONDS", 60.0)
+    monkeypatch.setattr(health, "MISSING_FRESH_SECONDS", 60.0)
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(database_url.replace(f":{postgres.port}/", f":{between.port}/"))
         readiness = readiness_of(database, cluster)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,7 +38,7 @@ def serving(
 
 
 async def get(session: aiohttp.ClientSession, path: str, *, status: int = 200) -> Any:
-    async with asyncio.timeout(20), session.get(path) as response:
+    async with asyncio.timeout(60), session.get(path) as response:
         answer = await response.json(content_type=None)
         assert (path, response.status) == (path, status), answer
         return answer
@@ -128,7 +129,8 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
             "openai": ("answering", "12:07"),
             "unnamed": ("unusable", "12:00"),
         }
-        assert providers["google"]["processes"][1]["failure"] == {"kind": "fatal", "code": "401"}
+        assert providers["google"]["processes"][1]["failure"] == "fatal"
+        assert providers["google"]["processes"][1]["failure_code"] == "401"
         assert providers["google"]["limits"]["requests_per_minute"] == 5
         configurations = await get(session, f"{SYSTEM}/config")
         assert [(one["digest"], one["written"]["queue"]["slots"]) for one in configurations["items"]] == [
@@ -156,7 +158,7 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
             "google": "failing",
             "openai": "answering",
         }
-        told = json.dumps(report)
+        told = re.sub(r'"\d{4}-\d\d-\d\dT[^"]*"', "", json.dumps(report))  # a time may have any digits
         assert not any(word in told for word in ("refused", "example", "401", "key", "host", "127.0.0.1"))
 
 
@@ -214,13 +216,13 @@ async def test_alert_types_and_chains_are_told_as_they_stand_now(
     apply(manifests.chain("b", "a", name="one", stages=stages))
     async with serving(cluster, database) as session:
         types = await get(session, "/api/v1/alert-types")
-        assert [(one["alert_type"], one["chain"], one["ready"]) for one in types["items"]] == [
+        assert [(one["alert_type"], one["chain_name"], one["ready"]) for one in types["items"]] == [
             ("a", "one", True),
             ("b", "one", True),
         ]
         apply(manifests.chain("c", "a", name="two"), manifests.chain("d", name="three", llmProvider="nobody"))
         types = await get(session, "/api/v1/alert-types")
-        assert [(one["alert_type"], one["chain"], one["reason"]) for one in types["items"]] == [
+        assert [(one["alert_type"], one["chain_name"], one["reason"]) for one in types["items"]] == [
             ("a", "one", ""),
             ("b", "one", ""),
             ("c", "two", "AlertTypeConflict"),
@@ -281,15 +283,16 @@ async def test_without_the_database_health_tells_what_the_process_knows_itself_a
 
 
 async def test_health_asked_by_many_at_once_costs_the_database_one_question(
-    migrated_url: str, postgres: launcher.Server, cluster: client.Cluster
+    migrated_url: str, postgres: launcher.Server, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(health, "FRESH_SECONDS", 60.0)
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         database = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
-        async with serving(cluster, database) as session:
-            await database.lacks()
-            before = between.bytes_up
-            await get(session, "/health")
-            one = between.bytes_up - before
-            await asyncio.gather(*(get(session, "/health") for _ in range(30)))
-            assert between.bytes_up - before <= 3 * one
+        sent = []
+        for times in (1, 1, 30):  # each time in a process that has no answer yet; the first one prepares the statement
+            async with serving(cluster, database) as session:
+                before = between.bytes_up
+                await asyncio.gather(*(get(session, "/health") for _ in range(times)))
+                sent.append(between.bytes_up - before)
+        assert sent[2] == sent[1] > 0
         await database.close()

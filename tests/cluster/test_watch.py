@@ -45,7 +45,7 @@ class Seen:
 
     async def open(self, *, now: bool) -> None:
         """Wait until the watch is open, or until it is not."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 if (self.watcher.cut_for() == 0) == now:
                     return
@@ -53,7 +53,7 @@ class Seen:
 
     async def of(self, uid: str) -> watch.Seen:
         """The next that is seen of this object."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (seen := await self._queue.get()).uid != uid:
                 pass
             return seen
@@ -73,7 +73,7 @@ async def watching(cluster: client.Cluster) -> AsyncIterator[Seen]:
         yield seen
     finally:
         task.cancel()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(asyncio.CancelledError):
                 await task
         # kopf leaves its TLS connections to the end of its loop; what they would complain of is collected here.

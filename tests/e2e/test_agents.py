@@ -148,7 +148,7 @@ async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
     ]
     uid = found["metadata"]["uid"]
     _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
-    assert (read["summary"]["summary"], read["summary"]["gaps"], read["summary"]["grounds"]) == (
+    assert (read["summary"], read["gaps"], read["grounds"]) == (
         status["summary"],
         [],
         "Inspected",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 import shutil
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
@@ -12,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
+import yaml
+from aiohttp import test_utils, web
 from support import manifests, operators
-from tarsy_dev import children, model
+from tarsy_dev import children, model, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator
@@ -37,6 +42,38 @@ def configuration(url: str) -> str:
     return json.dumps({"route": route, "receivers": [{"name": "tarsy", "webhook_configs": [webhook]}]})
 
 
+ALERTMANAGER = pytest.mark.skipif(PROGRAM is None, reason="prometheus-alertmanager is not on PATH")
+
+
+@contextlib.asynccontextmanager
+async def alertmanager(folder: Path, configuration: str) -> AsyncIterator[int]:
+    """A running Alertmanager; its port."""
+    (folder / "alertmanager.yml").write_text(configuration)
+    (port,) = children.free_ports(1)
+    running = children.start(
+        [
+            str(PROGRAM),
+            f"--config.file={folder / 'alertmanager.yml'}",
+            f"--storage.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--cluster.listen-address=",
+        ],
+        name="alertmanager",
+        log=folder / "alertmanager.log",
+        cwd=folder,
+    )
+    try:
+        await asyncio.to_thread(
+            running.wait_until,
+            lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/-/ready") == 200,
+            timeout=30,
+            what="readiness",
+        )
+        yield port
+    finally:
+        await asyncio.to_thread(running.end)
+
+
 async def post(port: int, *, starts_at: datetime, ends_at: datetime | None = None) -> None:
     """Post the alert as Prometheus does, with its start: of one without, Alertmanager would make the end the start."""
     alert: dict[str, Any] = {
@@ -51,34 +88,14 @@ async def post(port: int, *, starts_at: datetime, ends_at: datetime | None = Non
             assert response.status == 200, await response.text()
 
 
-@pytest.mark.skipif(PROGRAM is None, reason="prometheus-alertmanager is not on PATH")
+@ALERTMANAGER
 async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is_recorded(
     operator: Operator, llm: model.Server, tmp_path: Path
 ) -> None:
     llm.script = model.answers(model.Answer(calls=(model.Call(name="tools__lookup"),)), "root cause")
     process = await operator.start()
     await operator.apply(manifests.chain("KubePodCrashLooping"))
-    (tmp_path / "alertmanager.yml").write_text(configuration(process.url))
-    (port,) = children.free_ports(1)
-    alertmanager = children.start(
-        [
-            str(PROGRAM),
-            f"--config.file={tmp_path / 'alertmanager.yml'}",
-            f"--storage.path={tmp_path / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--cluster.listen-address=",
-        ],
-        name="alertmanager",
-        log=tmp_path / "alertmanager.log",
-        cwd=tmp_path,
-    )
-    try:
-        await asyncio.to_thread(
-            alertmanager.wait_until,
-            lambda: children.http_status(HTTPConnection("127.0.0.1", port, timeout=5), "/-/ready") == 200,
-            timeout=30,
-            what="readiness",
-        )
+    async with alertmanager(tmp_path, configuration(process.url)) as port:
         starts_at = datetime.now(UTC) - timedelta(minutes=1)
         await post(port, starts_at=starts_at)
         await process.logged("new=1")
@@ -88,5 +105,130 @@ async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is
         await post(port, starts_at=starts_at, ends_at=datetime.now(UTC) - timedelta(seconds=1))
         await process.logged("resolved=1")
         assert len(llm.requests) == 2
-    finally:
-        await asyncio.to_thread(alertmanager.end)
+
+
+class Receivers:
+    """The webhooks of an Alertmanager's receivers, and TARSy's: which alerts came to which."""
+
+    def __init__(self) -> None:
+        self.got = set[tuple[str, str]]()
+        """(receiver, alertname)."""
+        self._came = asyncio.Event()
+
+    async def take(self, request: web.Request) -> web.Response:
+        """Note the alerts of a notification."""
+        if request.path == "/api/v1/webhooks/alertmanager":
+            assert request.headers["Authorization"] == f"Bearer {operators.TOKEN}"
+            receiver = "tarsy"
+        else:
+            receiver = request.path.strip("/")
+        self.got |= {(receiver, alert["labels"]["alertname"]) for alert in (await request.json())["alerts"]}
+        self._came.set()
+        return web.Response()
+
+    async def all_of(self, expected: set[tuple[str, str]]) -> None:
+        """Wait until these have come."""
+        async with asyncio.timeout(60):
+            while not expected <= self.got:
+                self._came.clear()
+                await self._came.wait()
+
+
+@pytest.fixture
+async def receivers() -> AsyncIterator[tuple[Receivers, str]]:
+    """What notes notifications, and its URL."""
+    noting = Receivers()
+    app = web.Application()
+    app.router.add_post("/{path:.*}", noting.take)
+    server = test_utils.TestServer(app)
+    await server.start_server()
+    yield noting, f"http://127.0.0.1:{server.port}"
+    await server.close()
+
+
+ALERTS = {
+    "Plain": {},
+    "Critical": {"severity": "critical"},
+    "Database": {"team": "db"},
+    "CriticalDatabase": {"team": "db", "severity": "critical"},
+}
+BEFORE = {
+    ("pager", "Plain"),
+    ("oncall", "Critical"),
+    ("dba", "Database"),
+    ("dba", "CriticalDatabase"),
+    ("oncall", "CriticalDatabase"),
+}
+"""What the receivers of `existing` get of these alerts."""
+
+
+def existing(url: str) -> dict[str, Any]:
+    """A configuration as people have one."""
+    return {
+        "route": {
+            "receiver": "pager",
+            "group_by": ["alertname"],
+            "group_wait": "0s",
+            "routes": [
+                {"receiver": "dba", "matchers": ["team = db"], "continue": True},
+                {"receiver": "oncall", "matchers": ["severity = critical"]},
+            ],
+        },
+        "receivers": [
+            {"name": name, "webhook_configs": [{"url": f"{url}/{name}"}]} for name in ("pager", "dba", "oncall")
+        ],
+    }
+
+
+def readme(url: str, token_file: Path) -> list[dict[str, Any]]:
+    """The configurations that the README shows, with the addresses of the test."""
+    text = (tools.ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition("\n### Alertmanager\n")[2].partition("\n### ")[0]
+    section = section.replace("http://tarsy:8080", url).replace("/etc/alertmanager/tarsy-token", str(token_file))
+    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)]
+
+
+def added_to_receivers(config: dict[str, Any], shown: dict[str, Any]) -> None:
+    """The first way: the webhook in each receiver."""
+    (receiver,) = shown["receivers"]
+    for mine in config["receivers"]:
+        mine["webhook_configs"] += receiver["webhook_configs"]
+
+
+def routed(config: dict[str, Any], shown: dict[str, Any]) -> None:
+    """The second way: a first and a last route."""
+    first, last = shown["route"]["routes"]
+    assert shown["route"]["receiver"] == config["route"]["receiver"]
+    config["route"]["routes"] = [first, *config["route"]["routes"], last]
+    config["receivers"] += shown["receivers"]
+
+
+@ALERTMANAGER
+@pytest.mark.parametrize(
+    ("way", "more"),
+    [
+        (None, set()),
+        (added_to_receivers, set()),
+        (routed, {("pager", "Database")}),
+    ],
+    ids=["without", "added", "routed"],
+)
+async def test_pager_gets_what_it_got_before_tarsy_was_added_as_the_readme_shows(
+    receivers: tuple[Receivers, str],
+    tmp_path: Path,
+    way: Callable[[dict[str, Any], dict[str, Any]], None] | None,
+    more: set[tuple[str, str]],
+) -> None:
+    noting, url = receivers
+    (tmp_path / "token").write_text(operators.TOKEN)
+    config, (added, routes) = existing(url), readme(url, tmp_path / "token")
+    expected = BEFORE | more
+    if way is not None:
+        way(config, added if way is added_to_receivers else routes)
+        expected |= {("tarsy", name) for name in ALERTS}
+    async with alertmanager(tmp_path, json.dumps(config)) as port, aiohttp.ClientSession() as session:
+        alerts = [{"labels": {"alertname": name, **labels}} for name, labels in ALERTS.items()]
+        async with session.post(f"http://127.0.0.1:{port}/api/v2/alerts", json=alerts) as response:
+            assert response.status == 200, await response.text()
+        await noting.all_of(expected)
+    assert noting.got == expected

@@ -21,7 +21,7 @@ async def patch(operator: Operator, name: str, **spec: Any) -> None:
 
 async def status(operator: Operator, name: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The object's status, as soon as it is as `wanted`."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = json.loads(await operator.kubectl("get", "inv", name, "-o", "json")).get("status", {})
             if wanted(found):
@@ -42,7 +42,7 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
     llm.script = script
     process = await operator.start()
     await operator.apply(manifests.chain(), manifests.investigation())
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
+    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
     await patch(operator, "web-crash", suspend=True)
     await status(operator, "web-crash", lambda found: found["observedGeneration"] == 2)
     suspended.set()
@@ -93,11 +93,11 @@ async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_tra
         manifests.investigation("kept", ttlSecondsAfterFinished=3600), manifests.investigation("brief")
     )
     uid = json.loads(await operator.kubectl("get", "inv", "brief", "-o", "json"))["metadata"]["uid"]
-    await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=30s")
+    await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=60s")
     kept = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
     assert [one["metadata"]["name"] for one in kept] == ["kept"]
     _, read = await process.request("GET", f"/api/v1/investigations/{uid}/export")
-    assert read["summary"]["ending"] == "Completed", "to expire is no cancel"
+    assert read["ending"] == "Completed", "to expire is no cancel"
     assert read["messages"][-1]["text"] == "root cause"
 
 
@@ -106,7 +106,7 @@ async def test_its_chain_has_a_run_cancelled_when_its_alert_resolves(operator: O
     process = await operator.start()
     await operator.apply(manifests.chain(onResolved="Cancel"))
     await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification("firing"))
-    await llm.wait_for(lambda requests: len(requests) == 1, timeout=20)
+    await llm.wait_for(lambda requests: len(requests) == 1, timeout=60)
     await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification("resolved"))
     ((_, found),) = (await operator.finished()).items()
     assert (found["status"]["phase"], found["status"]["alertStatus"]) == ("Cancelled", "resolved")

@@ -30,7 +30,7 @@ async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so
     process = await operator.start()
     stages = [manifests.stage("collect"), manifests.stage("analysis")]
     await operator.apply(manifests.chain(activeDeadlineSeconds=DEADLINE, stages=stages), manifests.investigation())
-    await operator.kubectl("wait", "inv/web-crash", "--for=condition=Failed", "--timeout=20s")
+    await operator.kubectl("wait", "inv/web-crash", "--for=condition=Failed", "--timeout=60s")
     found = (await operator.finished("web-crash"))["web-crash"]
     status: dict[str, Any] = found["status"]
 

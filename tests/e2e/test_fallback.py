@@ -97,8 +97,8 @@ async def test_who_takes_over_stays_with_the_provider_that_was_asked_last(
     assert [request.iteration for request in llm.requests] == [0, 1, 1]
     events, calls = await transcript(successor, found)
     assert [event["type"] for event in events].count("provider_fallback") == 1
-    assert [len(call["attempts"]) for call in calls] == [4, 0, 0]
-    assert {attempt["provider"] for attempt in calls[0]["attempts"]} == {"first"}
+    assert [len(call["failed_requests"]) for call in calls] == [4, 0, 0]
+    assert {attempt["provider"] for attempt in calls[0]["failed_requests"]} == {"first"}
     await successor.stop()
 
 

@@ -245,12 +245,12 @@ async def check_investigation(process: Process, found: dict[str, Any], *, record
         )
         assert metadata["name"] in rows[1]["text"]
         counted += check_execution(exchanges, rows, calls)
-    assert counted.items() <= transcript["summary"].items()
-    authors = (found["spec"]["author"], status["author"], transcript["summary"]["author"])
+    assert counted.items() <= transcript.items()
+    authors = (found["spec"]["author"], status["author"], transcript["author"])
     assert authors == ("api-client",) * 3, "the webhook's token has no name"
     assert status["phase"] == "Completed"
     assert status["progress"] == "2/2"
-    assert status["finalAnalysis"] == transcript["summary"]["final_analysis"] == recorder.exchanges[-1][1].text
+    assert status["finalAnalysis"] == transcript["final_analysis"] == recorder.exchanges[-1][1].text
     assert status["usage"] == {
         "inputTokens": counted["input_tokens"],
         "outputTokens": counted["output_tokens"],

@@ -94,18 +94,29 @@ class Release:
             self._plane.kubectl, *arguments, input=input, namespace=self.namespace, timeout=120
         )
 
+    @property
+    def _deployments(self) -> list[str]:
+        """The Deployments of the operator's parts."""
+        parts = ("api", "controller", "worker") if self._values.get("mode") == "split" else ()
+        return [f"deployment/tarsy-{part}" for part in parts] or ["deployment/tarsy"]
+
     async def rolled_out(self) -> None:
         """Wait until its pods are those of its newest revision, and ready."""
-        await self.kubectl("rollout", "status", "deployment/tarsy", "--timeout=90s")
+        for deployment in self._deployments:
+            await self.kubectl("rollout", "status", deployment, "--timeout=90s")
+
+    async def restart_worker(self) -> None:
+        await self.kubectl("rollout", "restart", self._deployments[-1])
 
     async def objects(self, kinds: str, *, component: str | None = None) -> dict[str, str]:
-        """Names to uids; of a component of the chart, where one is named."""
-        chosen = [f"--selector=app.kubernetes.io/component={component}"] if component else []
+        """Names to uids; of a component of the chart, where one is named. `operator` is all of its parts."""
+        wanted = "operator, api, controller, worker" if component == "operator" else component
+        chosen = [f"--selector=app.kubernetes.io/component in ({wanted})"] if component else []
         items = json.loads(await self.kubectl("get", kinds, *chosen, "-o", "json"))["items"]
         return {f"{one['kind']}/{one['metadata']['name']}": one["metadata"]["uid"] for one in items}
 
-    async def investigate(self, name: str) -> None:
-        made = manifests.investigation(name, alertType="survival")
+    async def investigate(self, name: str, *, alert_type: str = "survival") -> None:
+        made = manifests.investigation(name, alertType=alert_type)
         await self.kubectl("create", "-f", "-", input=json.dumps(made))
 
     async def finished(self, name: str) -> dict[str, Any]:
@@ -154,7 +165,7 @@ async def test_an_installation_waits_for_its_secrets_and_holds_up_nobody(
             pass  # each is an answer of the API server
     await release.bring_secrets(database_url)
     await release.rolled_out()
-    await release.kubectl("wait", "job/tarsy-migrate-0-1-0", "--for=condition=Complete", "--timeout=30s")
+    await release.kubectl("wait", "job/tarsy-migrate-0-1-0", "--for=condition=Complete", "--timeout=60s")
     await release.kubectl("wait", "chains", "--all", "--for=condition=Ready", "--timeout=60s")  # as helm would, too
     await release.helm("uninstall", "tarsy", "--wait")
     await release.helm("install", "tarsy", "--wait", "--timeout=50s")
@@ -163,15 +174,37 @@ async def test_an_installation_waits_for_its_secrets_and_holds_up_nobody(
     assert (await release.finished("it"))["phase"] == "Completed"
 
 
-async def test_objects_and_running_investigations_survive_an_upgrade_and_its_rollback(
-    release: Release, llm: model.Server, toolbox: mcp_server.Server, postgres: launcher.Server, database_url: str
+@pytest.mark.parametrize("mode", ["single", "split"])
+async def test_all_that_is_done_with_a_release_keeps_objects_and_running_investigations(
+    node: kubelet.Kubelet,
+    helm: Path,
+    namespace: str,
+    database_url: str,
+    values: dict[str, Any],
+    llm: model.Server,
+    toolbox: mcp_server.Server,
+    postgres: launcher.Server,
+    mode: str,
 ) -> None:
+    """An installation, an alert, a reload of the platform file, an upgrade to what is there and to more, a rollback.
+
+    Each part of the operator has what the chart gives its pod, and nothing else: in split mode keys are the worker's.
+    """
+    release = Release(node, helm, namespace=namespace, values=values | {"mode": mode})
+    await release.prepare(database_url)
     llm.script = lambda _turn: model.Answer(text="root cause")
     await release.helm("install", "tarsy")
     await release.rolled_out()
+    await release.kubectl("wait", "chains", "--all", "--for=condition=ProvidersUsable", "--timeout=60s")
     await release.investigate("before")
     assert (await release.finished("before"))["phase"] == "Completed"
-    assert "Phase:          Succeeded" in await release.helm("test", "tarsy")
+    assert "Phase:          Succeeded" in await release.helm("test", "tarsy"), "it posts an alert as Alertmanager does"
+
+    pods = await release.objects("pods", component="operator")
+    async with model.serve(lambda _turn: model.Answer(text="found by the later one")) as later:
+        await reload(release, values["platform"], later.url)
+        assert len(later.requests) == 1
+    assert await release.objects("pods", component="operator") == pods, "a change of the file restarts nothing"
 
     def looks_and_hangs(turn: model.Turn) -> model.Reply:
         if turn.iteration == 0:
@@ -196,15 +229,30 @@ async def test_objects_and_running_investigations_survive_an_upgrade_and_its_rol
     postgres.execute(newer, database=database_url.rpartition("/")[2])
     await release.helm("rollback", "tarsy", "1")
     await release.rolled_out()
-    await release.kubectl("wait", "job/tarsy-migrate-0-1-0", "--for=condition=Complete", "--timeout=30s")
+    await release.kubectl("wait", "job/tarsy-migrate-0-1-0", "--for=condition=Complete", "--timeout=60s")
     await llm.wait_for(lambda requests: len(requests) == asked + 4, timeout=60)
     assert await release.objects("inv,chain") == kept
 
     llm.script = lambda _turn: model.Answer(text="root cause")
-    await release.kubectl("rollout", "restart", "deployment/tarsy")  # whose model hangs
+    await release.restart_worker()  # whose model hangs
     status = await release.finished("meanwhile")
     assert (status["phase"], status["usage"]["toolCalls"]) == ("Completed", 1)
     assert len(toolbox.calls) == 1, "what is committed is not sent again"
+
+
+async def reload(release: Release, platform: dict[str, Any], url: str) -> None:
+    """Have the platform file name one more provider and an agent that asks it, and an investigation run by them."""
+    provider = platform["llm_providers"]["scripted"] | {"base_url": url}
+    more = {
+        "llm_providers": platform["llm_providers"] | {"later": provider},
+        "agents": platform["agents"] | {"LaterAgent": {"llm_provider": "later"}},
+    }
+    await release.helm("upgrade", "tarsy", values={"platform": platform | more})
+    waits = manifests.chain("later", name="later", stages=[manifests.stage("analysis", agent="LaterAgent")])
+    await release.kubectl("create", "-f", "-", input=json.dumps(waits))
+    await release.kubectl("wait", "chain/later", "--for=condition=Ready", "--timeout=60s")
+    await release.investigate("later", alert_type="later")
+    assert (await release.finished("later"))["phase"] == "Completed"
 
 
 async def test_two_releases_stand_side_by_side_and_one_that_goes_leaves_kinds_and_objects(

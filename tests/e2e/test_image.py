@@ -117,7 +117,7 @@ def test_all_that_an_operator_imports_was_compiled_when_the_image_was_built(imag
         (["--version"], f"tarsy, version {importlib.metadata.version('tarsy')}\n"),
         (["--help"], "Run an operator process."),
         (["config", "check", "/etc/tarsy/tarsy.yaml"], "/etc/tarsy/tarsy.yaml: "),
-        (["chain", "lint", "/etc/tarsy/chains/kubernetes-agent-chain.yaml"], "1 documents in 1 files: "),
+        (["chain", "lint", "/etc/tarsy/chains/kubernetes-agent-chain.yaml"], "1 document in 1 file: "),
     ],
     ids=lambda given: given[0] if isinstance(given, list) else "",
 )
@@ -260,7 +260,7 @@ async def test_the_charts_pods_migrate_and_investigate_in_the_image_and_write_no
         process = operators.Process(child, editor=editor)
         await process.serve(waits=False)
         plane.kubectl("apply", "-f", "-", namespace=namespace, input=json.dumps(manifests.investigation()))
-        wait = ("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=30s")
+        wait = ("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=60s")
         await asyncio.to_thread(plane.kubectl, *wait, namespace=namespace)  # the model answers on this loop
         status = json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=namespace))["status"]
         assert (status["phase"], status["finalAnalysis"]) == ("Completed", "It was seen.")

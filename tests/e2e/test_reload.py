@@ -21,7 +21,7 @@ async def told(process: Process, path: str, wanted: str, *, there: bool = True) 
     """What the API answers at `path` once `wanted` is part of it, or no longer."""
     found: Any = None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 status, found = await process.request("GET", path)
                 if status == 200 and (wanted in json.dumps(found)) is there:

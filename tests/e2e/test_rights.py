@@ -36,25 +36,43 @@ async def follow_an_alert(process: Process, operator: Operator) -> None:
     name = alert["name"]
     uid = (await operator.finished(name))[name]["metadata"]["uid"]
     await ask(process, "POST", f"/investigations/{uid}/chat", body={"question": "Which image was it?"}, status=202)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not (await ask(process, "GET", f"/investigations/{uid}"))["runs"][1]["ending"]:
             pass  # each is an answer of the process
     assert "Completed" in await operator.kubectl("get", "events", f"--field-selector=involvedObject.name={name}")
     await ask(process, "DELETE", f"/investigations/{uid}?purge=true", status=204)
-    await operator.kubectl("wait", "--for=delete", f"inv/{name}", "--timeout=20s")
+    await operator.kubectl("wait", "--for=delete", f"inv/{name}", "--timeout=60s")
 
 
-async def work(process: Process, operator: Operator) -> None:
+async def be_told_of_an_alert_that_no_chain_takes(process: Process, operator: Operator, deployment: str) -> None:
+    """At the Deployment that the controller is said to belong to, which is there for its name alone."""
+    labels = {"app": deployment}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "tarsy", "image": "tarsy"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}
+    await operator.apply(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": deployment}, "spec": spec}
+    )
+    nobodys = manifests.notification(labels={"alertname": "NobodyTakesThis"}, fingerprint="1" * 16)
+    _, receipt = await process.request("POST", WEBHOOK, body=nobodys)
+    assert receipt["counts"]["ignored"] == 1
+    async with asyncio.timeout(30):
+        about = f"--field-selector=involvedObject.kind=Deployment,involvedObject.name={deployment}"
+        while "NobodyTakesThis (1)" not in await operator.kubectl("get", "events", about):
+            pass  # whoever has the duties tells
+
+
+async def work(process: Process, operator: Operator, *, deployment: str) -> None:
     """Use everything that the API server is needed for."""
+    await be_told_of_an_alert_that_no_chain_takes(process, operator, deployment)
     chain = manifests.chain()
     await operator.apply(chain, manifests.investigation("brief", ttlSecondsAfterFinished=1))
-    await operator.kubectl("wait", "chain", chain["metadata"]["name"], "--for=condition=Ready", "--timeout=20s")
+    await operator.kubectl("wait", "chain", chain["metadata"]["name"], "--for=condition=Ready", "--timeout=60s")
     await follow_an_alert(process, operator)
-    await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=30s")
+    await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=60s")
     await ask(process, "GET", "/system/warnings")
     await ask(process, "GET", "/system/chains")
     assert (await ask(process, "GET", "/investigations?namespace=default"))["items"] == []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await process.request("GET", "/readyz"))[0] != 200:
             pass  # the watch opens
 
@@ -62,7 +80,7 @@ async def work(process: Process, operator: Operator) -> None:
 @pytest.mark.slow
 async def test_one_process_needs_each_right_of_its_account_and_no_other(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _turn: model.Answer(text="root cause")
-    await work(await operator.start(), operator)
+    await work(await operator.start(env={"TARSY_DEPLOYMENT": "tarsy"}), operator, deployment="tarsy")
     assert operator.accounts.never_used() == set()
     assert operator.accounts.refused() == set()
 
@@ -73,8 +91,8 @@ async def test_each_part_needs_each_right_of_its_own_account_and_no_other(
     llm.script = lambda _turn: model.Answer(text="root cause")
     process = await operator.start(role="api")
     for role in ("controller", "worker"):
-        await operator.start(role=role)
-    await work(process, operator)
+        await operator.start(role=role, env={"TARSY_DEPLOYMENT": f"tarsy-apart-{role}"})
+    await work(process, operator, deployment="tarsy-apart-controller")
     assert {part: operator.accounts.never_used(part) for part in ("api", "controller")} == {
         "api": set(),
         "controller": set(),

@@ -33,7 +33,7 @@ def obey(turn: model.Turn) -> model.Answer:
 
 async def until_known(process: Process) -> None:
     """Wait until all processes can know what the servers have."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             _, found = await process.request("GET", "/api/v1/system/mcp-servers")
             if [bool(one["tools"]) for one in found["items"] if one["name"] in ("tools", "helper")] == [True, True]:
@@ -117,7 +117,7 @@ async def test_an_alert_that_is_limited_to_one_tool_calls_no_other_whatever_the_
 async def told_on_chain(operator: Operator) -> None:
     """Wait until the chain says which tools its agents are not offered."""
     reason = 'jsonpath={.status.conditions[?(@.type=="ResolvedRefs")].reason}=ToolsNotOffered'
-    await operator.kubectl("wait", "chain/kubernetes", f"--for={reason}", "--timeout=20s")
+    await operator.kubectl("wait", "chain/kubernetes", f"--for={reason}", "--timeout=60s")
     conditions = json.loads(await operator.kubectl("get", "chain", "kubernetes", "-o", "json"))["status"]["conditions"]
     (told,) = [one for one in conditions if one["type"] == "ResolvedRefs"]
     assert told["status"] == "True"

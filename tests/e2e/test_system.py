@@ -94,7 +94,7 @@ async def test_two_processes_say_how_they_stand_and_what_is_wrong(
         transports = [one["written"]["mcp_servers"]["kubernetes-server"]["transport"] for one in configurations]
         assert [one["env"] for one in transports] == [named, named], "as the file has it, before variables are put in"
         types = await told(first, "/api/v1/alert-types", lambda found: found["total"] == 3)
-        assert [(one["alert_type"], one["chain"], one["ready"], one["reason"]) for one in types["items"]] == [
+        assert [(one["alert_type"], one["chain_name"], one["ready"], one["reason"]) for one in types["items"]] == [
             ("kubernetes", "kubernetes", True, ""),
             ("other", "broken", False, "ReferenceNotFound"),
             ("third", "helped", True, ""),

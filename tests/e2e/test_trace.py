@@ -205,14 +205,14 @@ def check_model_calls(
         name = one["agent"]["name"]
         kind = {"SynthesisAgent": "synthesis", "ExecutiveSummary": "summary"}.get(name, "agent")
         (place,) = [place for place in seen if place[1] == kind and (kind != "agent" or place[0].agent == name)]
-        for attempt in range(len(one["attempts"]) + 1):
+        for attempt in range(len(one["failed_requests"]) + 1):
             request = next(seen[place])
             assert of_wire(request) == of_trace(one["request"]), (name, one["n"])
             turn, reply = (None, None) if one["provider"] == "first" else next(said[place])
-            if attempt < len(one["attempts"]):
+            if attempt < len(one["failed_requests"]):
                 assert isinstance(reply, model.HttpError)
-                assert one["attempts"][attempt]["code"] == str(reply.status)
-                assert reply.message in one["attempts"][attempt]["error"]
+                assert one["failed_requests"][attempt]["code"] == str(reply.status)
+                assert reply.message in one["failed_requests"][attempt]["error"]
         told[one["failure"] or "ok"] += 1
         if one["answer"]:
             assert isinstance(reply, model.Answer)
@@ -223,7 +223,7 @@ def check_model_calls(
     assert [list(left) for left in seen.values()] == [[]] * len(seen), "every request is in the trace"
     assert told["fatal"] == 2, "one that was too large, and one that was left for another provider"
     assert told["rejected"] == 1, "calls instead of a conclusion"
-    assert [len(one["attempts"]) for one in asked if one["attempts"]] == [1]
+    assert [len(one["failed_requests"]) for one in asked if one["failed_requests"]] == [1]
     assert [one["agent"]["name"] for one in asked if one["request"]["final"]] == [
         "SynthesisAgent",
         *("Hasty", "Hasty"),
@@ -293,13 +293,13 @@ def check_lines(
         assert {name: line[name] for name in alike} == {name: whole[name] for name in alike}
         assert line["outcome"] == ("failed" if whole["failure" if is_model else "failed"] else "ok")
         if is_model:
-            assert (line["failure"], line["failed_attempts"]) == (whole["failure"], len(whole["attempts"]))
+            assert (line["failure"], line["failed_attempts"]) == (whole["failure"], len(whole["failed_requests"]))
 
 
 async def check_export(process: Process, path: str, trace: Sequence[Mapping[str, Any]]) -> None:
     """It holds what the other routes say, and they say it on pages of any size."""
     export, head = await get(process, f"{path}/export"), await get(process, path)
-    assert export["version"] == 1
+    assert export["version"] == 2
     messages = await pages(process, f"{path}/messages?", "messages", limit=11)
     assert messages == export["messages"] == await pages(process, f"{path}/messages?", "messages", limit=500)
     for execution in export["executions"]:

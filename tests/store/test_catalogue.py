@@ -201,7 +201,7 @@ class Counter:
 
 
 async def until(ready: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0.005)
 

@@ -17,7 +17,7 @@ from tarsy.store import history, live
 CHUNK = 200 * 1024
 LOGGED = 7
 """Entries of its log."""
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ async def test_a_reader_that_goes_on_from_the_horizon_misses_no_newest_form(
     while not all(task.done() for task in writing):
         await look()
     await asyncio.gather(*writing)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await look():
             pass
     assert seen == {identity: (await queue.summary(database, identity)).revision for identity in identities}

@@ -16,8 +16,13 @@ TARSY = changing.Namespace(name="tarsy", uid="uid-of-tarsy")
 CHANNEL = wire.Channel("investigation", None)
 
 
-def listener() -> outbox.Listener:
-    return outbox.Listener(watching.box(), CHANNEL)
+def listener(channel: wire.Channel = CHANNEL) -> outbox.Listener:
+    return outbox.Listener(watching.box(), channel)
+
+
+async def said(listens: outbox.Listener) -> list[dict[str, Any]]:
+    """The messages that wait for a listener."""
+    return [watching.event(await listens.outbox.next()) for _ in range(len(listens.outbox._queue))]
 
 
 async def test_who_listens_to_a_namespace_is_told_nothing_of_another_one_that_has_its_name_since(
@@ -38,6 +43,43 @@ async def test_who_listens_to_a_namespace_is_told_nothing_of_another_one_that_ha
         assert not before.outbox._queue
         assert not beside.over.done()
         assert not since.over.done()
+
+
+def steps(messages: list[dict[str, Any]]) -> list[str]:
+    return [one["current_step"] for one in messages if one["type"] == "alert_status"]
+
+
+async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of_all_sessions(
+    database: databases.Database,
+) -> None:
+    lists = changing.Lists(database, outbox.Held())
+    sessions, ours = listener(wire.Channel("session", None)), listener()
+    begin = await changes.now(database)
+    async with lists.listens(TARSY, sessions, after=None), lists.listens(TARSY, ours, after=None):
+        identity = await queue.admit(database)
+        await lists.look()
+        journal = await queue.opened(database, await queue.claimed(database))
+        await journal.commit(stories.stage_started())
+        await lists.look()
+        found = await said(sessions)
+        assert steps(found) == ["Starting chain execution", "Starting analysis"]
+        await journal.commit(stories.stage_ended("analysis", "TimedOut", "too late"))
+        await journal.commit(stories.run_ended("CompletedWithErrors", final_analysis="root cause"))
+        await lists.look()
+        found += await said(sessions)
+        await lists.look()
+        assert not sessions.outbox._queue, "each is sent once"
+        assert steps(await said(ours)) == []
+    assert steps(found)[2:] == ["Completed analysis", "Chain execution finished"]
+    assert {(one["channel"], one["session_id"]) for one in found} == {("sessions", str(identity))}
+    updates = [one for one in found if one["type"] == "alert_status"]
+    assert {one["alert_id"] for one in updates} == {str(identity)}
+    assert [one["stage_progress"][0]["agent"] for one in updates] == ["KubernetesAgent"] * 4
+    assert (updates[-1]["status"], updates[-1]["result"], "id" in updates[-1]) == ("completed", "root cause", False)
+    assert (found[-1]["type"], found[-1]["id"]) == ("session.completed", found[-1]["id"])
+    late = listener(wire.Channel("session", None))
+    async with lists.listens(TARSY, late, after=begin):
+        assert steps(await said(late)) == ["Chain execution finished"], "a catch-up tells where each one stands now"
 
 
 ANALYSIS = 100 * 1024

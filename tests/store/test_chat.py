@@ -147,7 +147,7 @@ async def test_questions_and_answers_at_once_make_runs_one_after_the_other(datab
                     await worker.run()
                     break
 
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         insisting = [group.create_task(insist()) for _ in range(8)]
         group.create_task(answer())
     assert sorted(one.result() for one in insisting) == list(range(1, 9))

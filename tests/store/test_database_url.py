@@ -66,7 +66,7 @@ async def beat(url: str) -> None:
 async def listen(url: str) -> None:
     heard = asyncio.Event()
     listening = asyncio.create_task(notify.Listener(url, {notify.WORK: lambda _: heard.set()}).run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await heard.wait()
     listening.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -106,7 +106,7 @@ async def test_a_listener_that_is_not_let_in_says_why_and_tries_again(
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.0)
     listening = asyncio.create_task(notify.Listener(f"{database_url}nowhere", {}).run())
     with caplog.at_level(logging.WARNING):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(caplog.messages) < 2:
                 assert not listening.done()
                 await asyncio.sleep(0)

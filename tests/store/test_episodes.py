@@ -17,8 +17,6 @@ from tarsy.transcript import admission, entries
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
-WINDOW = timedelta(days=7)
-COOLDOWN = timedelta(minutes=5)
 
 
 def subject(*, starts_at: datetime = START, **fields: Any) -> investigation.AlertInvestigation:
@@ -41,15 +39,7 @@ async def repeat(
     namespace: str = "tarsy",
     starts_at: datetime = START,
 ) -> UUID | None:
-    known = await episodes.repeat(
-        database,
-        namespace=namespace,
-        fingerprint=fingerprint,
-        starts_at=starts_at,
-        window=WINDOW,
-        cooldown=COOLDOWN,
-    )
-    return known.investigation if known else None
+    return await queue.repeat(database, namespace=namespace, fingerprint=fingerprint, starts_at=starts_at)
 
 
 async def resolve(
@@ -163,6 +153,7 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
     database: databases.Database,
 ) -> None:
     await admit(database)
+    await end(database, ago=timedelta(days=7))
     await queue.execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
     await queue.execute(database, "UPDATE receipts SET created_at = clock_timestamp() - interval '8 days'")
     again = await admit(database)

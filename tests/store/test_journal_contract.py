@@ -204,6 +204,25 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         entries.ContextCompacted(execution="collect/1", turn=1, results=("0.0",), tokens=200_000, limit=128_000),
         answered(ANSWER, turn=1),
     ),
+    "servers that were away, and a request that was sent again": (
+        *OPENING,
+        entries.ServersAway(execution="collect/1", servers=("größer", "k8s")),
+        entries.ModelRetried(
+            execution="collect/1",
+            turn=0,
+            provider="google-default",
+            model="m",
+            attempt=1,
+            error="429 zu schnell 💥",
+            code="429",
+            seconds=1.5,
+        ),
+        answered(asks("0.0")),
+        entries.ServersAway(execution="collect/1", servers=("k8s",), calls=("0.0",)),
+        ran(result("0.0", "not called", failed=True)),
+        answered(ANSWER),
+        ended(),
+    ),
     "empty texts": (
         *OPENING,
         answered(replace(asks("0.0"), provider_state=messages.ProviderState(provider="", data=None))),
@@ -537,9 +556,7 @@ async def test_a_model_call_says_how_many_messages_it_was_sent(database: databas
         (None, 5),
     ]
     assert [message.text for message in found.messages[4:]] == [CONCLUDE.text, ANSWER.text]
-    assert {type(stage.total_tokens) for stage in found.summary.stages} == {int}, (
-        "a Decimal would be served as a string"
-    )
+    assert {type(stage.total_tokens) for stage in found.stages} == {int}, "a Decimal would be served as a string"
 
 
 async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(database: databases.Database) -> None:
@@ -557,7 +574,7 @@ async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(datab
         (2, "größer", "timeout", ""),
         (2, "google-default", None, None),
     ]
-    (attempt,) = found.llm_interactions[1].attempts
+    (attempt,) = found.llm_interactions[1].failed_requests
     assert (attempt.provider, attempt.code, attempt.error) == ("google-default", "503", "503")
 
 

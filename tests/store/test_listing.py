@@ -15,8 +15,10 @@ import pytest
 import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import queue, stories
-from tarsy.api import lists
+from support import exports, queue, stories
+from tarsy.api import investigations, lists
+from tarsy.api.compat import history, sessions, words
+from tarsy.api.live import telling, wire
 from tarsy.resources import investigation
 from tarsy.store import database as databases
 from tarsy.store import listing, standing
@@ -85,6 +87,46 @@ async def test_a_list_tells_what_is_known_of_each(database: databases.Database) 
     assert (item.started_at, item.message) == (shown.started_at, shown.message)
     assert (item.total_tokens, item.cost, item.summary) == (shown.total_tokens, shown.cost, "s" * 1024)
     assert item.total_tokens > 0
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["that ran", "that was refused"])
+async def test_row_says_of_an_investigation_what_the_single_answer_says(
+    database: databases.Database, refused: bool
+) -> None:
+    subject = queue.subject("web-crash", severity="critical", author="me")
+    if refused:
+        chain = admission.Refusal(reason="ChainNotFound", message="No chain found")
+        identity = await queue.admit(database, subject, chain=chain)
+    else:
+        identity = await queue.admit(database, subject)
+        journal = await queue.opened(database, await queue.claimed(database))
+        costly = replace(stories.CALL, cost=0.1 + 0.2)
+        await journal.commit(stories.stage_started(), stories.started())
+        await journal.commit(replace(stories.answers("it is the disk"), call=costly))
+        await journal.commit(stories.ended(), stories.stage_ended())
+        ended = stories.run_ended(final_analysis="it is the disk, because ...", summary="it is the disk")
+        await journal.commit(replace(ended, grounds="Inspected"))
+    (item,) = (await listing.page(database, ALL, limit=25)).items
+    row = lists.row(item).model_dump(mode="json")
+    whole = (await investigations.read(database, identity)).model_dump(mode="json")
+    exported = (await exports.whole(database, identity)).model_dump(mode="json")
+    assert row == {name: whole[name] for name in row} == {name: exported[name] for name in row}
+    assert (row["cost"], row["grounded"], row["summary"]) == (
+        (None, None, "") if refused else ("0.3", True, "it is the disk")
+    )
+    assert row["ended_at"]
+    assert whole["runs"][0]["ended_at"] == row["ended_at"]
+    shown = await queue.summary(database, identity)
+    assert telling.of_end(shown)["ended_at"] == row["ended_at"]
+    log = await queue.log(database, identity)
+    assert wire.moment(log[-1].at) == row["ended_at"], "the log's last entry is of the same time"
+    session = await history.read(database, identity)
+    assert session.completed_at_us == words.us(log[-1].at)
+    if not refused:
+        assert [one.ended_at for one in shown.stages] == [one.at for one in log[-2:-1]]
+        assert [one["ended_at"] for one in whole["executions"]] == [wire.moment(log[-3].at)]
+        compat = await sessions.read(database, identity)
+        assert [one.completed_at for one in compat.stages[0].executions] == [log[-3].at]
 
 
 STANDINGS = list(
@@ -158,6 +200,9 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
         database, queue.subject("d"), chain=admission.Refusal(reason="ChainNotFound", message="No chain found")
     )
     await queue.execute(database, "UPDATE investigations SET fingerprint = 'f-' || name")
+    for name, grounds in (("a", "NothingInspected"), ("b", "Inspected"), ("c", "InspectedWithGaps")):
+        change = "UPDATE runs SET grounds = :grounds FROM investigations WHERE id = investigation AND name = :name"
+        await queue.execute(database, change, name=name, grounds=grounds)
     items = {item.name: item for item in await walk(database, replace(ALL, key="name", descending=False))}
     assert list(items) == ["a", "b", "c", "d"]
     assert (items["d"].phase, items["d"].chain_name, items["d"].progress) == ("Failed", None, "0/0")
@@ -168,6 +213,10 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
         ({"chain": "pod-crash"}, {"a", "b", "c"}),
         ({"fingerprint": "f-b"}, {"b"}),
         ({"phases": ("Failed",)}, {"d"}),
+        ({"grounded": True}, {"b", "c"}),
+        ({"grounded": False}, {"a"}),
+        ({"grounded": True, "search": listing.Search(text="web 0"), "author": "ann"}, {"b"}),
+        ({"grounded": True, "search": listing.Search(text="web 0", phrases=("web 0",)), "key": "name"}, {"b", "c"}),
         ({"since": items["b"].admitted_at}, {"b", "c", "d"}),
         ({"since": items["b"].admitted_at + LATER}, {"c", "d"}),
         ({"until": items["b"].admitted_at}, {"a"}),

@@ -21,7 +21,7 @@ from tarsy.worker import lease, run
 from tarsy_dev import postgres as launcher
 
 ID, OTHER = UUID(int=14), UUID(int=15)
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-thinking") -> ports.Turn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,6 @@ from tarsy.worker import claimer, lease, run
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, tzinfo=UTC)
-WINDOW = timedelta(days=7)
 SUBJECT = queue.subject(fingerprint=FINGERPRINT, startsAt=START)
 IDENTITY = UUID(SUBJECT.metadata.uid)
 NOT_GRANTED = sqlalchemy.text("SELECT 1 FROM pg_locks WHERE NOT granted")
@@ -29,7 +28,7 @@ NOT_GRANTED = sqlalchemy.text("SELECT 1 FROM pg_locks WHERE NOT granted")
 
 async def waiting(database: databases.Database) -> None:
     """Return when a statement waits for a row."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await database.run(NOT_GRANTED):
             pass  # the read itself gives way to the others
 
@@ -48,9 +47,7 @@ async def later(database: databases.Database) -> None:
 
 
 async def repeat(database: databases.Database) -> object:
-    return await episodes.repeat(
-        database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START, window=WINDOW, cooldown=WINDOW
-    )
+    return await queue.repeat(database, fingerprint=FINGERPRINT, starts_at=START)
 
 
 async def resolved(database: databases.Database) -> object:
@@ -84,7 +81,12 @@ async def claims(database: databases.Database) -> claimer.Claimer:
     )
     supervisor = run.Supervisor(database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5)
     return claimer.Claimer(
-        supervisor, database=database, lease_manager=lease_manager, owner=queue.OWNER, queue=settings
+        supervisor,
+        database=database,
+        lease_manager=lease_manager,
+        owner=queue.OWNER,
+        queue=settings,
+        eligible=queue.eligible(),
     )
 
 
@@ -120,9 +122,9 @@ async def test_what_was_locked_for_a_moment_is_claimed_right_afterwards(
     await queue.admit(database, SUBJECT)
     async with holding(database, "work"):
         claiming = asyncio.create_task(claims.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await passed_over.wait()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await queue.summary(database, IDENTITY)).attempts == 0:
             pass  # the read itself gives way to the others
     claiming.cancel()

@@ -365,7 +365,7 @@ async def test_processes_that_migrate_at_once_take_turns(database_url: str) -> N
         for _ in range(2)
     ]
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             waiting = "SELECT count(*) FROM pg_locks, pg_sleep(0.05) WHERE locktype = 'advisory' AND NOT granted"
             while await holder.fetchval(waiting) < len(processes):
                 pass

@@ -35,7 +35,7 @@ async def listening(url: str) -> AsyncIterator[asyncio.Queue[str]]:
 
 
 async def hear(heard: asyncio.Queue[str], count: int) -> list[str]:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         return [await heard.get() for _ in range(count)]
 
 

@@ -81,7 +81,7 @@ async def test_what_the_platform_file_confirms_is_pinned_as_well(database: datab
 async def test_processes_hear_that_something_was_confirmed(database: databases.Database) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
     listener = asyncio.create_task(notify.Listener(database.url, {pins.CHANGED: heard.put_nowait}).run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await heard.get() == ""
         await confirm(database, get=A)
         assert await heard.get() == "k8s"

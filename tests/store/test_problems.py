@@ -80,7 +80,7 @@ async def test_an_error_is_a_problem(
     answered: dict[str, str],
 ) -> None:
     body = b'{"alert_type": "kubernetes", "data": "x"}' if method == "POST" else None
-    async with asyncio.timeout(10), api.request(method, path, data=body, headers=headers) as response:
+    async with asyncio.timeout(60), api.request(method, path, data=body, headers=headers) as response:
         assert (response.status, response.content_type) == (status, "application/problem+json")
         problem = await response.json(content_type=None)
         assert problem["status"] == status
@@ -142,17 +142,19 @@ async def test_a_database_that_hangs_is_told_to_be_away_before_who_asks_gives_up
     postgres: launcher.Server,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(app, "PATIENCE_SECONDS", 0.3)
     path = f"/api/v1/investigations/{uuid.UUID(int=1)}"
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         api = await serve(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
         for _ in ("with no connection", "with one"):
             between.blackhole()
-            asked = time.monotonic()
-            async with api.get(path) as response:
-                assert response.status == 503
-                assert (await response.json(content_type=None))["detail"].startswith("the database cannot be reached")
-            assert time.monotonic() - asked < 2, "of 30"
+            with monkeypatch.context() as patched:
+                patched.setattr(app, "PATIENCE_SECONDS", 0.3)
+                asked = time.monotonic()
+                async with api.get(path) as response:
+                    assert response.status == 503
+                    problem = await response.json(content_type=None)
+                    assert problem["detail"].startswith("the database cannot be reached")
+                assert time.monotonic() - asked < 20, "of 30"
             between.heal()
             async with api.get(path) as response:
                 assert response.status == 404

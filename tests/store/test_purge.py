@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from collections.abc import Coroutine
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import pytest
 import sqlalchemy
 from support import queue, stories
-from tarsy.resources import naming
 from tarsy.store import admission as admissions
-from tarsy.store import chat, episodes, history, log, purge, receipts, resync, retention, work
+from tarsy.store import chat, episodes, history, log, purge, resync, retention, work
 from tarsy.store import database as databases
 from tarsy.transcript import entries
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, tzinfo=UTC)
-WINDOW = timedelta(days=7)
 SECRET = "opensesame"
 """Stands in all that was said."""
 SAID: dict[str, Any] = {
     "alertData": f"web-0 restarts {SECRET}",
     "severity": SECRET,
     "runbookURL": f"https://{SECRET}",
+    "labels": {"pod": SECRET},
     "author": queue.CALLER.who,
     "fingerprint": FINGERPRINT,
     "startsAt": START,
@@ -132,15 +133,10 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     assert not await admissions.admit(database, queue.admission(again))
     changed = again.model_copy(update={"metadata": again.metadata.model_copy(update={"generation": 2})})
     await work.observe(database, changed)
-    known = await episodes.repeat(database, **NEW, window=WINDOW, cooldown=timedelta(0))
-    assert known == episodes.Known(investigation=identity, name="web-crash"), "as after a deletion"
-    assert await episodes.resolved(database, **NEW) == known
+    assert await queue.repeat(database, **NEW) == identity, "for its cool-down"
+    assert await episodes.resolved(database, **NEW) == episodes.Known(investigation=identity, name="web-crash")
     assert await work.stale(database, limit=9) == [], "no status shows it"
     assert await queue.rows(database, "SELECT duplicates, alert_status FROM investigations") == [(1, "resolved")]
-
-    issued: dict[str, Any] = {"namespace": "tarsy", "fingerprint": FINGERPRINT, "starts_ms": naming.milliseconds(START)}
-    receipt = await receipts.issue(database, **issued, name="web-crash", digest="any", window=WINDOW)
-    assert receipt.investigation is None, "where it is forgotten, it may be investigated anew"
 
 
 async def test_of_twenty_purges_at_once_one_does_it(database: databases.Database) -> None:
@@ -164,25 +160,44 @@ async def test_the_object_that_a_purge_has_left_goes_at_once_whatever_its_spec_s
     assert (await queue.summary(database, other)).phase == "Queued"
 
 
-async def test_of_a_question_and_a_purge_at_once_one_happens_and_is_in_the_audit(database: databases.Database) -> None:
-    outcomes = set()
-    for turn in range(40):
-        identity = await queue.admit(database)
-        await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
-        asks = [chat.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)]
-        purges = [purge.purge(database, identity, by=queue.CALLER) for _ in range(1 + turn % 3)]
-        found = await asyncio.gather(*([*purges, *asks] if turn % 2 else [*asks, *purges]))
-        told = await queue.rows(database, "SELECT action FROM audit WHERE investigation = :id", id=identity)
-        outcomes.add(told[0])
-        if told == [("chat",)]:
-            assert sorted(map(str, found)) == ["1", *["asked"] * len(purges)]
-            await chat.cancel(database, identity, by=queue.CALLER)
-        else:
-            assert told == [("purge",)]
-            assert sorted(map(str, found)) == [*["None"] * len(purges), "unknown"]
-            said = "SELECT 1 FROM entries WHERE investigation = :id"
-            assert await queue.rows(database, said, id=identity) == []
-    assert outcomes == {("chat",), ("purge",)}, "both were first"
+@pytest.mark.parametrize("order", ["ask purge", "purge ask", "ask purge purge", "purge purge ask", "purge ask purge"])
+async def test_of_a_question_and_a_purge_at_once_one_happens_and_is_in_the_audit(
+    database: databases.Database, order: str
+) -> None:
+    """Whoever comes first waits for the row first, which another transaction has, and gets it first."""
+    identity = await queue.admit(database)
+    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+    under_way = []
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text("SELECT 1 FROM work FOR UPDATE"))
+        for number, write in enumerate(order.split(), 1):
+            writing: Coroutine[Any, Any, object] = (
+                chat.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)
+                if write == "ask"
+                else purge.purge(database, identity, by=queue.CALLER)
+            )
+            under_way.append(asyncio.create_task(writing))
+            await waiting(database, number)
+    found = await asyncio.gather(*under_way)
+    told = await queue.rows(database, "SELECT action FROM audit WHERE investigation = :id", id=identity)
+    said = await queue.rows(database, "SELECT 1 FROM entries WHERE investigation = :id", id=identity)
+    purges = order.split().count("purge")
+    if order.startswith("ask"):
+        assert told == [("chat",)]
+        assert found == [1, *["asked"] * purges]
+        assert said
+    else:
+        assert told == [("purge",)]
+        assert sorted(map(str, found)) == [*["None"] * purges, "unknown"]
+        assert said == []
+
+
+async def waiting(database: databases.Database, number: int) -> None:
+    """Return when so many statements wait for a row."""
+    waits = sqlalchemy.text("SELECT 1 FROM pg_locks WHERE NOT granted")
+    async with asyncio.timeout(60):
+        while len(await database.run(waits)) < number:
+            pass  # the read itself gives way to the others
 
 
 async def test_what_is_committed_while_a_purge_waits_is_purged_too(database: databases.Database) -> None:
@@ -192,12 +207,9 @@ async def test_what_is_committed_while_a_purge_waits_is_purged_too(database: dat
     statement, values = log.appending(
         [end], investigation=claim.investigation, log_seq=0, token=claim.token, place=lambda _: (0, "")
     )
-    waits = sqlalchemy.text("SELECT 1 FROM pg_locks WHERE NOT granted")
     async with database.begin() as connection:
         await connection.execute(statement, values)
         purging = asyncio.create_task(purge.purge(database, claim.investigation, by=queue.CALLER))
-        async with asyncio.timeout(20):
-            while not await database.run(waits):
-                pass  # the read itself gives way to the others
+        await waiting(database, 1)
     assert await purging is None
     assert not [table for table, rows in (await everything(database)).items() if SECRET in rows]

@@ -18,7 +18,6 @@ from tarsy.transcript import admission
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
-WINDOW = timedelta(days=7)
 REFUSAL = admission.Refusal(reason="ChainNotReady", message="Chain 'x' is not ready")
 
 
@@ -36,25 +35,52 @@ def copied(given: investigation.AlertInvestigation) -> investigation.AlertInvest
     return given.model_copy(update={"metadata": metadata})
 
 
-async def issue(
-    database: databases.Database, *, name: str = "web-crash", start: datetime = START, digest: str = ""
-) -> receipts.Receipt:
-    return await receipts.issue(
+async def ask(
+    database: databases.Database,
+    *,
+    name: str = "web-crash",
+    start: datetime = START,
+    digest: str = "",
+    previous: UUID | None = None,
+) -> receipts.Receipt | episodes.Repeat:
+    return await receipts.issue_for_alert(
         database,
         namespace="tarsy",
         fingerprint=FINGERPRINT,
         starts_ms=naming.milliseconds(start),
         name=name,
         digest=digest or subject().digest(),
-        window=WINDOW,
+        rule=queue.RULE,
+        previous=previous,
+    )
+
+
+async def issue(
+    database: databases.Database, *, name: str = "web-crash", start: datetime = START, digest: str = ""
+) -> receipts.Receipt:
+    issued = await ask(database, name=name, start=start, digest=digest)
+    assert isinstance(issued, receipts.Receipt)
+    return issued
+
+
+async def stored(database: databases.Database) -> receipts.Receipt:
+    """The receipt as it is now."""
+    ((name, word, identity, digests),) = await queue.rows(
+        database, "SELECT name, word, investigation, digests FROM receipts"
+    )
+    return receipts.Receipt(
+        namespace="tarsy",
+        fingerprint=FINGERPRINT,
+        starts_ms=naming.milliseconds(START),
+        name=name,
+        word=word,
+        investigation=identity,
+        digests=tuple(digests),
     )
 
 
 async def repeat(database: databases.Database, *, start: datetime = START) -> UUID | None:
-    known = await episodes.repeat(
-        database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=start, window=WINDOW, cooldown=WINDOW
-    )
-    return known.investigation if known else None
+    return await queue.repeat(database, fingerprint=FINGERPRINT, starts_at=start)
 
 
 async def resolve(database: databases.Database) -> UUID | None:
@@ -109,7 +135,7 @@ async def test_the_first_object_with_the_receipt_stands_for_its_alert_and_a_copy
     assert await repeat(database) == first
     assert await resolve(database) == first
     assert (await queue.summary(database, second)).alert_status is None
-    receipt = await issue(database)
+    receipt = await stored(database)
     assert (receipt.is_of(made), receipt.is_of(copy), receipt.is_of(subject())) == (True, False, False)
 
 
@@ -163,7 +189,8 @@ async def test_a_receipt_is_of_what_any_of_its_episodes_notifications_asked_for(
     assert not (await issue(database, digest="one too many")).is_of(made)
     assert (await issue(database)).is_of(made)
     identity = await queue.admit(database, made)
-    admitted = await issue(database, digest="later")
+    assert isinstance(await ask(database, digest="later"), episodes.Repeat)
+    admitted = await stored(database)
     assert (admitted.investigation, "later" in admitted.digests) == (identity, False)
 
 
@@ -198,15 +225,36 @@ async def test_one_episode_has_one_receipt_whoever_asks_at_once(database: databa
     assert other.word != issued[0].word
 
 
-async def test_an_episode_whose_object_was_deleted_gets_a_new_receipt(database: databases.Database) -> None:
+async def test_refused_alert_gets_a_new_receipt_and_name_once_its_object_is_deleted(
+    database: databases.Database,
+) -> None:
     receipt = await issue(database)
     identity = await queue.admit(database, await queue.received(database, subject()), chain=REFUSAL)
-    kept = await issue(database)
-    assert (kept.word, kept.investigation) == (receipt.word, identity)
+    kept = await ask(database)
+    assert isinstance(kept, episodes.Repeat)
+    assert kept.known == episodes.Known(investigation=identity, name="web-crash")
     await work.gone(database, identity)
     renewed = await issue(database)
     assert renewed.word != receipt.word
-    assert renewed.investigation is None
+    assert (renewed.name, renewed.investigation) == ("web-crash-2", None)
+
+
+async def test_receipt_whose_object_is_not_admitted_yet_stays_for_an_hour_however_short_the_window(
+    database: databases.Database,
+) -> None:
+    """Intake died behind the object: the same notification, sent again, finds that, and makes no second one."""
+    short = episodes.Rule(window=timedelta(seconds=1), cooldown=timedelta(0))
+    made = await queue.received(database, subject(), rule=short)
+    for age, is_the_same in (("50 minutes", True), ("11 minutes", False)):
+        await queue.execute(
+            database,
+            "UPDATE receipts SET created_at = created_at - CAST(CAST(:age AS text) AS interval)",
+            age=age,
+        )
+        again = await queue.received(database, subject(), rule=short)
+        assert made.spec.source
+        assert again.spec.source
+        assert (again.spec.source.receipt == made.spec.source.receipt) == is_the_same
 
 
 async def test_receipts_are_dropped_after_the_window_and_not_within_the_hour(database: databases.Database) -> None:

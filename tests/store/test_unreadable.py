@@ -311,7 +311,7 @@ async def supervising(database: databases.Database) -> AsyncIterator[run.Supervi
 
 
 async def until(database: databases.Database, identity: UUID, ready: Callable[[history.Summary], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not ready(await queue.summary(database, identity)):
             pass  # the read itself gives way to the others
 
@@ -327,6 +327,7 @@ async def test_a_worker_leaves_it_alone_and_goes_on_with_the_others(database: da
             lease_manager=supervisor.lease_manager,
             owner=queue.OWNER,
             queue=platform.Queue(slots=1),
+            eligible=queue.eligible(),
         )
         claiming = asyncio.create_task(claims.run())
         await until(database, fine, lambda found: found.ended_at is not None)
@@ -350,6 +351,7 @@ async def test_a_worker_that_starts_tries_it_once_more_and_it_may_be_mended_by_t
             lease_manager=supervisor.lease_manager,
             owner=queue.OWNER,
             queue=platform.Queue(),
+            eligible=queue.eligible(),
         )
         claiming = asyncio.create_task(claims.run())
         await until(database, identity, lambda found: found.state == "running" or found.ended_at is not None)

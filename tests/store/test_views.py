@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from uuid import UUID
 import pytest
 from support import exports, queue, stories
 from tarsy.api import shapes, transcripts
+from tarsy.resources import investigation
 from tarsy.store import database as databases
 from tarsy.store import work
 from tarsy.transcript import entries, messages
@@ -121,8 +123,15 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regc
 
 def as_shown(row: dict[str, Any]) -> dict[str, Any]:
     """A message of the view as the API shows it, with its tool's name in two."""
-    split = row | transcripts.named(row["tool_name"])
+    split = row | transcripts.named(row["tool_name"]) | {"native_results": row["native"]}
     return {name: split[name] for name in shapes.Message.model_fields}
+
+
+def with_cost(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """These columns of a call of the view, its cost as the API shows it."""
+    cost = row["cost"]
+    shown = row | {"failed_requests": row["attempts"], "cost": None if cost is None else investigation.cost_text(cost)}
+    return {name: shown[name] for name in names}
 
 
 async def test_messages_are_what_the_decoder_reads(database: databases.Database) -> None:
@@ -140,9 +149,7 @@ async def test_llm_interactions_are_what_the_decoder_reads(database: databases.D
     identity = await told(database)
     decoded = (await exports.whole(database, identity)).llm_interactions
     found = await view(database, "llm_interactions", identity)
-    assert [{name: row[name] for name in SHARED} for row in found] == [
-        call.model_dump(include=SHARED) for call in decoded
-    ]
+    assert [with_cost(row, SHARED) for row in found] == [call.model_dump(include=SHARED) for call in decoded]
     assert [(row["tool_call_id"], row["context_messages"]) for row in found if row["tool_call_id"]] == [
         ("1.1", 2),
         ("1.0", 2),
@@ -169,9 +176,9 @@ async def test_the_numbers_of_executions_and_runs_are_the_sums_of_their_calls(da
     assert found == {"a": (0.0, own), "b": (0.0131, own), "c": (None, ""), "d": (0.5, "third")}
     shown = await exports.whole(database, identity)
     assert {one.id: one.provider for one in shown.executions} == {name: last for name, (_, last) in found.items()}
-    assert shown.summary.llm_calls == len(shown.llm_interactions)
-    assert shown.summary.total_tokens == sum(call.total_tokens for call in shown.llm_interactions)
-    assert shown.summary.cost == shown.runs[0].cost == 0.5131
+    assert shown.llm_calls == len(shown.llm_interactions)
+    assert shown.total_tokens == sum(call.total_tokens for call in shown.llm_interactions)
+    assert shown.cost == shown.runs[0].cost == "0.5131"
 
 
 async def test_calls_without_a_price_add_nothing_to_a_cost_and_alone_have_none(database: databases.Database) -> None:
@@ -179,11 +186,11 @@ async def test_calls_without_a_price_add_nothing_to_a_cost_and_alone_have_none(d
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(stories.stage_started(), stories.started(), stories.unanswered())
     shown = await exports.whole(database, identity)
-    assert (shown.summary.cost, shown.runs[0].cost) == (None, None)
+    assert (shown.cost, shown.runs[0].cost) == (None, None)
     await writing.commit(replace(stories.answers(turn=1), call=TRIED))
     await writing.commit(replace(stories.answers(turn=2), call=TRIED), stories.unanswered(turn=3))
     shown = await exports.whole(database, identity)
-    assert (shown.summary.cost, shown.runs[0].cost) == (0.0262, 0.0262)
+    assert (shown.cost, shown.runs[0].cost) == ("0.0262", "0.0262")
 
 
 WRITTEN = {
@@ -224,8 +231,8 @@ async def test_what_earlier_versions_wrote_is_shown_as_the_decoder_reads_it(
     by_place = sorted(said, key=lambda row: row["position"])
     assert [as_shown(row) for row in by_place] == [message.model_dump() for message in decoded.messages]
     called = await view(database, "llm_interactions", identity)
-    shown = set(shapes.ModelCall.model_fields) - {"attempts", "n"}
-    assert [{name: row[name] for name in shown} for row in called] == [
+    shown = set(shapes.ModelCall.model_fields) - {"failed_requests", "n"}
+    assert [with_cost(row, shown) for row in called] == [
         call.model_dump(include=shown) for call in decoded.llm_interactions
     ]
     assert len(called) == len(SHOWN) - 1

@@ -93,7 +93,7 @@ async def test_claims_at_once_get_an_investigation_each(database: databases.Data
 
 async def test_a_claim_does_not_wait_for_a_row_that_somebody_holds(database: databases.Database) -> None:
     held, free = [await queue.admit(database) for _ in range(2)]
-    async with asyncio.timeout(5), database.begin() as connection:
+    async with asyncio.timeout(60), database.begin() as connection:
         locked = sqlalchemy.select(tables.work).where(tables.work.c.investigation == held).with_for_update()
         await connection.execute(locked)
         assert (await queue.claimed(database)).investigation == free
@@ -226,7 +226,7 @@ async def test_a_commit_is_written_once_whichever_reply_of_it_is_lost(
     async with behind_proxy(postgres, migrated_url) as (far, between):
         writing = await queue.opened(far, held)
         between.lose_reply(lambda sent: lost in sent)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await writing.commit(STARTED)
             assert between.lost_replies == 1
             between.lose_reply(lambda sent: b"StagesFailed" in sent)
@@ -243,7 +243,7 @@ async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeov
     monkeypatch.setattr(journal, "RETRY_SECONDS", 0.01)
     await queue.admit(database)
     first = await queue.claimed(database)
-    async with behind_proxy(postgres, migrated_url) as (far, between), asyncio.timeout(10):
+    async with behind_proxy(postgres, migrated_url) as (far, between), asyncio.timeout(60):
         late = await queue.opened(far, first)
 
         def is_commit(sent: bytes) -> bool:
@@ -352,7 +352,7 @@ async def test_what_each_commit_changes_is_in_no_index(own: databases.Database) 
         await limited.take("google", 100)
     await database.close()  # whoever leaves says what he has counted
     counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = :table"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for table in ("work", "executions", "throttles"):
             updates, hot = 0, 0
             while updates < COMMITS:

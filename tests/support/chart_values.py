@@ -49,6 +49,7 @@ _SAMPLES: dict[str, list[Any]] = {
     "rollingUpdate": [{"maxSurge": 1}, {"maxUnavailable": "50%"}],
     "securityContext": [{}, {"readOnlyRootFilesystem": False}],
     "size": ["1Gi", 2**33, 1.5],
+    "to": [[], [{"ipBlock": {"cidr": "10.0.0.10/32"}}]],
     "tolerations": [[], [{"operator": "Exists"}]],
     "topologySpreadConstraints": [[], [_SPREAD], [_SPREAD | {"labelSelector": {}}]],
 }
@@ -78,8 +79,8 @@ def _drawn(node: Object) -> st.SearchStrategy[Any]:
         case "boolean":
             return st.booleans()
         case "string" if "pattern" in node:
-            longest: int = node.get("maxLength", 400)
-            return _fitting(node["pattern"]).filter(lambda text: len(text) <= longest)
+            shortest, longest = node.get("minLength", 0), node.get("maxLength", 400)
+            return _fitting(node["pattern"]).filter(lambda text: shortest <= len(text) <= longest)
         case "string":
             return _WORDS
     raise AssertionError(f"nothing is drawn for {node}")

@@ -1,8 +1,9 @@
 """A node without containers: the pods of our image, run as processes of this machine.
 
 What a kubelet does with them is done: volumes and tokens are brought, probes are asked, what ends is told or started
-again, and what is deleted gets its SIGTERM. A container's paths and its address are put where they are here, and
-Services are found without DNS; images are not looked at, and resources, users and networks are nobody's concern.
+again, and what is deleted gets its SIGTERM. Volumes follow their ConfigMaps and Secrets. A container's paths and its
+address are put where they are here, and Services are found without DNS; images are not looked at, and resources, users
+and networks are nobody's concern.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import base64
 import contextlib
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -27,6 +29,7 @@ from tarsy_dev.controlplane import ControlPlane
 
 PORT = 8080
 _EVERY_SECONDS = 0.1
+_BRING_SECONDS = 1.0
 _MERGE = "application/merge-patch+json"
 _PROGRAMS = {"tarsy": str(Path(sys.executable).with_name("tarsy")), "python3": sys.executable}
 
@@ -41,10 +44,10 @@ class _Life:
     command: list[str]
     env: dict[str, str]
     child: children.Child
-    late: list[Pod]
-    """Volumes with Secrets that are not there yet."""
-    bring: Callable[[Pod], Awaitable[bool]]
-    """Brings a volume; whether it was there."""
+    bring: Callable[[], Awaitable[None]]
+    """Brings its volumes as their ConfigMaps and Secrets are now."""
+    brought: float
+    """The monotonic time at which it was last done."""
     is_ready: bool = False
     restarts: int = 0
 
@@ -95,8 +98,9 @@ class Kubelet:
             await self._tell(pod, life, phase="Running")
         elif (status := life.child.process.poll()) is not None:
             await self._ended(pod, life, status)
-        elif life.late:
-            life.late = [one for one in life.late if not await life.bring(one)]
+        elif time.monotonic() - life.brought >= _BRING_SECONDS:
+            await life.bring()
+            life.brought = time.monotonic()
         elif (is_ready := await _ready(pod, life)) != life.is_ready:
             life.is_ready = is_ready
             await self._tell(pod, life, phase="Running")
@@ -128,16 +132,17 @@ class Kubelet:
                 text = text.replace(there, place)
             return text
 
-        async def bring(volume: Pod) -> bool:
-            return await self._bring(pod, volume, root / volume["name"], moved)
+        async def bring() -> None:
+            for volume in pod["spec"].get("volumes", ()):
+                await self._bring(pod, volume, root / volume["name"], moved)
 
-        late = [one for one in pod["spec"].get("volumes", ()) if not await bring(one)]
+        await bring()
         program, *rest = [moved(word) for word in (*container["command"], *container.get("args", ()))]
         env = {one["name"]: moved(one.get("value", "")) for one in container.get("env", ())}
         env = {name: await self._found(pod, text) for name, text in env.items()} | await self._account(pod, root)
         command = [_PROGRAMS[program], *rest]
         child = self._spawn(pod, command, env)
-        return _Life(address=address, command=command, env=env, child=child, late=late, bring=bring)
+        return _Life(address=address, command=command, env=env, child=child, bring=bring, brought=time.monotonic())
 
     def _spawn(self, pod: Pod, command: list[str], env: Mapping[str, str]) -> children.Child:
         name = pod["metadata"]["name"]
@@ -145,8 +150,8 @@ class Kubelet:
             command, name=name, log=self._folder / f"{name}.log", cwd=tools.ROOT, env={"PATH": "/usr/bin:/bin", **env}
         )
 
-    async def _bring(self, pod: Pod, volume: Pod, place: Path, moved: Callable[[str], str]) -> bool:
-        """Write a volume; False where its Secret is not there, and need not be."""
+    async def _bring(self, pod: Pod, volume: Pod, place: Path, moved: Callable[[str], str]) -> None:
+        """Write a volume, or what has changed of it; nothing while its Secret is not there, and need not be."""
         await asyncio.to_thread(place.mkdir, parents=True, exist_ok=True)
         if source := volume.get("configMap"):
             found = await self._read(pod, "configmaps", source["name"])
@@ -156,32 +161,37 @@ class Kubelet:
                 found = await self._read(pod, "secrets", source["secretName"])
             except kubernetes.ApiException as error:
                 if error.status == 404 and source.get("optional"):
-                    return False
+                    return
                 raise
             content = {key: base64.b64decode(text) for key, text in found["data"].items()}
         else:
-            return True
+            return
         for key, path in {one["key"]: one["path"] for one in source.get("items", ())}.items() or zip(
             content, content, strict=True
         ):
-            (place / path).write_bytes(content[key])
-        return True
+            file = place / path
+            if not file.exists() or file.read_bytes() != content[key]:
+                new = place / f"..{path}"
+                new.write_bytes(content[key])
+                new.replace(file)
 
     async def _account(self, pod: Pod, root: Path) -> dict[str, str]:
-        """What tells a process of its pod's account, where it is to know."""
+        """What tells a process where the API server is, and, where it is to know, of its pod's account."""
+        server = parse.urlsplit(self.plane.url)
+        place_of_server = {
+            "KUBERNETES_SERVICE_HOST": str(server.hostname),
+            "KUBERNETES_SERVICE_PORT": str(server.port),
+        }
         if not pod["spec"].get("automountServiceAccountToken", True):
-            return {}
+            return place_of_server
         namespace, name = pod["metadata"]["namespace"], pod["spec"]["serviceAccountName"]
         token = await accounts.token(self._admin, name, namespace=namespace)
         place = root / "account"
         place.mkdir(parents=True)
         (place / "token").write_text(token)
         (place / "ca.crt").write_bytes((self.plane.folder / "pki" / "ca.crt").read_bytes())
-        server = parse.urlsplit(self.plane.url)
-        return {
+        return place_of_server | {
             "KUBECONFIG": str(self.plane.kubeconfig(namespace=namespace, user=name, token=token)),
-            "KUBERNETES_SERVICE_HOST": str(server.hostname),
-            "KUBERNETES_SERVICE_PORT": str(server.port),
             "TEST_ACCOUNT": str(place),
         }
 

@@ -75,7 +75,7 @@ SHAPES: list[tuple[str, str, str]] = [
     (
         "  activeDeadlineSeconds: 1800",
         "  activeDeadlineSeconds: 30m",
-        "spec.activeDeadlineSeconds: Input should be a valid",
+        "spec.activeDeadlineSeconds: expected seconds, a whole number: write 1800",
     ),
     (
         "  activeDeadlineSeconds: 1800",
@@ -122,7 +122,12 @@ SHAPES: list[tuple[str, str, str]] = [
     (
         "    timeoutSeconds: 300",
         "    timeoutSeconds: 5m",
-        "spec.stages.0.timeoutSeconds: Input should be a valid integer",
+        "spec.stages.0.timeoutSeconds: expected seconds, a whole number: write 300",
+    ),
+    (
+        "  activeDeadlineSeconds: 1800",
+        "  activeDeadlineSeconds: '1800'",
+        "spec.activeDeadlineSeconds: expected seconds, a whole number: write 1800",
     ),
     (
         "    timeoutSeconds: 300",
@@ -132,7 +137,17 @@ SHAPES: list[tuple[str, str, str]] = [
     (
         '    tools: {deny: ["*.pods_log"]}',
         "    tools: {deny: [pods_log]}",
-        "spec.stages.0.tools.deny.0: write server.tool",
+        "spec.stages.0.tools.deny.0: 'pods_log' is not server.tool: write 'kubernetes-server.pods_log' or '*.pods_log'",
+    ),
+    (
+        '    tools: {deny: ["*.pods_log"]}',
+        "    tools: {deny: ['pods_l*']}",
+        "spec.stages.0.tools.deny.0: 'pods_l*' is not server.tool: write 'kubernetes-server.pods_l*' or '*.pods_l*'",
+    ),
+    (
+        '    tools: {deny: ["*.pods_log"]}',
+        "    tools: {allow: ['*', '*.[nodes_*']}",
+        "spec.stages.0.tools.allow.1: a [ is never closed",
     ),
     (
         '    tools: {deny: ["*.pods_log"]}',

@@ -97,7 +97,7 @@ class Process:
         token = token if token is not None else TOKEN if path.startswith(_FOR_TOKEN) else self.editor
         given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
             session.request(
                 method, f"{self.url}{path}", data=io.BytesIO(body) if body else None, headers=given
             ) as response,
@@ -105,7 +105,7 @@ class Process:
             return response.status, await response.json(content_type=None)
 
     async def _until(self, ready: Callable[[], T | None], *, what: str) -> T:
-        return await asyncio.to_thread(self._child.wait_until, ready, timeout=30, what=what)
+        return await asyncio.to_thread(self._child.wait_until, ready, timeout=60, what=what)
 
 
 def _status(port: int, path: str) -> int | None:
@@ -216,7 +216,7 @@ class Operator:
         listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
         await self.kubectl("apply", "-f", "-", input=json.dumps(listed))
 
-    async def finished(self, *names: str, within: timedelta = timedelta(seconds=20)) -> dict[str, Any]:
+    async def finished(self, *names: str, within: timedelta = timedelta(seconds=60)) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""
         which = [f"inv/{name}" for name in names] or ["inv", "--all"]
         await self.kubectl("wait", *which, "--for=condition=Finished", f"--timeout={within.seconds}s")

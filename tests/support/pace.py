@@ -10,6 +10,8 @@ from collections.abc import Callable
 _IDLE_SECONDS = 0.0113
 """What the work of `slowness` takes on an idle core of 2024."""
 
+SLACK = 4
+"""So much longer than was measured work may take before it is said to be slow: what is wrong takes a hundred times."""
 TRIES = 5
 """How often work is timed before it is said to be slow: another process on the core costs one try, not a test."""
 
@@ -33,15 +35,20 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def within(limit: float, work: Callable[[], object]) -> bool:
-    """Whether `work`, which can be done again, takes less than `limit` seconds of an idle core, in one try of five."""
-    return any((taken := seconds(work)) < limit or taken < limit * slowness() for _ in range(TRIES))
+    """Whether `work`, which can be done again, takes little more than `limit` seconds of an idle core, once in five."""
+    most = limit * SLACK
+    return any((taken := seconds(work)) < most or taken < most * slowness() for _ in range(TRIES))
 
 
 def grows_linearly(work: Callable[[], object], longer: Callable[[], object], *, limit: float, times: float) -> bool:
-    """Whether `longer` takes at most `times` as long as `work` (and 50 ms), and less than `limit` seconds as above."""
+    """Whether `longer` takes little more than `times` as long as `work` (and 50 ms), and than `limit` seconds as above.
+
+    `times` is to be less than half of what a square would be.
+    """
+    most = limit * SLACK
     for _ in range(TRIES):
         taken = seconds(longer)
-        grows = taken < 0.05 or taken < times * seconds(work) + 0.05
-        if grows and (taken < limit or taken < limit * slowness()):
+        grows = taken < 0.05 or taken < 2 * times * seconds(work) + 0.05
+        if grows and (taken < most or taken < most * slowness()):
             return True
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -17,16 +17,19 @@ from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
 from tarsy.resources import naming
 from tarsy.store import admission as admissions
-from tarsy.store import audit, history, journal, receipts, work
+from tarsy.store import audit, episodes, history, journal, receipts, work
 from tarsy.store import database as databases
 from tarsy.store import heartbeat as heartbeats
 from tarsy.transcript import admission as admitted
 from tarsy.transcript import entries, record
+from tarsy.worker import eligibility
 
 LEASE = timedelta(seconds=60)
 OWNER = UUID(int=1)
 CALLER = audit.Caller(who="somebody", address="192.0.2.1")
 """Who asks for something by the API."""
+RULE = episodes.Rule(window=timedelta(days=7), cooldown=timedelta(minutes=5))
+"""The settings of deduplication."""
 BUILD = record.build()
 """What this program can read."""
 PLATFORM = platform.Platform(
@@ -74,26 +77,50 @@ async def admit(
 
 
 async def received(
-    database: databases.Database, given: investigations.AlertInvestigation, *, window: timedelta = timedelta(days=7)
+    database: databases.Database,
+    given: investigations.AlertInvestigation,
+    *,
+    rule: episodes.Rule = RULE,
+    previous: UUID | None = None,
 ) -> investigations.AlertInvestigation:
     """The object with the receipt of its alert's episode, as intake makes it."""
     spec = given.spec
     assert spec.fingerprint
     assert spec.starts_at
     source = investigations.Source(type="alertmanager")
-    receipt = await receipts.issue(
+    receipt = await receipts.issue_for_alert(
         database,
         namespace=given.metadata.namespace,
         fingerprint=spec.fingerprint,
         starts_ms=naming.milliseconds(spec.starts_at),
         name=given.metadata.name,
         digest=investigations.digest(spec.model_copy(update={"source": source})),
-        window=window,
+        rule=rule,
+        previous=previous,
         address=CALLER.address,
     )
+    assert isinstance(receipt, receipts.Receipt)
     metadata = given.metadata.model_copy(update={"name": receipt.name})
     received = source.model_copy(update={"receipt": receipt.word})
     return given.model_copy(update={"metadata": metadata, "spec": spec.model_copy(update={"source": received})})
+
+
+async def repeat(
+    database: databases.Database,
+    *,
+    fingerprint: str,
+    starts_at: datetime,
+    namespace: str = "tarsy",
+    rule: episodes.Rule = RULE,
+) -> UUID | None:
+    """Count a firing alert on the investigation that it repeats, as intake does; None: it begins one."""
+    verdict = await episodes.look_up(
+        database, namespace=namespace, fingerprint=fingerprint, starts_at=starts_at, rule=rule
+    )
+    if isinstance(verdict, episodes.Begin):
+        return None
+    await episodes.count(database, verdict.known.investigation)
+    return verdict.known.investigation
 
 
 async def claim(
@@ -101,6 +128,11 @@ async def claim(
 ) -> work.Claim | None:
     """Claim the next one, if there is one."""
     return await work.claim(database, owner=owner, lease=LEASE, build=build, max_running=max_running)
+
+
+def eligible(**unusable: str) -> eligibility.Eligibility:
+    """What a worker with the platform file PLATFORM can run that cannot use these providers, for these reasons."""
+    return eligibility.Eligibility(platform=lambda: PLATFORM, unusable=lambda: unusable)
 
 
 async def claimed(database: databases.Database, *, build: str = BUILD) -> work.Claim:

@@ -160,8 +160,11 @@ def run_ended(
     *,
     message: str = "",
     final_analysis: str = "",
+    summary: str = "",
 ) -> entries.RunEnded:
-    return entries.RunEnded(ending=ending, reason=reason, message=message, final_analysis=final_analysis)
+    return entries.RunEnded(
+        ending=ending, reason=reason, message=message, final_analysis=final_analysis, summary=summary
+    )
 
 
 def turns(execution: str, *, count: int) -> Iterator[entries.Entry]:

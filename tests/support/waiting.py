@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(ready: Callable[[], bool], *, seconds: float = 20) -> None:
+async def until(ready: Callable[[], bool], *, seconds: float = 60) -> None:
     """Return once `ready` says so; a TimeoutError after so many seconds."""
     async with asyncio.timeout(seconds):
         while not ready():  # noqa: ASYNC110 - what is waited for tells nobody

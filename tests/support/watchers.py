@@ -14,7 +14,7 @@ from websockets.asyncio import client
 
 AT_ONCE = 50
 """Connections that are opened at the same time."""
-LAST_SECONDS = 10.0
+LAST_SECONDS = 60.0
 """For so long what is on its way is waited for."""
 
 

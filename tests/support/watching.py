@@ -15,7 +15,7 @@ from tarsy.api.live import outbox
 from websockets import exceptions
 from websockets.asyncio import client
 
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 def box(held: outbox.Held | None = None) -> outbox.Outbox:

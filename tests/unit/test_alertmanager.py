@@ -164,3 +164,13 @@ def test_an_alert_of_too_many_labels_costs_itself_alone(payload: dict[str, Any],
     _, unreadable = parse(payload).alerts
     assert isinstance(unreadable, alertmanager.Unreadable)
     assert (unreadable.alertname, unreadable.problem) == (name, f"alerts.1.{field}: more than 1000")
+
+
+@pytest.mark.parametrize(
+    "moment", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "2026-11-21T20:26:18+24:00"]
+)
+def test_alert_that_began_outside_of_all_years_costs_itself_alone(payload: dict[str, Any], moment: str) -> None:
+    payload["alerts"][1]["startsAt"] = moment
+    _, unreadable = parse(payload).alerts
+    assert isinstance(unreadable, alertmanager.Unreadable)
+    assert unreadable.problem.startswith("alerts.1.startsAt: ")

@@ -66,6 +66,7 @@ async def test_what_has_no_body_goes_out_as_it_is() -> None:
     assert await sent(told) == told
 
 
+@pytest.mark.leaps
 async def test_one_caller_s_answers_are_made_a_few_at_a_time_and_another_s_beside_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 from tarsy.api import problems
 from tarsy.api.live import attending
 
+pytestmark = pytest.mark.leaps
+
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,21 +43,19 @@ async def test_an_api_server_that_stays_away_ends_what_is_watched() -> None:
     cluster = Cluster()
     began = time.monotonic()
     with pytest.raises(attending.EndedError, match="the API server is away"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await attending._guard(attended(cluster))
-    assert time.monotonic() - began >= 0.3
-    assert cluster.asked > 2, "and it is asked again until then"
+    assert 0.3 <= time.monotonic() - began < 0.4
+    assert cluster.asked > 10, "and it is asked again until then"
 
 
 async def test_one_that_comes_back_in_time_ends_nothing() -> None:
     cluster = Cluster()
     guard = asyncio.create_task(attending._guard(attended(cluster)))
-    async with asyncio.timeout(10):
-        while cluster.asked < 3:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        cluster.is_away = False
-        asked = cluster.asked
-        while cluster.asked < asked + 30:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
+    assert cluster.asked > 2
+    cluster.is_away = False
+    await asyncio.sleep(1)
+    assert cluster.asked > 30
     assert not guard.done()
     guard.cancel()

@@ -8,13 +8,15 @@ from uuid import UUID
 
 import pytest
 from tarsy.agent import strategies
-from tarsy.config import check, resolve
-from tarsy.controller import chains, reach
+from tarsy.api import concerns
+from tarsy.config import check, resolve, workers
+from tarsy.controller import chains, reach, usable
 from tarsy.masking import given
 from tarsy.resources import base, chain
 from tarsy.store import catalogue
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
+NO_WORKER = workers.Workers()
 GOOD = check.ChainStatus(acceptance=None, references=None)
 CONFLICT = check.ChainStatus(acceptance=check.Problem(reason="AlertTypeConflict", message="taken"), references=None)
 DANGLING = check.ChainStatus(acceptance=None, references=check.Problem(reason="ReferenceNotFound", message="no agent"))
@@ -39,7 +41,7 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
     checked: check.ChainStatus, accepted: str, resolved: str, ready: str, stalled: str
 ) -> None:
     mine = make(generation=3)
-    status = chains.status_of(mine, checked, servers={}, now=NOW)
+    status = chains.status_of(mine, checked, servers={}, workers=NO_WORKER, now=NOW)
     assert {found.type: f"{found.status} {found.reason}" for found in status.conditions} == {
         "Accepted": accepted,
         "ResolvedRefs": resolved,
@@ -65,9 +67,11 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
     problem: check.Problem | None, shown: str
 ) -> None:
     warning = check.Problem(reason="FallbackUnusable", message="second has no key")
-    without = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), servers={}, now=NOW)
+    without = chains.status_of(
+        make(), check.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+    )
     checked = check.ChainStatus(acceptance=None, references=problem, warning=warning)
-    found = chains.status_of(make(), checked, servers={}, now=NOW)
+    found = chains.status_of(make(), checked, servers={}, workers=NO_WORKER, now=NOW)
     assert [one.status for one in found.conditions] == [one.status for one in without.conditions]
     (resolved,) = [one for one in found.conditions if one.type == "ResolvedRefs"]
     assert f"{resolved.status} {resolved.reason} {resolved.message}" == shown
@@ -76,25 +80,29 @@ def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    first = chains.status_of(make(), DANGLING, servers={}, now=NOW)
+    first = chains.status_of(make(), DANGLING, servers={}, workers=NO_WORKER, now=NOW)
     # Another reason and another generation are no transition.
-    second = chains.status_of(make(generation=2, status=first), CONFLICT, servers={}, now=NOW + timedelta(hours=1))
+    second = chains.status_of(
+        make(generation=2, status=first), CONFLICT, servers={}, workers=NO_WORKER, now=NOW + timedelta(hours=1)
+    )
     times = {found.type: found.last_transition_time for found in second.conditions}
     old, new = NOW.replace(microsecond=0), NOW.replace(microsecond=0) + timedelta(hours=1)
     assert times == {"Accepted": new, "ResolvedRefs": new, "Ready": old, "Stalled": old}
 
 
 def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() -> None:
-    written = chains.status_of(make(), GOOD, servers={}, now=NOW).model_dump(
+    written = chains.status_of(make(), GOOD, servers={}, workers=NO_WORKER, now=NOW).model_dump(
         mode="json", by_alias=True, exclude_none=True
     )
     read = make(status=chain.Status.model_validate(written))
-    assert chains.status_of(read, GOOD, servers={}, now=NOW + timedelta(hours=1)) == read.status
+    assert chains.status_of(read, GOOD, servers={}, workers=NO_WORKER, now=NOW + timedelta(hours=1)) == read.status
 
 
 def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
     problem = check.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
-    status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), servers={}, now=NOW)
+    status = chains.status_of(
+        make(), check.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+    )
     assert status.conditions[-1].message == "é" * base.MESSAGE_MAX
 
 
@@ -102,7 +110,9 @@ def test_a_message_is_cut_behind_what_masking_makes_longer(monkeypatch: pytest.M
     monkeypatch.setattr(given, "KNOWN", known := given.Given())
     known.replace(["pa55w0rd"])
     problem = check.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
-    status = chains.status_of(make(), check.ChainStatus(acceptance=None, references=problem), servers={}, now=NOW)
+    status = chains.status_of(
+        make(), check.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+    )
     assert status.conditions[-1].message == ("[MASKED:secret] " * 100)[: base.MESSAGE_MAX]
 
 
@@ -136,8 +146,8 @@ OTHER, LOGS = said("other", "unreachable", "cannot be reached: y"), said("logs",
 )
 def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(told: list[catalogue.Said], shown: str) -> None:
     checked = replace(GOOD, servers=("k8s",))
-    without = chains.status_of(make(), GOOD, servers=reach.by_name(told), now=NOW)
-    found = chains.status_of(make(), checked, servers=reach.by_name(told), now=NOW)
+    without = chains.status_of(make(), GOOD, servers=reach.by_name(told), workers=NO_WORKER, now=NOW)
+    found = chains.status_of(make(), checked, servers=reach.by_name(told), workers=NO_WORKER, now=NOW)
     *others, last = found.conditions
     assert others == without.conditions, "a chain that needs none has none"
     assert last.type == "MCPServersReachable"
@@ -163,3 +173,45 @@ def test_a_tool_that_is_stopped_is_told_beside_with_both_hashes_and_keeps_nothin
 
 def test_the_strategies_without_tools_are_those_of_the_table() -> None:
     assert {name for name, row in strategies.STRATEGIES.items() if not row.tools} == set(resolve.WITHOUT_TOOLS)
+
+
+KEY, PACKAGE = "it has no key", "the package is not installed"
+
+
+@pytest.mark.parametrize(
+    ("count", "reports", "shown", "unusable"),
+    [
+        (0, {}, "Unknown NoWorker no worker has said yet whether LLM provider 'a' can be used; alerts wait", {}),
+        (2, {}, "Unknown NoWorker no worker has said yet whether LLM provider 'a' can be used; alerts wait", {}),
+        (1, {"a": [""]}, "True ProvidersUsable ", {}),
+        (2, {"a": [""]}, "True ProvidersUsable ", {}),
+        (1, {"a": [""], "b": [KEY]}, "True ProvidersUsable ", {"b": KEY}),
+        (1, {"a": [KEY]}, f"False ProviderUnusable LLM provider 'a' cannot be used: {KEY}", {"a": KEY}),
+        (2, {"a": [KEY]}, f"False ProviderUnusable LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}", {}),
+        (2, {"a": [KEY, ""]}, f"False ProviderUnusable LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}", {}),
+        (
+            3,
+            {"a": [KEY, PACKAGE, KEY]},
+            f"False ProviderUnusable LLM provider 'a' cannot be used: {KEY}; {PACKAGE}",
+            {"a": f"{KEY}; {PACKAGE}"},
+        ),
+    ],
+)
+def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
+    count: int, reports: dict[str, list[str]], shown: str, unusable: dict[str, str]
+) -> None:
+    known = workers.Workers(count=count, reports=reports)
+    assert known.unusable == unusable
+    checked = replace(GOOD, providers=("a",))
+    *others, last = chains.status_of(make(), checked, servers={}, workers=known, now=NOW).conditions
+    assert others == chains.status_of(make(), GOOD, servers={}, workers=known, now=NOW).conditions
+    assert f"{last.type} {last.status} {last.reason} {last.message}" == f"{usable.CONDITION} {shown}"
+
+
+@pytest.mark.parametrize(("problems", "is_warned"), [(["", ""], False), ([KEY, ""], True), ([], False)])
+def test_a_chain_that_only_some_workers_can_run_is_a_warning(problems: list[str], is_warned: bool) -> None:
+    known = workers.Workers(count=2, reports={"a": problems} if problems else {})
+    checked = replace(GOOD, providers=("a",))
+    shown = make(status=chains.status_of(make(), checked, servers={}, workers=known, now=NOW))
+    told = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"
+    assert [one.message for one in concerns.of_chains([shown])] == ([told] if is_warned else [])

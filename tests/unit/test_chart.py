@@ -388,17 +388,34 @@ def test_the_builtin_chains_are_there_unless_taken_out() -> None:
     ]
 
 
-def test_the_notes_have_a_receiver_that_reaches_the_service() -> None:
+def test_the_notes_have_a_webhook_that_reaches_the_service_and_leave_the_route_alone() -> None:
     text = charts.notes(
         {"service": {"port": 80}, "webhook": {"existingSecret": "hook", "key": "secret"}}, name="r", namespace="ns"
     )
-    snippet = re.search(r"^     receivers:\n(     .*\n)+", text, re.MULTILINE)
+    snippet = re.search(r"^       webhook_configs:\n(       .*\n)+", text, re.MULTILINE)
     assert snippet is not None
-    (receiver,) = yaml.safe_load(snippet[0])["receivers"]
-    (webhook,) = receiver["webhook_configs"]
+    (webhook,) = yaml.safe_load(snippet[0])["webhook_configs"]
+    assert "route:" not in text
     assert webhook["url"] == "http://r-tarsy.ns.svc:80/api/v1/webhooks/alertmanager"
     assert webhook["http_config"]["authorization"]["credentials_file"].endswith("/hook/secret")
     assert "kubectl -n ns get inv" in text
+
+
+def test_controller_knows_its_own_deployment_and_may_read_it_alone() -> None:
+    for mode, name in (("single", "tarsy"), ("split", "tarsy-controller")):
+        made = charts.render({"mode": mode}, name="tarsy")
+        told = {
+            one["metadata"]["name"]: variable["value"]
+            for one in made
+            if one["kind"] == "Deployment"
+            for container in one["spec"]["template"]["spec"]["containers"]
+            for variable in container.get("env", ())
+            if variable["name"] == "TARSY_DEPLOYMENT"
+        }
+        assert told == {name: name}
+        rules = [rule for one in made if one["kind"] == "Role" for rule in one["rules"]]
+        (rule,) = [rule for rule in rules if "deployments" in rule["resources"]]
+        assert (rule["resourceNames"], rule["verbs"]) == ([name], ["get"])
 
 
 def test_the_notes_say_that_an_agent_has_no_tools() -> None:
@@ -427,6 +444,9 @@ class TestNetwork:
         return bool(one["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == component)
 
     def is_meant(self, peer: Object, address: str, pod: str) -> bool:
+        if "namespaceSelector" in peer:
+            (space,) = peer["namespaceSelector"]["matchLabels"].values()
+            return pod == f"{space}/{peer['podSelector']['matchLabels']['k8s-app']}"
         if "ipBlock" not in peer:
             return bool(pod) and peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == pod
         block = peer["ipBlock"]
@@ -456,7 +476,6 @@ class TestNetwork:
         assert self.reaches(found, "worker", address="2a00:1450::1", port=443)
         assert self.reaches(found, "worker", pod="mcp", port=8080)
         assert self.reaches(found, "worker", pod="postgres", port=5432)
-        assert self.reaches(found, "worker", address="10.96.0.10", port=53)
         for private in ("10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.1.1", "fd00::1", "fe80::1"):
             assert not self.reaches(found, "worker", address=private, port=443)
         assert not self.reaches(found, "worker", address="142.250.1.1", port=80)
@@ -477,6 +496,31 @@ class TestNetwork:
         assert not self.reaches(found, "migrate", address="10.0.0.1", port=6443)
         (postgres,) = (one for one in found if self.selects(one, "postgres"))
         assert postgres["spec"]["egress"] == []
+
+    def test_names_are_asked_of_the_clusters_servers_alone(self) -> None:
+        every = ("api", "controller", "worker", "mcp", "migrate", "test")
+        found = charts.render(SPLIT | TRIAL)
+        for component in every:
+            assert self.reaches(found, component, pod="kube-system/kube-dns", port=53)
+            assert self.reaches(found, component, address="169.254.20.10", port=53)
+            for address in ("10.96.0.10", "8.8.8.8", "2001:4860:4860::8888", "169.254.169.254"):
+                assert not self.reaches(found, component, address=address, port=53)
+                assert not self.reaches(found, component, address=address, port=5353)
+        server = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
+        given: Object = {"networkPolicy": {"dns": {"ports": [53, 5353], "to": [server]}}}
+        for policy in (one for one in charts.render(SPLIT | given) if one["kind"] == "NetworkPolicy"):
+            names, *_ = policy["spec"]["egress"]
+            assert names["to"] == [server]
+            assert [(one["port"], one["protocol"]) for one in names["ports"]] == [
+                (port, protocol) for port in (53, 5353) for protocol in ("UDP", "TCP")
+            ]
+
+    def test_ways_that_stay_open_are_told_at_the_installation(self) -> None:
+        told = "the policies let the pods that call the API server use ports 443, 6443, 8443, 16443 to any address"
+        assert told in charts.notes()
+        assert told in charts.notes(SPLIT)
+        assert told not in charts.notes({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"]}}})
+        assert told not in charts.notes({"networkPolicy": {"enabled": False}})
 
     def test_each_part_has_ways_of_its_own_beside_those_of_all(self) -> None:
         parts = ("api", "controller", "worker", "mcp", "migrate", "postgres", "test")

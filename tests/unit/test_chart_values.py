@@ -54,6 +54,7 @@ BAD = [
     ("{llmKeys: {GOOGLE_API_KEY: key}}", "/llmKeys"),
     ("{postgres: {enabled: true}}", "/postgres"),
     ("{postgres: {storage: {size: big}}}", "/postgres/storage/size"),
+    ("{postgres: {image: {tag: ''}}}", "/postgres/image/tag"),
     ("{migrate: {mode: Never}}", "/migrate/mode"),
     ("{mcp: {toolsets: [config]}}", "/mcp/toolsets/0"),
     ("{mcp: {toolsets: []}}", "/mcp/toolsets"),
@@ -99,6 +100,26 @@ APART = [
     ),
 ]
 """What stands in the way of other bad values, or is said after them, and how it is said."""
+
+
+@pytest.mark.parametrize(
+    ("platform", "told"),
+    [
+        (
+            "{llm_providers: {x: {type: google, model: y, api_key_evn: Z}}}",
+            ["at '/platform/llm_providers/x': additional properties 'api_key_evn' not allowed"],
+        ),
+        (
+            "{mcp_servers: {m: {transport: {type: http, url: 'http://m', pasword: x}}}}",
+            ["at '/platform/mcp_servers/m/transport': additional properties 'pasword' not allowed"],
+        ),
+        ("{agents: {A: {max_iterations: x}}}", ["at '/platform/agents/A/max_iterations': got string, want integer"]),
+    ],
+)
+def test_error_about_one_key_of_a_part_tells_of_that_part_alone(platform: str, told: list[str]) -> None:
+    lines = [line.strip(" -") for line in refusal({"platform": yaml.safe_load(platform)}).splitlines()]
+    said = [line for line in lines if line.startswith("at ") and not line.endswith("failed")]
+    assert said == told
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import pytest
 from tarsy.config import check
@@ -12,6 +13,7 @@ from tarsy.config import platform as platforms
 from tarsy.resources import chain
 
 WHY = "environment variable GOOGLE_API_KEY is not set"
+Indexer: TypeAlias = Callable[[Iterable[chain.AgentChain]], check.ChainIndex]
 AGENTS = "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent"
 PROVIDERS = "Available LLM providers: first, second"
 
@@ -35,7 +37,7 @@ def make_chain(
 
 
 @pytest.fixture
-def index(platform: platforms.Platform) -> check.Indexer:
+def index(platform: platforms.Platform) -> Indexer:
     return functools.partial(check.ChainIndex, platform=platform, unusable_providers={"second": WHY})
 
 
@@ -65,7 +67,7 @@ def conflict(alert_type: str, owner: str) -> check.Problem:
     ids=["none", "no conflict", "the older", "the same age", "any of its types", "rejected whole", "told first"],
 )
 def test_of_two_chains_for_a_type_the_older_keeps_it_and_the_younger_is_rejected(
-    index: check.Indexer, known: list[chain.AgentChain], rejected: dict[str, tuple[str, str]]
+    index: Indexer, known: list[chain.AgentChain], rejected: dict[str, tuple[str, str]]
 ) -> None:
     for order in itertools.permutations(known):
         statuses = index(order).statuses
@@ -98,13 +100,13 @@ def test_of_two_chains_for_a_type_the_older_keeps_it_and_the_younger_is_rejected
     ],
 )
 def test_a_chain_that_has_a_type_keeps_it_against_another_of_its_second(
-    index: check.Indexer, first: chain.AgentChain, second: chain.AgentChain, owner: str
+    index: Indexer, first: chain.AgentChain, second: chain.AgentChain, owner: str
 ) -> None:
     for order in itertools.permutations([first, second]):
         assert index(order).taking("A").metadata.name == owner
 
 
-def test_chains_of_one_second_are_told_apart_by_name_for_good(index: check.Indexer) -> None:
+def test_chains_of_one_second_are_told_apart_by_name_for_good(index: Indexer) -> None:
     """What was decided once is decided alike when it stands in the objects: no type goes to and fro."""
     known = [make_chain("a", "A"), make_chain("b", "A", "B"), make_chain("c", "B")]
     for order in itertools.permutations(known):
@@ -121,7 +123,7 @@ def test_chains_of_one_second_are_told_apart_by_name_for_good(index: check.Index
         assert index(said).statuses == found.statuses
 
 
-def test_no_type_of_a_rejected_chain_is_served(index: check.Indexer) -> None:
+def test_no_type_of_a_rejected_chain_is_served(index: Indexer) -> None:
     known = [make_chain("old", "A", age=1), make_chain("new", "A", "B")]
     assert index(known).taking("A").metadata.name == "old"
     with pytest.raises(check.UnservedError) as error:
@@ -139,7 +141,7 @@ def test_no_type_of_a_rejected_chain_is_served(index: check.Indexer) -> None:
     ],
 )
 def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
-    index: check.Indexer, known: list[chain.AgentChain], types: str
+    index: Indexer, known: list[chain.AgentChain], types: str
 ) -> None:
     with pytest.raises(check.UnservedError) as error:
         index(known).taking("X")
@@ -170,7 +172,7 @@ def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
     ],
 )
 def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_ready(
-    index: check.Indexer, stage: dict[str, Any], reason: str, message: str
+    index: Indexer, stage: dict[str, Any], reason: str, message: str
 ) -> None:
     mine = make_chain("mine", "A", **stage)
     problem = check.Problem(reason=reason, message=message)
@@ -182,7 +184,7 @@ def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_re
     assert error.value.problem == check.Problem(reason="ChainNotReady", message=f"Chain 'mine' is not ready: {message}")
 
 
-def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(index: check.Indexer) -> None:
+def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(index: Indexer) -> None:
     mine, other = make_chain("mine", "X"), make_chain("other", "Y", uid="2")
     assert index([other, mine]).named("mine") is mine
     with pytest.raises(check.UnservedError) as error:
@@ -191,7 +193,7 @@ def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(index: check.Ind
     assert error.value.problem == check.Problem(reason="ChainNotFound", message=message)
 
 
-def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(index: check.Indexer) -> None:
+def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(index: Indexer) -> None:
     older, younger = make_chain("older", "X", age=1), make_chain("younger", "X")
     with pytest.raises(check.UnservedError, match="Chain 'younger' is not ready: Alert type 'X' conflict"):
         index([older, younger]).named("younger")
@@ -206,7 +208,7 @@ def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(index: check.
     ],
 )
 def test_what_an_agent_of_the_chains_own_lacks_is_told_once_and_at_the_agent(
-    index: check.Indexer, own: dict[str, Any], missing: str, used: bool
+    index: Indexer, own: dict[str, Any], missing: str, used: bool
 ) -> None:
     mine = make_chain("mine", "A", agent="Local" if used else "KubernetesAgent")
     agent = chain.Agent.model_validate({"name": "Local", **own})
@@ -216,7 +218,7 @@ def test_what_an_agent_of_the_chains_own_lacks_is_told_once_and_at_the_agent(
     )
 
 
-def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index: check.Indexer) -> None:
+def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index: Indexer) -> None:
     mine = make_chain("mine", "A")
     look = mine.spec.stages[0]
     changes = [{"llm_provider": "second"}, {"llm_provider": "second"}, {"name": "end", "agent": "Nobody"}, {}]
@@ -229,7 +231,7 @@ def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index
     )
 
 
-def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_the_first(index: check.Indexer) -> None:
+def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_the_first(index: Indexer) -> None:
     agents = [{"name": "KubernetesAgent"}, {"name": "Nobody"}, {"name": "KubernetesAgent", "llmProvider": "second"}]
     mine = make_chain("mine", "A", agent=None, agents=agents)
     assert index([mine]).statuses["mine"].references == check.Problem(
@@ -239,7 +241,7 @@ def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_th
     )
 
 
-def test_what_is_wrong_with_replicas_is_told_once(index: check.Indexer) -> None:
+def test_what_is_wrong_with_replicas_is_told_once(index: Indexer) -> None:
     mine = make_chain("mine", "A", agent="Nobody", replicas=3)
     assert index([mine]).statuses["mine"].references == check.Problem(
         reason="ReferenceNotFound",
@@ -285,7 +287,7 @@ FOLLOWING = pytest.mark.parametrize(
 
 @FOLLOWING
 def test_a_name_that_is_not_there_is_told_at_its_block_even_where_the_block_has_no_effect(
-    index: check.Indexer, stage: dict[str, Any], spec: dict[str, Any], message: str
+    index: Indexer, stage: dict[str, Any], spec: dict[str, Any], message: str
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
     status = index([mine]).statuses["mine"]
@@ -323,7 +325,7 @@ def test_a_name_that_is_not_there_is_told_at_its_block_even_where_the_block_has_
     ],
 )
 def test_a_provider_that_cannot_be_used_is_told_where_it_would_be(
-    index: check.Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
+    index: Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
     told = "; ".join(f"{place}: LLM provider 'second' cannot be used: {WHY}" for place in places)
@@ -374,7 +376,7 @@ def test_without_a_provider_of_its_own_it_is_the_platforms_provider_that_must_be
     ids=["of a stage", "of the chain", "cleared by the stage", "the provider itself", "of several agents, told once"],
 )
 def test_a_fallback_that_cannot_be_used_is_told_and_keeps_no_chain_from_its_alerts(
-    index: check.Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
+    index: Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
     told = "; ".join(f"{place}: fallback LLM provider 'second' cannot be used: {WHY}" for place in places)
@@ -415,7 +417,7 @@ def test_the_platforms_fallback_that_cannot_be_used_is_told_once_and_where_it_is
     ids=["an unknown fallback", "a fallback is no provider"],
 )
 def test_a_chain_is_not_ready_where_a_fallback_is_unknown_or_is_all_that_it_has(
-    index: check.Indexer, stage: dict[str, Any], problem: str
+    index: Indexer, stage: dict[str, Any], problem: str
 ) -> None:
     found = index([make_chain("mine", "A", **stage)]).statuses["mine"].problem
     assert found
@@ -432,6 +434,6 @@ def test_a_chain_is_not_ready_where_a_fallback_is_unknown_or_is_all_that_it_has(
     ],
 )
 def test_a_chain_needs_the_servers_of_those_of_its_agents_that_use_tools(
-    index: check.Indexer, stage: dict[str, Any], servers: tuple[str, ...]
+    index: Indexer, stage: dict[str, Any], servers: tuple[str, ...]
 ) -> None:
     assert index([make_chain("mine", "A", **stage)]).statuses["mine"].servers == servers

@@ -70,6 +70,18 @@ def test_a_good_file_and_good_chains_are_said_to_be_good() -> None:
     assert (checked.exit_code, checked.stdout) == (0, f"{tools.ROOT}/config/tarsy.yaml: nothing is wrong with it.\n")
     linted = run("chain", "lint", *CHAINS.iterdir())
     assert (linted.exit_code, linted.stderr) == (0, "")
+    one = run("chain", "lint", min(CHAINS.iterdir()))
+    assert one.stdout == "1 document in 1 file: nothing is wrong.\n"
+
+
+def test_runbook_token_without_repositories_is_a_warning_of_the_check(tmp_path: Path) -> None:
+    file = tmp_path / "tarsy.yaml"
+    file.write_text("runbooks: {token_env: T_KEN}\n")
+    checked = run("config", "check", file)
+    assert (checked.exit_code, checked.stdout) == (0, f"{file}: nothing is wrong with it.\n")
+    assert checked.stderr.startswith(
+        f"{file}: warning: runbooks.token_repositories is empty: the token is sent nowhere"
+    )
 
 
 def test_all_files_are_told_of_at_once(tmp_path: Path) -> None:
@@ -105,6 +117,28 @@ def test_a_check_needs_the_variables_that_the_operator_needs(tmp_path: Path) -> 
     ended = run("config", "check", file, KUBECONFIG="k", LOGS=None)  # type: ignore[arg-type]
     assert ended.exit_code == 1
     assert f"{file}:32: mcp_servers.logs-server.transport.url: the variable LOGS is not set" in ended.stderr
+
+
+def test_a_check_takes_the_platform_file_of_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "tarsy.yaml"
+    file.write_text("agents: {Mine: {x: 1}}")
+    ended = run("config", "check", TARSY_CONFIG=str(file))
+    assert (ended.exit_code, ended.stderr.partition("agents.Mine")[0]) == (1, f"Error: {file}:1: ")
+    assert run("config", "check", tools.ROOT / "config/tarsy.yaml", TARSY_CONFIG=str(file)).exit_code == 0
+    ended = run("config", "check", TARSY_CONFIG=None)  # type: ignore[arg-type]
+    assert ended.exit_code == 2
+    assert "no platform file: give FILE, or set TARSY_CONFIG" in ended.stderr
+
+
+def test_operator_without_its_platform_file_names_it_and_the_remedy(tmp_path: Path) -> None:
+    ended = run(
+        "operator", "--config", tmp_path / "gone.yaml", DATABASE_URL="postgresql://u@h/d", TARSY_WEBHOOK_TOKEN="x" * 32
+    )
+    assert ended.exit_code == 1
+    assert ended.stderr == (
+        f"Error: {tmp_path}/gone.yaml: No such file or directory: put the platform file there, or name another by "
+        "--config or TARSY_CONFIG\n"
+    )
 
 
 def test_what_is_converted_passes_the_other_commands(tmp_path: Path) -> None:

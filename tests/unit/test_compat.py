@@ -58,6 +58,8 @@ def test_every_phase_and_every_word_is_in_the_table() -> None:
     assert {words.session for words in words.INVESTIGATIONS.values()} == set(get_args(words.Session))
     assert set(words.STAGES) == set(get_args(investigation.StagePhase))
     assert {told.status for told in words.STAGES.values()} == set(get_args(words.Stage))
+    assert set(words.EXECUTIONS) == {None, *get_args(entries.Outcome)}
+    assert {*words.EXECUTIONS.values(), "pending"} == set(get_args(words.Execution))
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,7 @@ COURSE = course.Course(
     outcomes={},
     chain=SPEC,
     owner=None,
+    host=None,
     last_call_at=None,
     now=AT,
 )

@@ -124,7 +124,7 @@ def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
     assert platform["llm_providers"]["openai-default"]["model"] == "{{.OPENAI_MODEL}}"
     assert platform["llm_providers"]["vertexai-default"] == {
         "type": "vertexai",
-        "model": "claude-sonnet-4-5",
+        "model": "gemini-3-pro",
         "credentials_file": "{{.GOOGLE_APPLICATION_CREDENTIALS}}",
         "project": "{{.GOOGLE_CLOUD_PROJECT}}",
         "location": "{{.GOOGLE_CLOUD_LOCATION}}",
@@ -281,15 +281,18 @@ def test_an_identifier_loses_its_prefix_and_another_prefix_is_refused() -> None:
 def test_an_unknown_agent_is_refused_in_the_documents_words() -> None:
     start = "Chain agent reference errors: "
     sentence = f"Chain 'a' stage 'b' references unknown agent 'c'. Available agents: {AVAILABLE}"
-    assert refused(CHAIN % "c") == [f"f0:1: {start}{sentence}"]
-    assert refused("agents: {d: {}}", CHAIN % "ConfigurableAgent:c") == [f"f1:1: {start}{sentence}, d"]
+    unknown = "Unknown built-in agent class: "
+    assert refused(CHAIN % "c") == [f"f0:1: {start}{sentence}. {unknown}c"]
+    assert refused("agents: {d: {}}", CHAIN % "ConfigurableAgent:c") == [
+        f"f1:1: {start}{sentence}, d. Configurable agent 'c' not found in configuration"
+    ]
     two = (
         "agent_chains:\n  a:\n    alert_types: [x]\n    stages:\n    - {name: b, agent: c}\n    - {name: d, agent: e}\n"
     )
     assert refused(two) == [
         (
-            f"f0:5: {start}{sentence}; Chain 'a' stage 'd' references unknown agent 'e'. "
-            f"Available agents: {AVAILABLE} (lines 5, 6)"
+            f"f0:5: {start}{sentence}. {unknown}c; Chain 'a' stage 'd' references unknown agent 'e'. "
+            f"Available agents: {AVAILABLE}. {unknown}e (lines 5, 6)"
         )
     ]
 
@@ -299,7 +302,87 @@ def test_the_names_of_built_in_chains_are_taken() -> None:
     assert refused(text) == [
         (
             "f0:1: YAML chain names conflict with built-in chains: kubernetes-agent-chain. "
-            "Built-in chain names: kubernetes-agent-chain, kubernetes-troubleshooting-chain"
+            "Built-in chain names: kubernetes-agent-chain, kubernetes-troubleshooting-chain. "
+            "Chain ID conflicts detected between built-in and YAML chains: ['kubernetes-agent-chain']. "
+            "Each chain_id must be unique across all chain sources."
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("defaults: {iteration_strategy: rect}\n" + CHAIN % "KubernetesAgent", "defaults"),
+        ("agents: {c: {iteration_strategy: rect}}", "agents.c"),
+        (CHAIN.replace("alert", "iteration_strategy: rect, alert") % "KubernetesAgent", "agent_chains.a"),
+        (CHAIN % "KubernetesAgent, iteration_strategy: rect", "agent_chains.a.stages.0"),
+        (
+            CHAIN.replace("agent: %s", "agents: [{name: KubernetesAgent, iteration_strategy: rect}]"),
+            "agent_chains.a.stages.0.agents.0",
+        ),
+        (CHAIN % "KubernetesAgent, synthesis: {iteration_strategy: rect}", "agent_chains.a.stages.0.synthesis"),
+    ],
+)
+def test_unknown_iteration_strategy_is_refused_in_the_documents_words(text: str, place: str) -> None:
+    there = "react, react-stage, react-final-analysis, native-thinking, synthesis, synthesis-native-thinking"
+    assert refused(text) == [
+        f"f0:1: {place}.iteration_strategy: Unknown iteration strategy: rect. Available strategies: {there}"
+    ]
+
+
+@pytest.mark.parametrize("switch", ["enabled: false", "disabled: true"])
+def test_disabled_server_stays_disabled(switch: str) -> None:
+    text = f"""
+mcp_servers:
+  kubernetes-server: {{{switch}, transport: {{type: stdio, command: k}}}}
+  logs: {{{switch}}}
+  other: {{enabled: true, disabled: false, transport: {{type: stdio, command: o}}}}
+agents:
+  c: {{mcp_servers: [logs, other, kubernetes-server]}}
+agent_chains:
+  a:
+    alert_types: [x]
+    mcp_servers: [kubernetes-server]
+    stages:
+    - {{name: b, agent: c, mcp_servers: [other, logs]}}
+    - {{name: d, agents: [{{name: c, mcp_servers: [logs]}}, {{name: KubernetesAgent}}]}}
+"""
+    converted = made(text)
+    is_good(converted)
+    platform = yaml.safe_load(converted.texts[convert.PLATFORM])
+    assert platform["mcp_servers"] == {
+        "kubernetes-server": None,
+        "other": {"transport": {"type": "stdio", "command": "o"}},
+    }
+    assert platform["agents"] == {"c": {"mcp_servers": ["other"]}}
+    spec = yaml.safe_load(converted.texts["a.yaml"])["spec"]
+    assert spec["mcpServers"] == []
+    assert spec["stages"][0]["mcpServers"] == ["other"]
+    assert spec["stages"][1]["agents"][0]["mcpServers"] == []
+    notes = [str(note) for note in converted.notes]
+    key = switch.partition(":")[0]
+    for place, name in [
+        (f"f0:3: mcp_servers.kubernetes-server.{key}", "kubernetes-server"),
+        (f"f0:4: mcp_servers.logs.{key}", "logs"),
+        ("f0:7: agents.c.mcp_servers.0", "logs"),
+        ("f0:11: agent_chains.a.mcp_servers.0", "kubernetes-server"),
+        ("f0:13: agent_chains.a.stages.0.mcp_servers.1", "logs"),
+        ("f0:14: agent_chains.a.stages.1.agents.0.mcp_servers.0", "logs"),
+    ]:
+        assert f"{place}: MCP server '{name}' is disabled: left out" in notes
+
+
+def test_switch_of_a_server_that_is_neither_on_nor_off_is_refused() -> None:
+    text = "mcp_servers: {s: {enabled: 'no', transport: {type: stdio, command: c}}}"
+    assert refused(text) == ["f0:1: mcp_servers.s.enabled: expected true or false"]
+
+
+def test_claude_on_vertex_ai_is_refused_where_it_stands() -> None:
+    text = "llm_providers:\n  v:\n    type: vertexai\n    model: claude-sonnet-4-5@20250929\n"
+    assert refused(text) == [
+        (
+            "f0:4: llm_providers.v: model: Claude on Vertex AI is not supported: give a Gemini model, or ask Claude by "
+            "type: anthropic"
         )
     ]
 

@@ -306,6 +306,28 @@ SAMPLES: dict[str, entries.Entry] = {
         failure=messages.Failure(kind="rejected", text="a summary of 9,000 characters, größer"),
         call=CALL,
     ),
+    # Since servers that are away, and retries, are told as they happen:
+    "ServersAway": entries.ServersAway(execution="0123456789abcdef", servers=("kubernetes-server", "prometheus")),
+    "ServersAway, for calls": entries.ServersAway(
+        execution="0123456789abcdef", servers=("kubernetes-server",), calls=("0.0", "0.1")
+    ),
+    "ModelRetried": entries.ModelRetried(
+        execution="0123456789abcdef",
+        turn=2,
+        provider="google-default",
+        model="gemini-2.5-flash",
+        attempt=3,
+        error="429 zu schnell",
+        code="429",
+        seconds=12.5,
+    ),
+    "RunEnded, while servers were away": entries.RunEnded(
+        ending="CompletedWithErrors",
+        reason="StagesFailed",
+        message="stage 'look' completed with errors: KubernetesAgent: none of its MCP servers could be reached: k8s",
+        final_analysis="Could not be looked at: MCP server k8s could not be reached (stage look).",
+        grounds="ServersAway",
+    ),
 }
 
 
@@ -397,7 +419,7 @@ def test_the_final_analysis_is_stored_once_and_outside_the_body() -> None:
         ("Dreamt", 1, "its kind is unknown here"),
         ("", 0, "its kind is unknown here"),
         ("Answered", 3, "version 2 is the newest that is known here"),
-        ("RunEnded", 3, "version 2 is the newest that is known here"),
+        ("RunEnded", 4, "version 3 is the newest that is known here"),
         ("StageStarted", 99, "version 1 is the newest that is known here"),
         ("StageStarted", 0, "version 1 is the newest that is known here"),
     ],
@@ -646,7 +668,7 @@ def row_of(entry: entries.Entry) -> dict[str, Any]:
     return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
 
 
-RECORDS = (1, 2, 3, 4)
+RECORDS = (1, 2, 3, 4, 5)
 WRITTEN = [(name, record) for record in RECORDS for name in rows(record)]
 
 

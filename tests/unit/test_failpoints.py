@@ -38,7 +38,7 @@ def start(points: str | None) -> subprocess.Popen[str]:
 )
 def test_a_process_ends_at_the_hit_that_was_named(points: str | None, survived: int, status: int) -> None:
     process = start(points)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=60)
     assert (output.split(), process.returncode) == ([str(n) for n in range(survived)], status)
 
 
@@ -48,7 +48,7 @@ def test_a_process_that_was_told_to_stop_goes_on_when_it_is_continued() -> None:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         process.send_signal(signal.SIGCONT)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=60)
         assert (output.split(), process.returncode) == (["0", "1", "2", "3"], 0)
     finally:
         process.kill()

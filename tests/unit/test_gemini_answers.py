@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ def chunk(*parts: JSON, finish: str | None = None, **fields: Any) -> JSON:
 
 def read(chunks: Iterable[JSON]) -> list[provider.StreamEvent]:
     reading = gemini_answers.Reading({})
-    events = [event for one in chunks for event in reading.add(json.dumps(one))]
+    events = [event for one in chunks for event in reading.add(json.loads(json.dumps(one)))]
     return [*events, *reading.end()]
 
 
@@ -136,8 +136,31 @@ def test_tokens_that_native_tools_read_are_input() -> None:
 def test_what_nobody_counts_has_a_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemini_answers, "_LARGEST", 1000)
     unknown = chunk({"thoughtSignature": "cw" * 100})
-    with pytest.raises(provider.RejectedError, match="longer than 1000 characters of JSON"):
+    with pytest.raises(provider.RejectedError, match="longer than 1000 characters"):
         read([unknown] * 100)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda number: chunk({"text": "a"}, {"text": f"{number}"}),
+        lambda number: chunk(**searched(**{f"a{number}": "A", f"b{number}": "B"})),
+        lambda number: chunk(**searched(f"a{number}", f"b{number}")),
+        lambda number: chunk(urlContextMetadata={"urlMetadata": [{"retrievedUrl": f"https://{number}"}]}),
+    ],
+    ids=["parts", "sources", "queries", "pages"],
+)
+def test_an_answer_of_many_parts_is_refused(made: Callable[[int], JSON], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemini_answers, "_PARTS_MAX", 100)
+    with pytest.raises(provider.RejectedError, match="more than 100 parts"):
+        read(map(made, range(101)))
+
+
+def test_parts_that_say_nothing_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemini_answers, "_PARTS_MAX", 2)
+    assert read([chunk(*[{}, {"text": ""}] * 100), chunk({"text": "a"}, finish="STOP")])[-1] == provider.Finish(
+        [{"text": "a"}]
+    )
 
 
 EVERYTHING = chunk(

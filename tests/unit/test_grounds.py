@@ -82,6 +82,55 @@ def test_what_a_result_stands_on(found: record.Run, told: entries.Grounds | None
     assert grounds.of(found) == told
 
 
+def away(
+    found: record.Execution, *servers: str, calls: Sequence[str] = (), has: Sequence[str] = ("k8s",)
+) -> record.Execution:
+    """The same with these servers away, of those that it has, and these calls that reached none."""
+    agent = replace(stories.AGENT, servers=tuple(has))
+    tools = (replace(stories.TOOL, name="k8s.get"),)
+    started = replace(found.started, agent=agent, tools=tools)
+    return replace(found, started=started, away=set(servers), unreached=set(calls))
+
+
+REPEATED: Ran = ("{}", templates.text("repeated"), True)
+REFUSED: Ran = ("{}", templates.filled("refused", why="3 calls in a row failed."), True)
+
+
+@pytest.mark.parametrize(
+    ("found", "servers"),
+    [
+        (execution("a"), ()),
+        (away(execution("a"), "k8s"), ("k8s",)),
+        (away(execution("a"), "k8s", has=["k8s", "aws"]), ()),
+        (away(execution("a"), "aws", "k8s", has=["k8s", "aws"]), ("k8s", "aws")),
+        (away(execution("a"), has=[]), ()),
+        (away(execution("a", LOOKED), "k8s"), ()),
+        (away(execution("a", DENIED), "k8s"), ()),
+        (away(execution("a", DENIED), "k8s", calls=["0.0"]), ("k8s",)),
+        (away(execution("a", DENIED, DENIED), "k8s", calls=["0.0"]), ()),
+        (away(execution("a", DENIED, REPEATED, REFUSED), "k8s", calls=["0.0"]), ("k8s",)),
+    ],
+)
+def test_servers_of_an_execution_were_away_if_none_answered_a_call(
+    found: record.Execution, servers: tuple[str, ...]
+) -> None:
+    assert grounds.servers_away(found) == servers
+    assert grounds.of(run([found])) == (
+        "ServersAway" if servers else "Inspected" if record.results(found.log) else "NothingInspected"
+    )
+
+
+def test_line_of_what_could_not_be_looked_at_is_short_and_names_each_server_once() -> None:
+    names = [f"server-{number}" for number in range(8)]
+    blind = away(execution("a"), *names, has=names)
+    found = run([blind], [execution("b", LOOKED)], [blind])
+    assert grounds.not_looked_at(found) == (
+        "Could not be looked at: MCP servers server-0, server-1, server-2, server-3, server-4 and 3 more "
+        "could not be reached (stages stage-0, stage-2)."
+    )
+    assert grounds.not_looked_at(run([execution("b")])) == ""
+
+
 def test_a_call_that_failed_and_then_answered_is_no_gap() -> None:
     assert grounds.gaps(run([execution("a", DENIED, LOOKED)])) == ()
 

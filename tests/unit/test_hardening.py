@@ -53,7 +53,10 @@ def run(script: str) -> list[str]:
 
 def test_a_child_of_the_operator_reads_neither_its_environment_nor_its_memory() -> None:
     problem, *read = run(STARTS_OPERATOR + READS_PARENT)
-    assert problem == "/nonexistent: No such file or directory"
+    assert problem == (
+        "/nonexistent: No such file or directory: "
+        "put the platform file there, or name another by --config or TARSY_CONFIG"
+    )
     assert read == ["environ False True", "mem False True", "maps False True"]
 
 

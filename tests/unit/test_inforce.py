@@ -55,11 +55,16 @@ async def test_all_is_exchanged_at_once_and_then_told(now: inforce.InForce, file
 
 
 async def test_chains_are_checked_by_what_is_in_force(now: inforce.InForce, file: Path) -> None:
-    (uid,) = now.index([queue.CHAIN]).statuses
-    assert "google-default" in str(now.index([queue.CHAIN]).statuses[uid].problem)
+    def problem(**unusable: str) -> str:
+        (status,) = now.index([queue.CHAIN], unusable_providers=unusable).statuses.values()
+        return status.problem.message if status.problem else ""
+
+    assert "google-default" in problem(**{"google-default": "no worker has a key"})
+    assert problem() == "", "that this process has no key says nothing of workers"
     write(file, "llm_providers: {own: {type: openai, model: m}}\ndefaults: {llm_provider: own}\n")
     await settle(now)
-    assert "'own' cannot be used" in str(now.index([queue.CHAIN]).statuses[uid].problem)
+    assert problem(**{"google-default": "no worker has a key"}) == ""
+    assert "'own' cannot be used" in problem(own="no worker has a key")
 
 
 async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
@@ -155,3 +160,17 @@ async def test_providers_that_cannot_be_judged_leave_what_there_is(file: Path) -
     write(file, "agents: {bad: {}}\n")
     await settle(now)
     assert (now.number, len(now.notes())) == (0, 1)
+
+
+async def test_runbook_token_that_is_sent_nowhere_is_told_until_repositories_are_listed(
+    now: inforce.InForce, file: Path
+) -> None:
+    write(file, "runbooks: {token_env: T_KEN}\n")
+    await settle(now)
+    (fact,) = now.facts()
+    (problem,) = fact.detail["problems"]
+    assert problem["message"].startswith("runbooks.token_repositories is empty: the token is sent nowhere")
+    write(file, "runbooks: {token_env: T_KEN, token_repositories: [o/*]}\n")
+    await settle(now)
+    (fact,) = now.facts()
+    assert fact.detail["problems"] == []

@@ -246,3 +246,18 @@ def test_a_citation_whose_url_is_no_text_is_told_all_the_same() -> None:
     (found,) = responses.ended(answer)
     assert isinstance(found, provider.Grounding)
     assert native.result(found).content == "123"
+
+
+def test_an_answer_of_many_blocks_is_refused_however_short_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(langchain, "_BLOCKS_MAX", 10_000)
+    answer = langchain.Answer()
+    with pytest.raises(provider.RejectedError, match="longer than 10000 characters"):
+        answer.add_blocks([{"index": number, "type": "text"} for number in range(1000)])
+    with pytest.raises(provider.RejectedError, match="longer than 10000 characters"):
+        langchain.Answer().add_blocks([{"type": "text", "annotations": ["x" * 10_000]}])
+
+
+def test_an_answer_of_many_calls_is_refused_however_short_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(langchain, "_ARGUMENTS_MAX", 10_000)
+    with pytest.raises(provider.RejectedError, match="longer than 10000 characters"):
+        langchain.Answer().add_calls([{"index": number} for number in range(1000)])

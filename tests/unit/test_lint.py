@@ -115,6 +115,27 @@ def test_every_problem_is_told_at_once(builtin: platform.Platform) -> None:
     assert {problem.partition(": ")[0] for problem in found} == expected, found
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("90s", 90),
+        ("1500ms", 2),
+        ("1d", 86400),
+        ('"300"', 300),
+        ("0s", None),
+        ("5x", None),
+    ],
+)
+def test_duration_where_seconds_are_expected_is_told_as_their_number(
+    builtin: platform.Platform, written: str, seconds: int | None
+) -> None:
+    text, line = mutations.mutated(mutations.CHAIN, "    timeoutSeconds: 300", f"    timeoutSeconds: {written}")
+    why = f"expected seconds, a whole number: write {seconds}" if seconds else "Input should be a valid integer"
+    assert linted(text, builtin) == [f"f:{line}: spec.stages.0.timeoutSeconds: {why}"]
+
+
 def test_every_problem_of_a_platform_file_is_told_at_once() -> None:
     text, expected = mutations.PLATFORM, set()
     for old, new in [
@@ -161,16 +182,16 @@ def test_chains_of_one_namespace_are_told_what_they_have_in_common(builtin: plat
 def test_a_pattern_of_tools_that_fits_no_server_is_told_at_its_line(builtin: platform.Platform) -> None:
     chain = yaml.safe_load(mutations.CHAIN)
     chain["spec"]["stages"][0]["tools"] = {
-        "allow": ["kube*", "*_log", "kubernetes-server.x"],
-        "deny": ["pods_*", "k.*"],
+        "allow": ["kube*.*", "*_log", "kubernetes-server.x"],
+        "deny": [".pods_*", "k.*"],
     }
     text = yaml.safe_dump(chain)
-    lines = [number for number, said in enumerate(text.splitlines(), 1) if said.endswith(("pods_*", "k.*"))]
-    over = "fits no tool of any MCP server: patterns are over server.tool, such as kubernetes-server"
+    lines = [number for number, said in enumerate(text.splitlines(), 1) if said.endswith((".pods_*", "k.*"))]
+    over = "fits no tool of any MCP server: patterns are over server.tool, such as kubernetes-server.pods_log"
     available = "Available MCP servers: kubernetes-server"
     assert linted(text, builtin) == [
-        f"f:{lines[0]}: spec.stages.0.tools.deny.0: 'pods_*' {over}.pods_*. {available}",
-        f"f:{lines[1]}: spec.stages.0.tools.deny.1: 'k.*' {over}.*. {available}",
+        f"f:{lines[0]}: spec.stages.0.tools.deny.0: '.pods_*' {over}. {available}",
+        f"f:{lines[1]}: spec.stages.0.tools.deny.1: 'k.*' {over}. {available}",
     ]
 
 

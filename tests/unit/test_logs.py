@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import math
 import re
 from uuid import UUID
 
+import pydantic
 import pytest
 from support import loglines
 from tarsy.telemetry import logs
@@ -168,3 +170,50 @@ async def test_fields_are_on_every_line_of_their_block_and_of_the_tasks_and_thre
         "after": none,
         "task": ours,
     }
+
+
+def _unreadable() -> pydantic.ValidationError:
+    with pytest.raises(pydantic.ValidationError) as error:
+        pydantic.TypeAdapter(int).validate_json('{"password": "cnryS3cret')
+    return error.value
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    "name",
+    ["mcp.client.streamable_http", "client", "google_genai._api_client", "openai._base_client", "httpx2", "asyncio"],
+)
+def test_a_library_that_quotes_an_answer_shows_the_place_and_the_kind_of_error_alone(
+    capsys: pytest.CaptureFixture[str], name: str, form: logs.Format
+) -> None:
+    logs.configure(level="DEBUG", form=form)
+    library = logging.getLogger(name)
+    library.setLevel(logging.DEBUG)  # as OPENAI_LOG and the like do
+    group = ExceptionGroup("cnryS3cret", [_unreadable(), ConnectionError("cnryS3cret")])
+    with logs.fields(stage="analysis"):
+        library.error("it sent %s", "cnryS3cret", exc_info=group, extra={"body": "cnryS3cret"})
+        library.debug("cnryS3cret", stack_info=True)
+    told = capsys.readouterr().err
+    assert "cnry" not in told
+    assert told.count("[the library's words are not shown] test_logs.py:") == 2
+    assert told.count("analysis") == 2
+    assert "ValidationError" in told
+    assert "ConnectionError" in told
+
+
+async def test_an_error_of_a_task_that_nobody_awaits_is_logged_without_its_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure()
+
+    async def fail() -> None:
+        raise _unreadable()
+
+    task = asyncio.create_task(fail())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    told = capsys.readouterr().err
+    assert "cnry" not in told
+    assert "ValidationError" in told
+    assert " in fail" in told

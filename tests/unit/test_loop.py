@@ -344,7 +344,7 @@ async def test_reads_of_one_answer_run_side_by_side(
 
     running: list[str] = []
     both = asyncio.Barrier(2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await run(journal, model, Meeting(toolbox.answers, writing=["k8s.restart"]))
 
 
@@ -577,3 +577,43 @@ async def test_no_tool_is_called_once_the_lease_is_lost(
     with pytest.raises(ports.LeaseLostError):
         await run(Fenced(snapshot, *journal.facts), model, toolbox)
     assert [call.id for call in toolbox.called] == called
+
+
+class Retried(memory.ScriptedModel):
+    """Sends a request again before each answer."""
+
+    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
+        failed = entries.Attempt(error="429: too fast", provider="first", code="429")
+        await scope.retrying(ports.Retry(attempt=1, failed=failed, model="scripted", seconds=1.5))
+        return await super().ask(request, scope)
+
+
+async def test_request_that_is_sent_again_is_an_entry_and_a_line_of_the_log(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert (await run(journal, Retried(asks("k8s.get"), says("so")), toolbox)).outcome == "Completed"
+    told = ["ModelRetried", "Answered"]
+    assert kinds(journal) == [*told, "ToolsAnswered", *told, "ExecutionEnded"]
+    assert journal.facts[2] == entries.ModelRetried(
+        execution=ID,
+        turn=0,
+        provider="first",
+        model="scripted",
+        attempt=1,
+        error="429: too fast",
+        code="429",
+        seconds=1.5,
+    )
+    (line, _) = [line for line in caplog.records if vars(line).get("action") == "model_retry"]
+    assert line.getMessage() == "first is asked again in 1.5 s: 429: too fast"
+    assert (vars(line)["provider"], vars(line)["code"]) == ("first", "429")
+
+
+async def test_request_is_not_sent_again_once_the_lease_is_lost(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+) -> None:
+    model = Retried(says("so"))
+    journal.lose_lease()
+    with pytest.raises(ports.LeaseLostError):
+        await run(journal, model, toolbox)
+    assert model.requests == []

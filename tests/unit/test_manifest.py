@@ -72,7 +72,16 @@ def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: di
     assert made == {
         "apiVersion": "tarsy.dev/v1alpha1",
         "kind": "AlertInvestigation",
-        "metadata": {"name": "kubepodcrashlooping-6eb8c03418906421-mwqv3726", "namespace": "tarsy"},
+        "metadata": {
+            "name": "kubepodcrashlooping-6eb8c03418906421-mwqv3726",
+            "namespace": "tarsy",
+            "labels": {
+                "tarsy.dev/severity": "critical",
+                "tarsy.dev/alertname": "KubePodCrashLooping",
+                "tarsy.dev/namespace": "shop",
+                "tarsy.dev/workload": "web-0",
+            },
+        },
         "spec": {
             "alertType": "pod-crash",
             "fingerprint": "6eb8c03418906421",
@@ -105,7 +114,11 @@ def test_a_posted_alert_becomes_one_too() -> None:
     assert made.manifest == {
         "apiVersion": "tarsy.dev/v1alpha1",
         "kind": "AlertInvestigation",
-        "metadata": {"name": made.name, "namespace": "tarsy"},
+        "metadata": {
+            "name": made.name,
+            "namespace": "tarsy",
+            "labels": {"tarsy.dev/severity": "critical", "tarsy.dev/alertname": "pod-crash"},
+        },
         "spec": {
             "alertType": "pod-crash",
             "alertData": "pod web-0 restarts",
@@ -132,6 +145,14 @@ def test_the_same_key_gives_the_same_name_and_no_key_another_each_time() -> None
     assert posted("a", key="k").name == posted("b", key="k").name != posted("a", key="other").name
     assert posted("a").name != posted("a").name
     assert LABEL.fullmatch(posted("a", key="\xfc" * 999).name)
+
+
+def test_object_has_labels_of_its_alert_that_kubernetes_takes_and_masking_left(payload: dict[str, Any]) -> None:
+    payload["alerts"][0]["labels"] |= {"severity": "very bad", "alertname": "Own", "pod": "s3cret-0", "deployment": ""}
+    labels = draft(payload, mask=masked).manifest["metadata"]["labels"]
+    assert labels == {"tarsy.dev/alertname": "Own", "tarsy.dev/namespace": "shop"}, "whatever type a chain takes it as"
+    payload["alerts"][0]["labels"] = {"alertname": "Ünïcode"}
+    assert "labels" not in build(payload)["metadata"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -232,6 +253,24 @@ def test_a_label_that_only_its_name_tells_as_a_secret_is_masked(payload: dict[st
     assert labels["password"].startswith("[MASKED")
     assert "s3cret" not in labels["password"]
     assert labels["pod"] == "web-0"
+
+
+def test_secret_in_the_name_of_an_alert_or_of_a_label_stays_out_of_the_object(payload: dict[str, Any]) -> None:
+    token = "ghp_" + "s3cret" * 6
+    first = payload["alerts"][0]
+    first["labels"] |= {"alertname": token, token: "value"}
+    payload["groupLabels"] = {token: "x", "alertname": token}
+
+    def mask(text: str) -> str:
+        return text.replace(token, "[MASKED:token]")
+
+    for made in (draft(payload, mask=mask), posted("x", mask=mask, alert_type=token)):
+        shown = json.dumps(made.manifest | {"spec": {**made.manifest["spec"], "alertType": ""}}) + (made.large or "")
+        assert "s3cret" not in shown
+        assert made.name.startswith("masked-token-")
+        assert LABEL.fullmatch(made.name)
+    labels = draft(payload, mask=mask).manifest["spec"]["labels"]
+    assert labels["[MASKED:token]"] == "[MASKED]"
 
 
 def test_a_secret_at_the_cut_is_masked_before_it_is_cut(payload: dict[str, Any]) -> None:

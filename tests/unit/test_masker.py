@@ -7,10 +7,12 @@ import json
 import random
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 import yaml
+from hypothesis import strategies
 from support import cluster_text, pace
-from tarsy.masking import masker
+from tarsy.masking import disguises, masker
 
 MASKER = masker.Masker(groups=["kubernetes", "security"])
 
@@ -151,3 +153,57 @@ def test_a_megabyte_of_what_clusters_print_takes_about_a_second_at_most() -> Non
     texts = itertools.cycle([*TEXTS, *cluster_text.TEXTS.values()])
     text = "\n".join(itertools.islice(texts, MEGABYTE // (sum(map(len, TEXTS)) // len(TEXTS))))
     assert pace.within(1, lambda: MASKER.text(text))
+
+
+DISGUISED = strategies.lists(
+    strategies.sampled_from(
+        [
+            "pass",
+            "word",
+            "token",
+            ": ",
+            "=",
+            "\n",
+            "hunter2-s3cret",
+            "\u200b",
+            "\ufe0f",
+            "\uff1a",
+            "\uff50",
+            "\U0001d429",
+            " ",
+            "\u2764",
+        ]
+    )
+    | strategies.characters(codec="utf-8")
+).map("".join)
+
+
+@hypothesis.given(DISGUISED)
+def test_disguised_text_is_masked_as_the_plain_one_is_and_twice_is_as_once(text: str) -> None:
+    masked = MASKER.text(text)
+    assert MASKER.text(masked) == masked
+    plain = disguises.taken_off(text)
+    assert disguises.taken_off(plain) == plain
+    if MASKER.text(plain) == plain:
+        assert masked in (text, MASKER.text(text))
+
+
+def test_text_without_secrets_keeps_its_letters() -> None:
+    text = "\uff21\uff22\uff23 \u2764\ufe0f \u200b all is well \U0001d429"
+    assert MASKER.text(text) == text
+    assert MASKER.text(f"{text} pass\u200bword: hunter2-s3cret").endswith("p password: [MASKED:password]")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "all work and no play\n",
+        "wörk „quotes“ → 日本\n",
+        r"a\nb\u0041\\n",
+        "pass\u200bword\uff1a x\n",
+        "\x1b[31mred\x1b[0m\n",
+    ],
+)
+def test_look_for_disguises_in_a_megabyte_costs_less_than_a_request_to_a_model(line: str) -> None:
+    text = line * (1_000_000 // len(line))
+    assert pace.within(0.15, lambda: disguises.taken_off(text))

@@ -89,6 +89,16 @@ REPEATED = [
         "x://a:b/",
         "mc alias set a ",
     ),
+    *(
+        "password:\n",
+        "password:\nA1!a\n",
+        "password:\\n",
+        "password:\n```\n",
+        "password:\n ",
+        'password:\n"a',
+        "token:\n>",
+    ),
+    *("\u200b", "pass\u200bword:\n", "\uff50\uff1a", "p\ufe0fassword: A1!aaaaa\n"),
     *("= Secret \n<  a: b=\n", "<   value: aaaaaaa1\n"),
     *(
         'token: Some("',

@@ -46,6 +46,25 @@ LITERALS = {
         "the password is @ | login with password @ | password: @ was refused"
         " | failed: token=@ | ALTER USER web PASSWORD '@';"
     ),
+    "on the next line": (
+        "password:\n@ | Password: \r\n@\r\nLast login: today | your new password:\n\t@ | api_key:\n  @\nuser: web"
+        ' | "token":\n    "@", | db-password:\n```\n@\n``` | > client_secret:\n> @'
+        ' | {"log": "root password:\\n@\\nnext"}'
+        ' | {"a": "{\\"b\\": \\"token:\\\\r\\\\n@\\"}"}'
+        " | db:\n  password:  # set by the installer\n    @\n  user: web | apiKey: !!str\n  @ | token: # one\r\n  @"
+    ),
+    "names in disguise": (
+        "pass\u200bword: @ | \uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44: @ "
+        " | password\uff1a@ | to\u2060ken=@ | p\u00adassword:\n@"
+        ' | \U0001d429\U0001d41a\U0001d42c\U0001d42cword = @ | {"api\ufeff_key": "@"} | to\u200cken:\u200b @'
+        " | \U0001f4a5 client\ufe0f_secret: @ | password\u00a0=\u00a0@ | pass\x01word: @ | pass\x08word: @"
+    ),
+    "colors of terminals": (
+        "\x1b[36mINFO\x1b[0m[0001] login  \x1b[36mpassword\x1b[0m=@ \x1b[36muser\x1b[0m=a"
+        " | \x1b[1;38;5;208mtoken\x1b[m: \x1b[33m@\x1b[0m | \x9b31mpass\x9b0mword: @"
+        r' | {"log": "\u001b[36mpassword\u001b[0m=@\n"} | \033[31mapi_key\033[0m: @'
+        r' | {"a": "{\"log\": \"\\u001B[36mtoken\\u001B[0m=@\"}"} | {"log": "pass\u200bword: @"}'
+    ),
 }
 """Texts with a secret at @, by family."""
 BENIGN = """\
@@ -177,6 +196,12 @@ opwatch: 12345678a
 <           value: debug
 >           image: web-7f9c9d6b5
 ===== apps/Deployment shop/web ======""".splitlines()
+BENIGN += [
+    *("password:\n  valueFrom:\n    secretKeyRef:", "token:\n- first-one\n- second", "Password:\nUsername: web"),
+    *("password:\n---\nnext", "token:\n  type: string", "secret:\n  secretName: db", "Enter password:\nWelcome home"),
+    *("token:\n</div>", "password:\n\nsee below", "error: no token:\nunauthorized", "token:\n{\n", "Tokens:\n  none"),
+    *("\u2764\ufe0f all is well, \u200bhere", "\uff21\uff22\uff23\uff1a\uff11\uff12", "\u5bc6\u7801\uff1a\u7a7a"),
+]
 BENIGN += ["  --token\n    The token that the server asks for.", "  --token\n  --verbose", "  --password\nsee below"]
 
 

@@ -15,6 +15,8 @@ from tarsy.config import platform, providers
 from tarsy.llm import model, provider
 from tarsy.transcript import entries, messages, ports, size
 
+pytestmark = pytest.mark.leaps
+
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="alert"),))
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 USAGE = messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
@@ -154,20 +156,20 @@ async def test_it_gives_up_when_the_iterations_time_is_over(monkeypatch: pytest.
     assert "an iteration has 0.3 s" in error.failure.text
     assert error.failure.text.endswith(f" (failed attempts: {source.requests}; the last one: 503 overloaded)")
     assert errors(error.call) == ["503 overloaded"] * source.requests
-    assert 3 <= source.requests <= 7, "waits of 5 ms at least and 10 ms at most, then doubled"
-    assert error.call.seconds < 1
+    assert 5 <= source.requests <= 7, "waits of 5 ms at least and 10 ms at most, then doubled"
+    assert error.call.seconds <= 0.3
 
 
 async def test_attempts_are_further_and_further_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "FIRST_BACKOFF", 0.02)
     source = Provider(*[(provider.RetryableError("503", after=0),)] * 3, WHOLE)
     answer = await limited(source).ask(REQUEST, SCOPE)
-    assert 0.01 + 0.02 + 0.04 - 0.005 <= answer.call.seconds < 2
+    assert 0.01 + 0.02 + 0.04 <= answer.call.seconds <= 2 * (0.01 + 0.02 + 0.04)
 
 
 async def test_the_provider_says_how_long_to_wait_at_least() -> None:
     answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(REQUEST, SCOPE)
-    assert 0.045 <= answer.call.seconds < 2
+    assert answer.call.seconds == pytest.approx(0.05)
 
 
 async def test_a_provider_that_asks_for_more_time_than_is_left_is_given_up_at_once() -> None:
@@ -178,7 +180,7 @@ async def test_a_provider_that_asks_for_more_time_than_is_left_is_given_up_at_on
         text="first did not answer, and there is no time to ask again in 121 s: an iteration has 120 s "
         "(failed attempts: 1; the last one: 429)",
     )
-    assert (source.requests, error.call.seconds < 2) == (1, True)
+    assert (source.requests, error.call.seconds) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -216,8 +218,9 @@ async def test_silence_is_a_broken_stream(events: tuple[Step, ...]) -> None:
 
 async def test_a_sign_of_life_is_no_beginning_of_an_answer() -> None:
     source = limited(Provider((provider.Text(""), HANG), WHOLE), first_byte="20ms", idle="5s")
-    answer = await asyncio.wait_for(source.ask(REQUEST, SCOPE), 2)
+    answer = await source.ask(REQUEST, SCOPE)
     assert errors(answer.call) == ["the provider was silent for 0.02 s"]
+    assert answer.call.seconds == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("count", [-1, -(10**400), 10**12, 10**400])
@@ -353,7 +356,7 @@ async def test_who_waits_to_try_again_leaves_its_slot_to_others() -> None:
     source = Provider((provider.RetryableError("429", after=19),), WHOLE)
     limits = limited(source, provider_calls=1)
     waiting = asyncio.create_task(limits.ask(REQUEST, SCOPE))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await source.ended.wait()
         assert (await limits.ask(REQUEST, SCOPE)).message.text == "It is memory."
     assert not waiting.done()
@@ -432,11 +435,11 @@ async def test_empty_answers_and_errors_are_counted_each_by_themselves() -> None
 async def test_empty_answers_are_apart_and_within_the_iterations_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "EMPTY_WAIT", 0.05)
     answer = await limited(Provider((provider.Finish(None),), WHOLE)).ask(REQUEST, SCOPE)
-    assert 0.045 <= answer.call.seconds < 2
+    assert answer.call.seconds == pytest.approx(0.05)
     error = await failure(Provider((provider.Finish(None),)), iteration="120ms")
     assert (error.failure.kind, error.failure.code) == ("timeout", "empty")
     assert "no time to ask again in 0.05 s" in error.failure.text
-    assert len(error.call.attempts) < 4
+    assert len(error.call.attempts) == 3
 
 
 class Budget:
@@ -706,3 +709,40 @@ async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> No
     assert (asked.standing.state, asked.standing.since) == ("failing", failing)
     await asked.ask(REQUEST, SCOPE)
     assert (asked.standing.state, asked.standing.failure) == ("answering", None)
+
+
+def retold(told: list[ports.Retry]) -> ports.Scope:
+    async def retrying(retry: ports.Retry) -> None:
+        told.append(retry)
+
+    return replace(SCOPE, retrying=retrying)
+
+
+async def test_retry_is_told_before_the_wait_for_it() -> None:
+    told: list[ports.Retry] = []
+    source = Provider((provider.RetryableError("429 too fast", code="429", after=0.01),), WHOLE)
+    answer = await limited(source).ask(REQUEST, retold(told))
+    failed = entries.Attempt(error="429 too fast", provider="first", code="429")
+    assert told == [ports.Retry(attempt=1, failed=failed, model="fake-1", seconds=0.01)]
+    assert answer.call.attempts == (failed,)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(3600.0, [1]), (0.0, [1, 2, 3])])
+async def test_retries_of_a_call_are_told_at_most_once_in_a_while(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, told: list[int]
+) -> None:
+    monkeypatch.setattr(model, "RETRIES_TOLD", seconds)
+    retries: list[ports.Retry] = []
+    first = limited(Provider(*[(provider.RetryableError("503"),)] * 3, WHOLE))
+    await first.ask(REQUEST, retold(retries))
+    assert [retry.attempt for retry in retries] == told
+    again = limited(Provider((provider.RetryableError("503"),), WHOLE))
+    await again.ask(REQUEST, retold(retries))
+    assert [retry.attempt for retry in retries] == [*told, 1], "another call is told by itself"
+
+
+async def test_request_that_is_not_sent_again_is_told_as_no_retry() -> None:
+    told: list[ports.Retry] = []
+    await failure(Provider((provider.RetryableError("503", after=10_000),)), scope=retold(told))
+    await failure(Provider((provider.FatalError("401"),)), scope=retold(told))
+    assert told == []

@@ -93,6 +93,7 @@ async def test_who_can_wait_is_held_too_and_has_each_message_put_when_there_is_r
     assert (held.size, held._users) == (0, {})
 
 
+@pytest.mark.leaps
 async def test_a_catch_up_waits_for_room_and_is_told_where_there_is_none_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

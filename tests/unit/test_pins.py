@@ -122,9 +122,7 @@ async def test_what_the_platform_file_says_is_told_as_its_to_change() -> None:
     told = f"{says}, the server offers sha256:bbbbbbbbbbbb: change it there"
     whole = f"mcp_servers.k8s.tool_hashes.get says {A}, the server offers {B}: change it there"
     assert stopped["get"].why == f"it is stopped: {whole}"
-    assert pins.told(stopped) == (
-        f"has 1 tools that are stopped, because they are not what they have to be: get ({told})"
-    )
+    assert pins.told(stopped) == (f"has 1 tool that is stopped, because it is not what it has to be: get ({told})")
 
 
 async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes_behind_a_colon() -> None:
@@ -135,8 +133,8 @@ async def test_that_tools_are_stopped_is_told_with_the_beginnings_of_both_hashes
     assert [one.name for one in offer.tools] == ["list"]
     fixed, _, named = offer.problem.partition(":")
     assert fixed == (
-        "has 1 tools that are left out, because of their names; "
-        "has 1 tools that are stopped until somebody confirms them, because they are not what was pinned"
+        "has 1 tool that is left out, because of its name; "
+        "has 1 tool that is stopped until somebody confirms it, because it is not what was pinned"
     )
     assert named == " get (pinned sha256:aaaaaaaaaaaa, now sha256:bbbbbbbbbbbb)"
     many = {f"get{number}": pins.Stopped(tool=f"get{number}", pinned="", offered=A) for number in range(1000)}

@@ -9,7 +9,7 @@ import pydantic
 import pytest
 from tarsy.api import problems
 from tarsy.ingest import manifest, payload, plain
-from tarsy.resources import investigation
+from tarsy.resources import investigation, patterns
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,48 @@ def test_what_is_wrong_is_told_with_its_place(change: dict[str, Any], place: str
 def test_a_runbook_that_is_none_costs_no_alert(runbook: str | None) -> None:
     """Former clients send one that is no URL, too; that it cannot be read is told in the timeline."""
     assert plain.Alert(alert_type="A", data="x", runbook=runbook).runbook == runbook
+
+
+@pytest.mark.parametrize(
+    ("runbook", "data", "url"),
+    [
+        (None, {"runbook": "https://github.com/a/b.md"}, "https://github.com/a/b.md"),
+        ("", {"runbook": "https://github.com/a/b.md"}, "https://github.com/a/b.md"),
+        ("https://github.com/own.md", {"runbook": "https://github.com/a/b.md"}, "https://github.com/own.md"),
+        (None, {"runbook": "restart it"}, "restart it"),
+        (None, {"runbook": {"url": "https://github.com/a/b.md"}}, None),
+        (None, {"runbook": ""}, None),
+        (None, {"pod": "web-0"}, None),
+        (None, [{"runbook": "https://github.com/a/b.md"}], None),
+        (None, '{"runbook": "https://github.com/a/b.md"}', None),
+        (None, {"runbook": "https://github.com/" + "x" * 3000}, "https://github.com/" + "x" * 2029),
+    ],
+)
+def test_runbook_inside_json_data_is_taken_where_the_alert_names_none(
+    runbook: str | None, data: Any, url: str | None
+) -> None:
+    alert = plain.Alert(alert_type="A", data=data, runbook=runbook)
+    spec = manifest.of_plain(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str).manifest["spec"]
+    assert spec.get("runbookURL") == url
+    assert spec["alertData"] == (data if isinstance(data, str) else json.dumps(data, separators=(",", ":")))
+
+
+def test_default_alert_type_keeps_the_alerts_own_type_as_its_name() -> None:
+    alert = plain.Alert(alert_type="Rare", data="x")
+    draft = manifest.of_plain(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str)
+    assert draft.taken_as("Rare") is draft
+    taken = draft.taken_as("kubernetes")
+    assert (taken.manifest["spec"]["alertType"], taken.manifest["spec"]["labels"]) == (
+        "kubernetes",
+        {"alertname": "Rare"},
+    )
+    made = investigation.Spec.model_validate(taken.manifest["spec"])
+    assert draft.asks_for(made), "a chain for its own type came between two requests with one key"
+    assert taken.asks_for(investigation.Spec.model_validate(draft.manifest["spec"]))
+    other = manifest.of_plain(
+        plain.Alert(alert_type="kubernetes", data="x"), namespace="tarsy", author="me", idempotency_key="k", mask=str
+    )
+    assert not other.asks_for(made), "a key is for one alert"
 
 
 @pytest.mark.parametrize("missing", ["alert_type", "data"])
@@ -104,6 +146,9 @@ def test_a_native_tool_that_is_none_is_told_with_what_there_is(mcp: Any, told: s
     assert plain.unknown_names(error.value) == told
 
 
+OPEN = "a [ is never closed: close it, as in [ab], or write [[] for the character itself"
+
+
 @pytest.mark.parametrize(
     ("mcp", "told"),
     [
@@ -112,14 +157,16 @@ def test_a_native_tool_that_is_none_is_told_with_what_there_is(mcp: Any, told: s
         ({"servers": {}}, "mcp.servers: give a list"),
         ({"servers": [{"name": "k", "tools": []}]}, "mcp.servers.0.tools: give 1 or more"),
         (
-            {"tools": {"deny": ["pods_log"]}},
-            "mcp.tools.deny.0: write server.tool, such as kubernetes-server.pods_log",
+            {"tools": {"deny": ["pods_l*"]}},
+            f"mcp.tools.deny.0: {patterns.misfit('pods_l*')}",
         ),
+        ({"tools": {"allow": ["*.[nodes_*"]}}, f"mcp.tools.allow.0: {OPEN}"),
+        ({"servers": [{"name": "k", "tools": ["pods_*", "[nodes_*"]}]}, f"mcp.servers.0.tools.1: {OPEN}"),
     ],
 )
 def test_what_is_wrong_with_what_it_says_of_tools_is_told_in_plain_words(mcp: Any, told: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
-        plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": mcp})
+        plain.parse(json.dumps({"alert_type": "A", "data": "x", "mcp": mcp}).encode())
     found = problems.of_body(error.value, plain.Alert)
     assert (found.status, found.detail) == (422, told)
 

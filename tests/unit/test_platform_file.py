@@ -81,11 +81,19 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "mcp_servers.s.tools.allow.0: a tool's own name is meant here, without 's.'",
         ),
         (
-            "agents: {A: {tools: {deny: [pods_log]}}}",
-            "agents.A.tools.deny.0: write server.tool, such as kubernetes-server.pods_log",
+            "mcp_servers: {s: {transport: {type: http, url: 'http://s/mcp'}, tools: {deny: ['pods_l[*']}}}",
+            "mcp_servers.s.tools.deny.0: a [ is never closed: close it, as in [ab], or write [[] for the character itself",  # noqa: E501
         ),
         (
-            "agents: {A: {tools: {deny: ['*_log', 'kube*', 'pods_*']}}}",
+            "agents: {A: {tools: {deny: [pods_log]}}}",
+            "agents.A.tools.deny.0: it is not server.tool: write 'kubernetes-server.pods_*' or '*.pods_*', and 'kubernetes-server.*' for all tools of a server",  # noqa: E501
+        ),
+        (
+            "agents: {A: {tools: {allow: ['*.[nodes_*']}}}",
+            "agents.A.tools.allow.0: a [ is never closed: close it, as in [ab], or write [[] for the character itself",
+        ),
+        (
+            "agents: {A: {tools: {deny: ['*_log', 'kube*.*', 'pods.*']}}}",
             "agents.A.tools.deny.2: it fits no tool: patterns are over server.tool, such as kubernetes-server.pods_log. Available MCP servers: kubernetes-server",  # noqa: E501
         ),
         ("agents: {A: {max_iterations: 0}}", "agents.A.max_iterations: Input should be greater than or equal to 1"),
@@ -233,6 +241,16 @@ def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: st
     assert refused(file) == [problem]
 
 
+def test_a_problem_behind_a_broken_element_of_a_list_has_its_own_place_and_line(file: Path) -> None:
+    patterns = ("pods_l*", "kubernetes-server.*", "x_[", "nope.pods_*")
+    file.write_text("agents:\n  A:\n    tools:\n      deny:\n" + "".join(f"      - '{one}'\n" for one in patterns))
+    with pytest.raises(load.ConfigError) as error:
+        load.platform_file(file)
+    told = [line.split(" ")[:2] for line in str(error.value).splitlines()]
+    expected = ((5, 0), (7, 2), (8, 3))
+    assert told == [[f"{file}:{line}:", f"agents.A.tools.deny.{index}:"] for line, index in expected]
+
+
 @pytest.mark.parametrize(
     "url",
     ["nope", "not a url", "host:8080", "ftp://host/", "http://", "http://ho st/", "http://h:99999/", "http://[::1/"],
@@ -325,7 +343,7 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
         (b"a: @b", ":1: not YAML: column 4: found character '@' that cannot start any token"),
         (b"a: 1\nb: \x01", ":2: not YAML: a character that is not allowed"),
         (b"a: \n\n \xff\xfe", ":3: not UTF-8 text"),
-        (None, ": No such file or directory"),
+        (None, ": No such file or directory: put the platform file there, or name another by --config or TARSY_CONFIG"),
         (b"agents:\n  One: {}\n  Two: {}\n  One: {}\n", ":4: not YAML: a key is there twice, first on line 2"),
         (b"[]", ":1: expected a mapping of defaults, "),
         (b"queue: {lease: 2024-99-99}", ":1: not YAML: column 16: a date that is none"),

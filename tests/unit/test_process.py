@@ -31,7 +31,7 @@ async def test_a_part_that_returns_ends_the_process(ending: str) -> None:
     story: list[str] = []
     parts = {name: Part(name, story) for name in ("ground", "role")}
     running = asyncio.create_task(process.supervise(ground=[parts["ground"].run], roles=[parts["role"].run]))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await parts["role"].started.wait()
         parts[ending].ends.set()
         with pytest.raises(ExceptionGroup) as error:
@@ -44,7 +44,7 @@ async def test_the_ground_stops_after_the_roles() -> None:
     story: list[str] = []
     ground, role = Part("ground", story), Part("role", story)
     running = asyncio.create_task(process.supervise(ground=[ground.run], roles=[role.run]))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await role.started.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -134,11 +134,15 @@ def test_a_program_is_followed_and_what_else_it_says_is_returned(capfd: pytest.C
 
 
 @contextlib.contextmanager
-def followed(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """A process that follows a shell, and the pipe that the script's "$0" is: it ends when nobody there has it."""
-    ours = """
-        import sys
+def followed(script: str, folder: Path, *, before: str = "") -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """A process that follows a shell, and the pipe that the script's "$0" is: it ends when nobody there has it.
+
+    `before` that it runs other Python.
+    """
+    ours = f"""
+        import os, signal, subprocess, sys
         from tarsy_dev import progress
+        {before}
         progress.follow(["sh", "-c", *sys.argv[1:]], progress.GoBuild(downloads=0), what="tiny")
     """
     fifo = folder / "fifo"
@@ -152,6 +156,23 @@ def followed(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes
 def test_an_interrupted_run_ends_the_program_and_its_children(tmp_path: Path) -> None:
     with followed('(echo begun; exec tail -f /dev/null) >"$0" & wait', tmp_path) as (process, pipe):
         process.send_signal(signal.SIGINT)
+        assert pipe.read() == b""
+
+
+HASTY = """
+        class Hasty(subprocess.Popen):
+            def __init__(self, command, **named):
+                super().__init__(command, **named)
+                open(f"{command[-1]}.started").readline()
+                os.kill(os.getpid(), signal.SIGINT)
+        subprocess.Popen = Hasty
+"""
+
+
+def test_a_run_that_is_interrupted_while_it_starts_the_program_ends_it_too(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.started")
+    script = '(echo begun; echo >"$0.started"; exec tail -f /dev/null) >"$0" & wait'
+    with followed(script, tmp_path, before=HASTY.strip()) as (_, pipe):
         assert pipe.read() == b""
 
 

@@ -192,7 +192,7 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
     go_on = threading.Event()
 
     def build(name: str, *_: object, **__: object) -> Source:
-        go_on.wait(5)
+        go_on.wait(60)
         built.append((name, threading.current_thread().name))
         return source
 

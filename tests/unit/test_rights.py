@@ -21,7 +21,7 @@ def granted(account: str, **values: Any) -> set[rights.Right]:
     return rights.granted(made, account=account, namespace=NAMESPACE)
 
 
-def wanted(*roles: settings.Role) -> set[rights.Right]:
+def wanted(*roles: settings.Role, deployment: str) -> set[rights.Right]:
     return {
         rights.Right(
             verb=one.verb,
@@ -30,14 +30,14 @@ def wanted(*roles: settings.Role) -> set[rights.Right]:
             namespace="" if one.everywhere else NAMESPACE,
             name=one.name,
         )
-        for one in needed.needed(roles)
+        for one in needed.needed(roles, deployment=deployment)
     }
 
 
 def test_each_account_of_the_operator_has_what_its_role_needs_and_nothing_else() -> None:
-    assert granted("tarsy") == wanted(*ROLES)
+    assert granted("tarsy") == wanted(*ROLES, deployment="tarsy")
     for role in ROLES:
-        assert granted(f"tarsy-{role}", mode="split") == wanted(role)
+        assert granted(f"tarsy-{role}", mode="split") == wanted(role, deployment=f"tarsy-{role}")
     assert granted("tarsy-worker", mode="split") == set()
 
 

@@ -166,6 +166,13 @@ def test_what_the_library_calls_local_is_not_anybodys(address: ipaddress.IPv4Add
         ({"token_env": "T", "allowed_domains": ["github.com"]}, "token_env: raw.githubusercontent.com alone gets"),
         ({"token_file": "/t", "allowed_domains": []}, "token_file: raw.githubusercontent.com alone gets"),
         ({"domains": []}, "Extra inputs"),
+        ({"token_repositories": ["o"]}, "not a repository of GitHub"),
+        ({"token_repositories": ["*"]}, "not a repository of GitHub"),
+        ({"token_repositories": ["*/*"]}, "not a repository of GitHub"),
+        ({"token_repositories": ["o/r*"]}, "not a repository of GitHub"),
+        ({"token_repositories": ["o/.."]}, "not a repository of GitHub"),
+        ({"token_repositories": ["o/r/main"]}, "not a repository of GitHub"),
+        ({"token_repositories": ["https://github.com/o/r"]}, "not a repository of GitHub"),
     ],
 )
 def test_what_the_platform_file_cannot_mean_is_refused(written: dict[str, object], problem: str) -> None:

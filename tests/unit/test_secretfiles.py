@@ -74,7 +74,7 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
 
     reading = threading.Thread(target=read, daemon=True)
     reading.start()
-    reading.join(20)
+    reading.join(60)
     assert not reading.is_alive()
     assert told["google"] == f"api_key_file: {why}"
     assert told["url"] == f"DATABASE_URL_FILE: the file that it names: {why}"

@@ -228,7 +228,7 @@ async def test_agents_of_a_stage_overlap_in_time(
         await all_have_asked.wait()
 
     crew.meanwhile = meet
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await investigation.run(runtime=runtime, journal=journal)
     assert outcomes(journal) == [(name, "Completed") for name in NAMES]
 
@@ -273,7 +273,7 @@ async def test_agents_whose_last_answers_are_written_together_end_their_stage_al
 
     all_have_answered = asyncio.Barrier(3)
     journal = Slow(alone)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await investigation.run(runtime=runtime, journal=journal)
     assert max(journal.batches) == 2, "the one at the gate, and the two that waited behind it"
     assert stage_end(journal).outcome == outcome
@@ -513,7 +513,7 @@ async def test_suspended_with_two_of_three_in_the_middle_of_a_call_both_answers_
 
     crew.meanwhile, shop.working = model, tool
     journal = Telling(snapshot)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
         await in_a_call.wait()
         asked, called = list(crew.asked), list(shop.called)
@@ -587,13 +587,14 @@ async def hang_but_the_first(name: str, _turn: int) -> None:
         await hang()
 
 
-def late(snapshot: record.Snapshot) -> memory.MemoryJournal:
-    """A journal, in which the first stage has begun and has 0.3 s left of its minute."""
-    journal = memory.MemoryJournal(snapshot, entries.StageStarted(stage=STAGE, clock=0.0))
+def late(snapshot: record.Snapshot, *facts: entries.Entry) -> memory.MemoryJournal:
+    """A journal, in which the first stage has begun and has 0.3 s left of its minute; `facts` have happened since."""
+    journal = memory.MemoryJournal(snapshot, entries.StageStarted(stage=STAGE, clock=0.0), *facts)
     journal.passed = 59.7
     return journal
 
 
+@pytest.mark.leaps
 @pytest.mark.parametrize(
     ("stage", "outcome"),
     [
@@ -617,6 +618,29 @@ async def test_a_stages_time_ends_those_that_have_not_and_leaves_what_has_ended(
     assert journal.record.stages[STAGE].agents[0].analysis == found(FIRST)
 
 
+@pytest.mark.leaps
+@pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
+@pytest.mark.parametrize("taken_over", [False, True], ids=["by the same worker", "after a takeover"])
+async def test_once_an_agent_was_timed_out_no_synthesis_is_asked_for_whatever_the_clock_says(
+    runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew, taken_over: bool
+) -> None:
+    """Of the stage's minute some is left by the journal's clock: it is not the one that timed the agents."""
+    crew.meanwhile = hang_but_the_first
+    journal = late(snapshot)
+    if taken_over:
+        await investigation.run(runtime=runtime, journal=journal)
+        timed_out = [isinstance(fact, entries.ExecutionEnded) and fact.outcome == "TimedOut" for fact in journal.facts]
+        journal = late(snapshot, *journal.facts[1 : timed_out.index(True) + 2])
+    journal.clock = lambda: 59.0  # type: ignore[method-assign]
+    crew.requests.clear()
+    await investigation.run(runtime=runtime, journal=journal)
+    assert SYNTHESIS not in map(told_name, crew.requests)
+    assert outcomes(journal) == [(FIRST, "Completed"), (SECOND, "TimedOut"), (THIRD, "TimedOut")]
+    told = [f"{SECOND}: {TIMED_OUT}", f"{THIRD}: {TIMED_OUT}", f"synthesis by {SYNTHESIS}: {TIMED_OUT}"]
+    assert stage_end(journal) == entries.StageEnded(stage=STAGE, outcome="CompletedWithErrors", message="; ".join(told))
+
+
+@pytest.mark.leaps
 @pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
 async def test_a_stage_of_which_nobody_ended_in_time_has_timed_out_and_says_it_once(
     runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew
@@ -628,6 +652,7 @@ async def test_a_stage_of_which_nobody_ended_in_time_has_timed_out_and_says_it_o
     assert (stage_end(journal).outcome, stage_end(journal).message) == ("TimedOut", TIMED_OUT)
 
 
+@pytest.mark.leaps
 @pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
 @pytest.mark.parametrize("begun", [True, False], ids=["its start is told", "nothing is told yet"])
 async def test_those_that_never_began_have_timed_out_too(

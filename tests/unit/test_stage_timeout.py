@@ -11,6 +11,8 @@ from tarsy.engine import handover, investigation
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
 
+pytestmark = pytest.mark.leaps
+
 TIMED_OUT = "Stage data-collection timed out after 60 s"
 LOOKS = messages.Message(
     role="assistant", text="web-0 restarts", calls=(messages.ToolCall(id="", name="k8s.get", arguments="{}"),)

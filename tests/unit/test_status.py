@@ -198,14 +198,27 @@ def test_every_state_of_the_store_has_its_phase_conditions_and_stages(found: his
     assert investigation.Status.model_validate(written) == status, "the cluster gives it back as it is"
 
 
+def as_of(at: datetime) -> str:
+    return f"as of {at:%Y-%m-%dT%H:%M:%SZ}, the last commit"
+
+
 WITH_ERRORS = end("CompletedWithErrors", LOOKED, reason="StagesFailed", message="it broke")
 
 
 @pytest.mark.parametrize(
     ("found", "accepted", "last"),
     [
-        (QUEUED, ("True", "Admitted", ""), ("Reconciling", "Queued", "", ADMITTED)),
-        (replace(RUNNING, cancel="deleted"), ("True", "Admitted", ""), ("Reconciling", "Cancelling", "", STARTED)),
+        (QUEUED, ("True", "Admitted", ""), ("Reconciling", "Queued", as_of(ADMITTED), ADMITTED)),
+        (
+            replace(RUNNING, cancel="deleted"),
+            ("True", "Admitted", ""),
+            ("Reconciling", "Cancelling", as_of(STARTED), STARTED),
+        ),
+        (
+            replace(RUNNING, committed_at=STAGE_ENDED),
+            ("True", "Admitted", ""),
+            ("Reconciling", "Running", as_of(STAGE_ENDED), STARTED),
+        ),
         (WITH_ERRORS, ("True", "Admitted", ""), ("Complete", "StagesFailed", "it broke", ENDED)),
         (
             REFUSED,
@@ -213,7 +226,7 @@ WITH_ERRORS = end("CompletedWithErrors", LOOKED, reason="StagesFailed", message=
             ("Stalled", "ChainNotFound", "No chain found", ADMITTED),
         ),
     ],
-    ids=["queued", "cancelling", "with errors", "refused"],
+    ids=["queued", "cancelling", "running", "with errors", "refused"],
 )
 def test_conditions_say_why_and_since_when(
     found: history.Summary, accepted: tuple[str, ...], last: tuple[object, ...]
@@ -238,6 +251,7 @@ def test_the_numbers_are_the_stores() -> None:
         end("Completed", LOOKED, stage("think", "Failed", "no model"), message="two of three"),
         **usage,
         duplicates=9,
+        previous=history.Previous(id=UUID(int=2), name="a-1"),
         alert_status="resolved",
         final_analysis="It is out of memory.",
     )
@@ -248,6 +262,7 @@ def test_the_numbers_are_the_stores() -> None:
     assert (second.start_time, second.completion_time, second.duration) == (STARTED, STAGE_ENDED, "5s")
     assert status.transcript == f"/api/v1/investigations/{found.id}"
     assert (status.duplicates, status.alert_status, status.attempts) == (9, "resolved", 1)
+    assert status.previous == investigation.Previous(name="a-1", uid=str(UUID(int=2)))
     assert (status.final_analysis, status.message) == ("It is out of memory.", "two of three")
     assert status.chain is not None
     assert {f"chain_{name}": value for name, value in status.chain} == CHAIN
@@ -264,7 +279,10 @@ def test_the_numbers_are_the_stores() -> None:
         (12.0, {"cost": "12"}),
         (100.5, {"cost": "100.5"}),
         (4e-6, {"cost": "0.000004"}),
-        (1e-9, {"cost": "0"}),
+        (1e-9, {"cost": "0.000000001"}),
+        (1e-13, {"cost": "0"}),
+        (0.006299999999999999, {"cost": "0.0063"}),
+        (12345.67 + 1e-11, {"cost": "12345.67"}),
         (9e18, {"cost": "9000000000000000000"}),
     ],
 )
@@ -329,6 +347,12 @@ def test_what_a_stage_lacked_is_told_behind_what_failed() -> None:
     assert shown.message == "A-2: no model; no tools"
 
 
+PASSED_OVER = (
+    "waits for a worker that can use the LLM providers of its chain: all workers have passed it over since "
+    f"{STARTED:%Y-%m-%dT%H:%M:%SZ}; condition ProvidersUsable of the chain says why"
+)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -337,13 +361,70 @@ def test_what_a_stage_lacked_is_told_behind_what_failed() -> None:
         ({"suspend": True}, None),
         ({}, None),
         ({"unreadable": "entry 3", "state": "running"}, None),
+        ({"passed_over_since": STARTED}, PASSED_OVER),
+        ({"passed_over_since": STARTED, "state": "running"}, PASSED_OVER),
+        ({"passed_over_since": STARTED, "suspend": True}, None),
     ],
-    ids=["unreadable", "unreadable and cancelled", "suspended by its object", "queued", "claimed by one that can"],
+    ids=[
+        "unreadable",
+        "unreadable and cancelled",
+        "suspended by its object",
+        "queued",
+        "claimed by one that can",
+        "passed over",
+        "passed over after its worker died",
+        "suspended while it was passed over",
+    ],
 )
 def test_what_it_waits_for_is_said_in_message_and_condition(change: dict[str, Any], message: str | None) -> None:
     status = projector.status_of(replace(QUEUED, **change))
     assert status.message == message
-    assert [one.message for one in status.conditions if one.type == "Reconciling"] == [message or ""]
+    told = "; ".join(filter(None, [as_of(ADMITTED), message]))
+    assert [one.message for one in status.conditions if one.type == "Reconciling"] == [told]
+
+
+RETRYING = (
+    "google-default: 429 too fast; the request is sent again at 2026-11-21T20:01:00Z",
+    "other: 503; the request is sent again at 2026-11-21T20:01:09Z",
+)
+
+
+def test_model_requests_that_are_sent_again_are_the_message_while_it_lasts() -> None:
+    status = projector.status_of(replace(RUNNING, retrying=RETRYING))
+    assert status.message == "; ".join(RETRYING)
+    (condition,) = [one for one in status.conditions if one.type == "Reconciling"]
+    assert condition.message == f"{as_of(STARTED)}; {status.message}"
+    assert status.headline == f"{RETRYING[0]}; other: 503; the request is sent again…"
+    assert projector.status_of(RUNNING).message is None
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        (RUNNING, None),
+        (
+            replace(end("Completed", LOOKED), summary="It is **out** of memory.\nRaise its limit."),
+            "It is out of memory.",
+        ),
+        (replace(end("Completed", LOOKED), final_analysis="# Why\n\nIt is out of memory. So."), "It is out of memory."),
+        (replace(end("CompletedWithErrors", LOOKED, message="it broke"), summary="Known."), "Known."),
+        (end("CompletedWithErrors", LOOKED, message="it broke"), "it broke"),
+        (replace(end("Failed", LOOKED, message="no model\nat all"), summary="Known."), "no model at all"),
+        (replace(end("TimedOut", LOOKED, message="too late"), final_analysis="Known."), "too late"),
+        (end("Cancelled", LOOKED, message="cancelled by request"), "cancelled by request"),
+        (REFUSED, "No chain found"),
+    ],
+)
+def test_headline_is_the_result_or_the_message_of_what_has_none(found: history.Summary, shown: str | None) -> None:
+    assert projector.status_of(found).headline == shown
+
+
+def test_target_and_headline_hold_nothing_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(given, "KNOWN", known := given.Given())
+    known.replace(["pa55w0rd"])
+    found = replace(end("Completed", LOOKED), summary="It is pa55w0rd. So.", target="shop/pa55w0rd")
+    status = projector.status_of(found)
+    assert (status.headline, status.target) == ("It is [MASKED:secret].", "shop/[MASKED:secret]")
 
 
 @pytest.mark.parametrize(
@@ -356,7 +437,25 @@ def test_durations_are_whole_seconds_as_kubernetes_prints_them(seconds: float, d
     assert projector.status_of(RUNNING).duration is None
 
 
-@pytest.mark.parametrize(("unit", "size"), [("x", 1), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2), ("\x01", 6)])
+def test_control_characters_of_models_and_tools_are_shown_and_do_nothing_on_a_terminal() -> None:
+    hostile = "\x1b]0;title\x07\x9b2J\u202eright\rleft\nnext"
+    shown = "\\x1b]0;title\\x07\\x9b2J\\u202eright\nleft\nnext"
+    found = replace(
+        end("Failed", stage("collect", "Failed", hostile), message=hostile),
+        final_analysis=hostile,
+        summary=hostile,
+        grounds="InspectedWithGaps",
+        gaps=[{"tool": hostile, "reason": hostile}],
+    )
+    status = projector.status_of(found)
+    assert {status.final_analysis, status.summary, status.message, status.gaps[0].reason} == {shown}
+    text = json.dumps(status.model_dump(mode="json"), ensure_ascii=False)
+    assert not {"\x9b", "\u202e"} & set(text)
+    assert "u001b" not in text
+    assert status.final_analysis_truncated is None
+
+
+@pytest.mark.parametrize(("unit", "size"), [("x", 1), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2)])
 def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, size: int) -> None:
     names = tuple(f"{'s' * 60}-{number:02}" for number in range(20))
     stages = [replace(stage(name, "Failed", unit * 100_000), total_tokens=2**53, tool_calls=2**31) for name in names]
@@ -414,7 +513,9 @@ LACKED = ("ToolsUnavailable", "stage look: no tools", STAGE_ENDED, True)
 HALF = stage("look", "Completed", "A-2: no model", completed=1)
 HALF_FAILED = ("AgentsFailed", "stage look: A-2: no model", STAGE_ENDED, True)
 
-UNJOINED = stage("look", "CompletedWithErrors", "no synthesis")
+UNJOINED = replace(stage("look", "CompletedWithErrors", "no synthesis"), unjoined=True)
+AWAY = stage("look", "CompletedWithErrors", "A: none of its MCP servers could be reached: k8s")
+AWAY_TOLD = ("ToolsUnavailable", f"stage look: {AWAY.message}", STAGE_ENDED, True)
 UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, True)
 
 
@@ -423,6 +524,10 @@ UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, Tru
     [
         (QUEUED, []),
         (RUNNING, [BEGUN]),
+        (
+            replace(end("Completed", LOOKED), stage_names=("look",), stage_agents=(1,)),
+            [("Started", "chain pod-crash with 1 stage", STARTED, False), ("Completed", "1 stage", ENDED, False)],
+        ),
         (replace(RUNNING, stages=(BROKE, THINKS)), [BEGUN, FAILED]),
         (end("Failed", replace(BROKE, outcome="TimedOut"), stage("tell", "Skipped", "skipped")), [BEGUN, FAILED, LOST]),
         (end("Completed", LOOKED), [BEGUN, DONE_WELL]),
@@ -441,6 +546,7 @@ UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, Tru
             end("CompletedWithErrors", UNJOINED, message="why"),
             [BEGUN, UNJOINED_TOLD, ("Completed", "why", ENDED, False)],
         ),
+        (end("CompletedWithErrors", AWAY, message="why"), [BEGUN, AWAY_TOLD, ("Completed", "why", ENDED, False)]),
         (end("CompletedWithErrors", BROKE), [BEGUN, FAILED, DONE_WELL]),
         (end("Failed", BROKE, message="why"), [BEGUN, FAILED, ("Failed", "why", ENDED, True)]),
         (end("Cancelled", message="why"), [BEGUN, ("Cancelled", "why", ENDED, True)]),

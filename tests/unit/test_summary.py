@@ -256,6 +256,7 @@ async def test_where_stages_are_skipped_it_begins_with_their_ends(
     assert (journal.record.ended.ending, journal.record.ended.summary) == ("Failed", LINES)
 
 
+@pytest.mark.leaps
 @pytest.mark.parametrize(
     ("block", "second_model", "seconds", "ended"),
     [
@@ -274,7 +275,7 @@ async def test_without_it_the_run_ends_as_its_stages_ended_and_what_failed_is_ke
 ) -> None:
     assert summary.SECONDS == 30
     monkeypatch.setattr(summary, "SECONDS", seconds)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await investigation.run(runtime=runtime, journal=journal)
     assert end_of(journal) == ended
     assert journal.record.ended == replace(ENDED, summary="")
@@ -295,6 +296,7 @@ class Queued:
         return await self._model.ask(request, scope)
 
 
+@pytest.mark.leaps
 async def test_what_it_waits_for_a_slot_is_none_of_its_time(
     runtime: ports.Runtime, journal: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,3 +421,19 @@ async def test_the_takeovers_above_are_all_that_there_are(
     assert doomed_journal.record.ended
     with CRASHED:
         await doomed_journal.commit()
+
+
+@pytest.mark.parametrize(
+    ("second_script", "lines"),
+    [((says(LINES),), LINES), ((says("\n".join("abcdef")),), "a\nb\nc"), ((FATAL,), "")],
+    ids=["two lines", "too many", "none"],
+)
+async def test_summary_begins_with_the_servers_that_could_not_be_reached(
+    runtime: ports.Runtime, journal: Batches, second_model: memory.ScriptedModel, lines: str
+) -> None:
+    toolbox = memory.DictToolbox({}, away=["k8s"])
+    await investigation.run(runtime=replace(runtime, toolbox=lambda *_: toolbox), journal=journal)
+    assert journal.record.ended
+    missing = "Could not be looked at: MCP server k8s could not be reached (stage analysis)."
+    assert journal.record.ended.summary == (f"{missing}\n{lines}" if lines else "")
+    assert missing in second_model.requests[0].messages[1].text, "its author knows"

@@ -11,6 +11,8 @@ from tarsy.config import platform
 from tarsy.llm import model, provider
 from tarsy.transcript import memory, messages, ports
 
+pytestmark = pytest.mark.leaps
+
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text=300 * "alert"),))
 USAGE = messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
 

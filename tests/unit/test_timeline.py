@@ -610,3 +610,39 @@ def test_native_tools_that_are_left_out_are_told_with_the_start_of_who_wanted_th
     assert (told.id, told.type, told.status) == ("e0.start.native", "native_tools_left_out", "completed")
     assert told.metadata == {"provider": wanting.provider, "tools": ["google_search", "url_context"]}
     assert "google_search, url_context" in told.content
+
+
+def test_retry_is_an_event_that_says_of_which_provider_why_and_when_it_asks_again() -> None:
+    retry = entries.ModelRetried(
+        execution="e0",
+        turn=1,
+        provider="google-default",
+        model="m",
+        attempt=1,
+        error="429: slow",
+        code="429",
+        seconds=2.5,
+    )
+    rows = log(STARTED, began(), retry, replace(retry, attempt=4), answered(turn=1, text="so"), ended())
+    first, second, _ = timeline.fold(rows)
+    assert (first.type, first.status, first.content) == ("model_retry", "completed", "429: slow")
+    assert first.metadata == {
+        "provider": "google-default",
+        "model": "m",
+        "code": "429",
+        "attempt": 1,
+        "again_at": (at(3) + timedelta(seconds=2.5)).isoformat(),
+    }
+    assert (first.stage, first.execution) == ("look", "e0")
+    assert first.id != second.id
+
+
+@pytest.mark.parametrize("seconds", [1e300, float("inf"), float("nan"), -1e300])
+def test_retry_of_an_impossible_time_is_told(seconds: float) -> None:
+    """As somebody may have written it into the row."""
+    retry = entries.ModelRetried(
+        execution="e0", turn=0, provider="any", model="m", attempt=1, error="no", seconds=seconds
+    )
+    (told, *_) = timeline.fold(log(STARTED, began(), retry, ended()))
+    assert told.type == "model_retry"
+    assert at(3) <= datetime.fromisoformat(told.metadata["again_at"]) <= at(3) + timedelta(days=1)

@@ -19,7 +19,7 @@ async def running(
     handle: Callable[[str], Awaitable[None]], *, workers: int = 4
 ) -> AsyncIterator[workqueue.WorkQueue[str]]:
     """A queue at work; its end before the test's fails the test."""
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         queue = workqueue.WorkQueue(handle, workers=workers)
         task = group.create_task(queue.run())
         yield queue

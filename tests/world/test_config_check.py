@@ -32,7 +32,7 @@ def test_servers_are_connected_to_and_their_tools_are_listed_with_those_that_are
     assert left_out.endswith("mcp_servers.kubernetes-server.tools leaves them out: flaky, flood")
     gone, changed, mistyped, differs, none = sorted(ended.stderr.splitlines())
     assert gone.startswith("gone: cannot be reached: ")
-    assert "has 1 tools that are stopped, because they are not what they have to be: slow (" in changed
+    assert "has 1 tool that is stopped, because it is not what it has to be: slow (" in changed
     key = "kubernetes-server: mcp_servers.kubernetes-server."
     assert re.fullmatch(
         rf"{key}tool_hashes.slow says sha256:0{{64}}, the server offers sha256:[0-9a-f]{{64}}: change it there", differs

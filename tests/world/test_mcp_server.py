@@ -95,7 +95,7 @@ async def test_a_cancelled_call_is_recorded_as_such() -> None:
         assert text(await client.call_tool("slow", {"seconds": 0})) == "waited 0 s"
     assert call.end == "client closed"
     assert call.ended is not None
-    assert call.ended - left < 5
+    assert call.ended - left < 30
 
 
 async def test_calls_can_be_held_back_before_they_do_anything() -> None:

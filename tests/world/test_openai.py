@@ -339,7 +339,7 @@ async def test_what_fails_within_a_response_is_told_by_its_word(
 async def test_an_event_without_end_is_not_read_to_it(api: str) -> None:
     body = b"data: " + b"x" * (http.EVENT_MAX + 1)
     async with saying(body) as url, asked(url, api=api) as source:
-        with pytest.raises(provider.RejectedError, match="more than 16 MiB in one event"):
+        with pytest.raises(provider.RejectedError, match="more than 8 MiB in one event"):
             assert [event async for event in source.stream(REQUEST)]
 
 

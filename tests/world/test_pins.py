@@ -66,7 +66,7 @@ async def owned(
 
 
 async def until(ready: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0.01)
 
@@ -221,7 +221,7 @@ async def test_a_connection_of_ones_own_is_held_against_the_same_pins() -> None:
         settings = {"mcp_servers": {"odd": {"transport": transport, "stateful": True, "write_tools": ["*"]}}}
         servers = pool.Pool(platform.Platform.model_validate(settings), keep=keep)
         running = asyncio.create_task(servers.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await servers.tools.settled()
         async with servers.tools.toolbox(["odd"], lambda _: True) as box:
             await until(lambda: box.specs)

@@ -24,7 +24,7 @@ from tarsy_dev import mcp_server, proxy, tools
 @contextlib.asynccontextmanager
 async def owned(server: pool.Server) -> AsyncIterator[None]:
     owner = asyncio.create_task(server.own())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await server.tried.wait()
     try:
         yield
@@ -38,7 +38,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
     async with mcp_server.serve() as there:
         transport = platform.HTTPTransport(type="http", url=there.url)
         server = pool.Server("tools", platform.MCPServer(transport=transport), calls=slots.Slots(1))
-        async with owned(server), asyncio.timeout(20):
+        async with owned(server), asyncio.timeout(60):
             broken = await server.client()
             server.broke(broken)
             assert server.problem == "lost its connection"
@@ -204,7 +204,7 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
             between.heal()
         else:
             os.kill(pid, signal.SIGCONT)
-        again = await asyncio.wait_for(server.client(), 20)
+        again = await asyncio.wait_for(server.client(), 60)
         assert (again is first) == (kind == "stdio"), "a child is the same that it was"
         assert server.problem == ""
 
@@ -223,7 +223,7 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
             "tools", platform.MCPServer(transport=platform.HTTPTransport(type="http", url=url)), calls=slots.Slots(1)
         )
         async with owned(server):
-            assert server.problem.endswith("url='[MASKED]'")
+            assert server.problem == "cannot be reached: Bad status line"
             assert "c4nary" not in f"{server.problem} {caplog.text}"
 
 
@@ -236,7 +236,7 @@ def of(**urls: str) -> platform.Platform:
 @contextlib.asynccontextmanager
 async def running(servers: pool.Pool) -> AsyncIterator[None]:
     tasks = asyncio.create_task(servers.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await servers.tools.settled()
     try:
         yield
@@ -248,7 +248,7 @@ async def running(servers: pool.Pool) -> AsyncIterator[None]:
 
 async def renew(servers: pool.Pool, settings: platform.Platform) -> None:
     tools = servers.prepared(settings)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await tools.settled()
     servers.exchange(tools)
 
@@ -263,7 +263,7 @@ async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_
         await asyncio.sleep(0.1)
         assert not waiting.done()
         await renew(servers, of(one=mended.url))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await waiting
         tasks.cancel()
         with pytest.raises(asyncio.CancelledError):

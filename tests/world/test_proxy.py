@@ -38,7 +38,7 @@ class Client:
         """The server's answer; empty when the connection has ended."""
         try:
             await self.say(line)
-            return await asyncio.wait_for(self.reader.readline(), 10)
+            return await asyncio.wait_for(self.reader.readline(), 60)
         except ConnectionError:
             return b""
 
@@ -76,7 +76,7 @@ async def test_all_bytes_arrive_when_the_server_closes_after_much_text() -> None
         port: int = server.sockets[0].getsockname()[1]
         async with proxy.serve("127.0.0.1", port) as p, connected(p) as client:
             client.writer.write_eof()
-            assert len(await asyncio.wait_for(client.reader.read(), 10)) == 3_000_000
+            assert len(await asyncio.wait_for(client.reader.read(), 60)) == 3_000_000
 
 
 async def test_each_direction_can_be_delayed() -> None:
@@ -98,8 +98,8 @@ async def test_a_blackhole_accepts_and_delivers_only_after_it_is_healed() -> Non
                 await asyncio.wait_for(during.ask(b"three\n"), 0.1)
             assert echo.lines == [b"one\n"]
             p.heal()
-            assert await asyncio.wait_for(before.reader.readline(), 10) == b"echo two\n"
-            assert await asyncio.wait_for(during.reader.readline(), 10) == b"echo three\n"
+            assert await asyncio.wait_for(before.reader.readline(), 60) == b"echo two\n"
+            assert await asyncio.wait_for(during.reader.readline(), 60) == b"echo three\n"
 
 
 async def test_refused_connections_are_accepted_again_on_the_same_port() -> None:

@@ -183,6 +183,7 @@ async def reading(
     names: Names | None = None,
     *,
     token: runbooks.Token | None = None,
+    repositories: Sequence[str] = ("o/r",),
     mask: Callable[[str], str] = str,
     clock: Clock | None = None,
     in_development: bool = False,
@@ -194,7 +195,7 @@ async def reading(
         aiohttp.ClientSession() as other,
     ):
         yield runbooks.Runbooks(
-            settings.Runbooks(allowed_domains=[*HOSTS]),
+            settings.Runbooks(allowed_domains=[*HOSTS], token_repositories=[*repositories]),
             token=token or runbooks.Token(),
             direct=direct,
             proxied=other,
@@ -206,7 +207,7 @@ async def reading(
 
 async def problem(found: runbooks.Runbooks, url: str = PAGE) -> str:
     """Why there is no runbook."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(ports.RunbookError) as caught:
             await found.read(url)
     return str(caught.value)
@@ -257,6 +258,67 @@ async def test_the_token_goes_to_its_own_host_only_whoever_redirects(site: Site)
         assert await found.read("https://github.com/o/r/releases/a.md") == TEXT
     assert site.lines == ["github.com /o/r/releases/a.md", f"{RAW} {FILE}?token=x", f"{OTHER} /a.md"]
     assert [one.headers.get("authorization") for one in site.asked] == [None, f"Bearer {TOKEN}", None]
+
+
+LENT = {
+    "listed": ("o/r", PAGE, True),
+    "listed in capitals": ("O/R", PAGE, True),
+    "asked for in capitals": ("o/r", f"https://{RAW}/O/R/main/a.md", True),
+    "all of an owner": ("o/*", PAGE, True),
+    "a name beyond ASCII": ("o/r", f"https://{RAW}/o/r/main/a%20b/\u00e9.md", True),
+    "an escaped letter": ("o/r", f"https://{RAW}/%6f/r/main/a.md", True),
+    "not listed": ("o/other", PAGE, False),
+    "another owner": ("x/*", PAGE, False),
+    "a longer name": ("o/r", f"https://{RAW}/o/r2/main/a.md", False),
+    "a longer owner": ("o/*", f"https://{RAW}/o2/r/main/a.md", False),
+    "out of it": ("o/r", f"https://{RAW}/o/r/../../x/y/main/a.md", False),
+    "out of it, escaped": ("o/r", f"https://{RAW}/o/r/%2e%2e/%2E%2E/x/y/main/a.md", False),
+    "out of it, escaped twice": ("o/r", f"https://{RAW}/o/r/%252e%252e/%252e%252e/x/y/a.md", False),
+    "an escaped slash": ("o/r", f"https://{RAW}/o/r/..%2f..%2fx/y/main/a.md", False),
+    "an escaped backslash": ("o/r", f"https://{RAW}/o/r/..%5c..%5cx/y/main/a.md", False),
+    "an escaped slash in the owner": ("o/*", f"https://{RAW}/o%2fr/main/a.md", False),
+    "an empty part": ("o/r", f"https://{RAW}//o/r/main/a.md", False),
+    "an empty part further on": ("o/r", f"https://{RAW}/o/r//x/y/main/a.md", False),
+    "a NUL": ("o/r", f"https://{RAW}/o/r/main/a%00.md", False),
+    "no file": ("o/r", f"https://{RAW}/o/r", False),
+    "another host": ("o/r", f"https://{OTHER}/o/r/main/a.md", False),
+    "a page that shows no file": ("o/r", "https://github.com/o/r/wiki/a.md", False),
+    "a page out of it": ("o/r", "https://github.com/o/r/blob/../../x/y/blob/main/a.md", False),
+}
+
+
+@pytest.mark.parametrize(("listed", "url", "is_lent"), LENT.values(), ids=LENT)
+async def test_token_goes_to_listed_repositories_alone(site: Site, listed: str, url: str, is_lent: bool) -> None:
+    async with reading(site, token=runbooks.Token(value=TOKEN), repositories=[listed]) as found:
+        told = await problem(found, url)
+    (asked,) = site.asked
+    assert asked.headers.get("authorization") == (f"Bearer {TOKEN}" if is_lent else None)
+    assert ("no token was sent" in told) == (not is_lent and asked.headers["host"] == RAW)
+    assert TOKEN not in told
+
+
+async def test_redirection_out_of_a_listed_repository_carries_no_token(site: Site) -> None:
+    there = "/x/private/main/a.md"
+    site.answers[FILE] = redirection(f"https://{RAW}{there}")
+    async with reading(site, token=runbooks.Token(value=TOKEN)) as found:
+        told = await problem(found)
+    assert told == (
+        f"{RAW} answers 404: no token was sent, because runbooks.token_repositories does not list x/private"
+    )
+    assert [one.headers.get("authorization") for one in site.asked] == [f"Bearer {TOKEN}", None]
+
+
+async def test_token_without_repositories_is_sent_nowhere_and_warned_of(site: Site) -> None:
+    given = settings.Runbooks(token_env="T_KEN")
+    (warning,) = given.warnings
+    assert warning.startswith("runbooks.token_repositories is empty: the token is sent nowhere")
+    async with reading(site, token=runbooks.Token(value=TOKEN), repositories=[]) as found:
+        assert "no token was sent" in await problem(found)
+    assert "authorization" not in site.asked[0].headers
+    listed = given.model_copy(update={"token_repositories": ["o/*"]})
+    assert listed.warnings == []
+    assert settings.Runbooks().warnings == []
+    assert "has no effect" in settings.Runbooks(token_repositories=["o/r"]).warnings[0]
 
 
 async def test_a_token_that_is_missing_is_told_where_it_could_have_helped(site: Site) -> None:
@@ -509,13 +571,13 @@ def held(site: Site) -> Iterator[asyncio.Event]:
 
 async def asked_of(site: Site) -> None:
     """Wait until it was asked."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not site.asked:  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0.01)
 
 
 async def test_who_asks_for_the_same_shares_one_request(site: Site, held: asyncio.Event) -> None:
-    async with reading(site) as found, asyncio.timeout(20):
+    async with reading(site) as found, asyncio.timeout(60):
         readers = [asyncio.create_task(found.read(PAGE)) for _ in range(20)]
         await asked_of(site)
         for reader in readers[:10]:
@@ -530,7 +592,7 @@ async def test_who_asks_for_the_same_shares_one_request(site: Site, held: asynci
 async def test_when_nobody_waits_any_more_the_request_ends_and_the_next_one_begins_anew(
     site: Site, held: asyncio.Event
 ) -> None:
-    async with reading(site) as found, asyncio.timeout(20):
+    async with reading(site) as found, asyncio.timeout(60):
         readers = [asyncio.create_task(found.read(PAGE)) for _ in range(3)]
         await asked_of(site)
         for reader in readers:

@@ -352,7 +352,7 @@ async def test_what_never_ends_ends_when_the_client_leaves(fault: model.Hang | m
         request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None))
     assert request.end == "client closed"
     assert request.ended is not None
-    assert 0 <= request.ended - left < 5
+    assert 0 <= request.ended - left < 30
 
 
 async def test_a_server_that_ends_lets_nothing_hang() -> None:

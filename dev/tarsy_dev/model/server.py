@@ -121,7 +121,7 @@ class Server:
             )
         ]
 
-    async def wait_for(self, condition: Callable[[Sequence[Request]], T | None], *, timeout: float = 30.0) -> T:
+    async def wait_for(self, condition: Callable[[Sequence[Request]], T | None], *, timeout: float = 60.0) -> T:
         """Wait until a condition on the requests is true; return what it returned, or raise TimeoutError."""
         return await self._log.wait_for(condition, timeout=timeout)
 

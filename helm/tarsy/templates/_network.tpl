@@ -1,10 +1,18 @@
-{{/* Egress to names, which every pod that calls anybody needs; OpenShift's DNS pods listen on 5353. */}}
+{{/* Egress to the servers that are asked for names. */}}
 {{- define "tarsy.egressDNS" -}}
+{{- with .Values.networkPolicy.dns -}}
+{{- if .ports -}}
 - ports:
-  - {port: 53, protocol: UDP}
-  - {port: 53, protocol: TCP}
-  - {port: 5353, protocol: UDP}
-  - {port: 5353, protocol: TCP}
+  {{- range .ports }}
+  - {port: {{ . }}, protocol: UDP}
+  - {port: {{ . }}, protocol: TCP}
+  {{- end }}
+  {{- with .to }}
+  to:
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Egress to the ports and addresses of a part of the values; anywhere, if it has no addresses. */}}

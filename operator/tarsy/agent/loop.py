@@ -49,6 +49,15 @@ class Watched(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A tool call with its result, or with the reason why there is none."""
+
+    run: entries.ToolRun
+    away: bool = False
+    """Whether its server could not be reached."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Loop:
     """One execution's loop over its log."""
@@ -91,8 +100,12 @@ class Loop:
     def _next_step(self, log: messages.Log) -> steps.Step:
         return requests.next_step(self.execution, log)
 
-    async def _commit(self, *said: entries.Answered | entries.Unanswered | entries.ToolsAnswered) -> None:
-        """Commit what was said, and the ends that it brings."""
+    async def _commit(
+        self,
+        *said: entries.Answered | entries.Unanswered | entries.ToolsAnswered,
+        beside: Sequence[entries.ServersAway] = (),
+    ) -> None:
+        """Commit what was said, what happened `beside` it, and the ends that it brings."""
         log = [*self.execution.log, *(message for entry in said for message in record.said(entry))]
         match self._next_step(log):
             case steps.Done():
@@ -102,9 +115,9 @@ class Loop:
                 told = "; before that, ".join((error, *reversed(self.execution.given_up)))
                 ended = entries.ExecutionEnded(execution=self._id, outcome="Failed", error=told)
             case _:
-                await self.journal.commit(*said)
+                await self.journal.commit(*beside, *said)
                 return
-        await self.journal.commit(*said, ended, *self.following(replace(self.execution, log=log, ended=ended)))
+        await self.journal.commit(*beside, *said, ended, *self.following(replace(self.execution, log=log, ended=ended)))
 
     async def _ask(self, ask: steps.Ask) -> None:
         added = requests.added(self.execution, ask)
@@ -204,9 +217,10 @@ class Loop:
         asked = [call for call in calls if not steps.is_repeated(self.execution.log, call)]
         _, writes = self._split(asked)
         if writes:
-            await self._tools_answered([entries.ToolRun(call=c, result=_in_doubt(c), seconds=0.0) for c in writes])
+            runs = [entries.ToolRun(call=c, result=_in_doubt(c), seconds=0.0) for c in writes]
+            await self._tools_answered([_Made(run) for run in runs])
 
-    async def _call(self, call: messages.ToolCall, *, scope: ports.Scope) -> entries.ToolRun:
+    async def _call(self, call: messages.ToolCall, *, scope: ports.Scope) -> _Made:
         failpoints.hit("tool.call.before")
         started = time.monotonic()
         if why := self._why_not(call):
@@ -215,7 +229,7 @@ class Loop:
             reads, _ = self._split([call])
             output = await self.toolbox.call(call, replace(scope, only_reads=bool(reads)))
         failpoints.hit("tool.call.after")
-        return self._tool_run(call, output, seconds=time.monotonic() - started)
+        return _Made(self._tool_run(call, output, seconds=time.monotonic() - started), away=output.away)
 
     def _tool_run(self, call: messages.ToolCall, output: ports.ToolOutput, *, seconds: float) -> entries.ToolRun:
         """What is kept of a call: as much of its result as the provider may be shown that is asked now.
@@ -304,8 +318,14 @@ class Loop:
         refused = steps.refusal(self.execution.log, call, requests.rules(self.execution))
         return templates.filled("refused", why=refused) if refused else ""
 
-    async def _tools_answered(self, runs: Sequence[entries.ToolRun]) -> None:
-        await self._commit(entries.ToolsAnswered(execution=self._id, runs=tuple(runs)))
+    async def _tools_answered(self, made: Sequence[_Made]) -> None:
+        unreached = [one.run.call for one in made if one.away]
+        servers = dict.fromkeys(call.name.partition(".")[0] for call in unreached)
+        away = entries.ServersAway(
+            execution=self._id, servers=tuple(servers), calls=tuple(call.id for call in unreached)
+        )
+        answered = entries.ToolsAnswered(execution=self._id, runs=tuple(one.run for one in made))
+        await self._commit(answered, beside=[away] if unreached else [])
 
     def _split(self, calls: Sequence[messages.ToolCall]) -> tuple[list[messages.ToolCall], list[messages.ToolCall]]:
         """Those that may be repeated, and those that may not (an unknown tool is called by nobody)."""
@@ -329,6 +349,25 @@ class Loop:
             waiting=self.waiting,
             has_fallback=self.execution.next_source is not None,
             may_retry=self.may_retry,
+            retrying=self._retrying,
+        )
+
+    async def _retrying(self, retry: ports.Retry) -> None:
+        """Keep, and log, that a request to a provider is sent again: for people, while it lasts."""
+        provider, code, error = retry.failed.provider, retry.failed.code, retry.failed.error
+        told = {"action": "model_retry", "provider": provider, "code": code, "requests": retry.attempt}
+        log.warning("%s is asked again in %.1f s: %s", provider, retry.seconds, error, extra=told)
+        await self.journal.commit(
+            entries.ModelRetried(
+                execution=self._id,
+                turn=self._turn,
+                provider=provider,
+                model=retry.model,
+                attempt=retry.attempt,
+                error=error,
+                code=code,
+                seconds=retry.seconds,
+            )
         )
 
 

@@ -176,7 +176,7 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     taking = intake.Intake(
         cluster=parts.cluster,
         database=parts.database,
-        chains=chains.Chains(parts.cluster, index=parts.index, generation=parts.generation),
+        chains=chains.Chains(parts.cluster, parts.database, index=parts.index, generation=parts.generation),
         ingest=lambda: parts.platform().ingest,
         max_queued=parts.platform().queue.max_queued,
         mask=parts.mask,
@@ -201,7 +201,14 @@ def _areas(parts: Parts, may: access.Access) -> Iterator[APIRouter]:
     yield actions.routes(doing, may)
     yield paths.routes(taking, doing, listed, room, parts.database, may)
     yield system.routes(
-        system.System(cluster=parts.cluster, database=parts.database, platform=parts.platform(), index=parts.index), may
+        system.System(
+            cluster=parts.cluster,
+            database=parts.database,
+            platform=parts.platform(),
+            index=parts.index,
+            ingest=lambda: parts.platform().ingest,
+        ),
+        may,
     )
     tending = servers.Tending(cluster=parts.cluster, database=parts.database, platform=parts.platform)
     yield servers.routes(tending, may)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from tarsy.config import check
 from tarsy.kube import client, objects
+from tarsy.store import catalogue
+from tarsy.store import database as databases
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +26,16 @@ class Chains:
     """Lists the chains of the operator's namespace; keeps the last index of them, because they seldom change."""
 
     def __init__(
-        self, cluster: client.Cluster, *, index: check.Indexer, generation: Callable[[], int] = lambda: 0
+        self,
+        cluster: client.Cluster,
+        database: databases.Database,
+        *,
+        index: check.Indexer,
+        generation: Callable[[], int] = lambda: 0,
     ) -> None:
         """`generation` changes with what `index` checks chains by."""
         self._cluster = cluster
+        self._database = database
         self._index = index
         self._generation = generation
         self._under_way: asyncio.Task[Served] | None = None
@@ -53,11 +61,17 @@ class Chains:
 
     async def _list(self, *, cached: bool) -> Served:
         namespace = self._cluster.namespace
-        found, uid = await asyncio.gather(
+        found, uid, workers = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace, cached=cached),
             objects.namespace_uid(self._cluster, namespace),
+            catalogue.workers(self._database),
         )
-        versions = (self._generation(), *((chain.metadata.uid, chain.metadata.resource_version) for chain in found))
+        unusable = workers.unusable
+        versions = (
+            self._generation(),
+            *sorted(unusable.items()),
+            *((chain.metadata.uid, chain.metadata.resource_version) for chain in found),
+        )
         if self._latest is None or self._versions != versions:
-            self._latest, self._versions = self._index(found), versions
+            self._latest, self._versions = self._index(found, unusable_providers=unusable), versions
         return Served(uid=uid, index=self._latest)

@@ -6,20 +6,32 @@ Pure, so that a warning ends when its cause does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from tarsy.config import check, offers
 from tarsy.resources import chain as chains
-from tarsy.store import backlog, catalogue
+from tarsy.store import backlog, catalogue, unserved
 
 MESSAGE_MAX = 1024
 TOOLS_TOLD = 20
 """Tools of one server that are told one by one: a hostile one is to crowd out no other warning."""
+TYPES_TOLD = 20
+"""Types of alerts that no chain takes, told one by one: a sender that makes up types is to crowd out nothing."""
 Kind: TypeAlias = Literal[
-    "api-server", "chain", "configuration", "log", "mcp-server", "provider", "tool", "version", "watch", "worker"
+    "alert-type",
+    "api-server",
+    "chain",
+    "configuration",
+    "log",
+    "mcp-server",
+    "provider",
+    "tool",
+    "version",
+    "watch",
+    "worker",
 ]
 _WORST = ("unreachable", "unusable", "failing", "cut", "connecting", "opening", "answering", "usable")
 """States, the worst first; others are the best of their kind. What one process has asked and no other has, answers."""
@@ -177,6 +189,23 @@ def of_logs(waiting: Iterable[backlog.Unreadable]) -> Iterator[Found]:
         yield Found(kind="log", name=one.name, message=message, since=one.since)
 
 
+def of_unserved(found: Iterable[unserved.Unserved], *, is_taken: Callable[[str], bool]) -> Iterator[Found]:
+    """Types of the last day's alerts that no chain has taken, and that none takes now either (`is_taken`)."""
+    left = [one for one in found if not is_taken(one.alert_type)]
+    named = [one for one in left if one.alert_type != unserved.OTHERS][:TYPES_TOLD]
+    for one in named:
+        message = f"no chain takes alerts of this type: {_counted(one.alerts)} in the last day: {unserved.REMEDY}"
+        yield Found(kind="alert-type", name=one.alert_type, message=message, since=one.since)
+    if others := [one for one in left if one not in named]:
+        many = _counted(sum(one.alerts for one in others))
+        message = f"no chain takes alerts of more types than are named here: {many} in the last day: {unserved.REMEDY}"
+        yield Found(kind="alert-type", name="others", message=message, since=min(one.since for one in others))
+
+
+def _counted(alerts: int) -> str:
+    return f"{alerts} alert{'' if alerts == 1 else 's'}"
+
+
 _FINE = ("ResolvedRefs", check.NOT_OFFERED)
 
 
@@ -196,3 +225,6 @@ def of_chains(found: Iterable[chains.AgentChain]) -> Iterator[Found]:
         elif (references := conditions.get("ResolvedRefs")) and references.reason not in _FINE:
             message = f"it is ready, and lacks something: {references.reason}: {references.message}"
             yield Found(kind="chain", name=name, message=message, since=references.last_transition_time)
+        elif (usable := conditions.get("ProvidersUsable")) and usable.status == "False":
+            message = f"it is ready, and not all workers can run it: {usable.message}"
+            yield Found(kind="chain", name=name, message=message, since=usable.last_transition_time)

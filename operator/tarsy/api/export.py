@@ -23,7 +23,7 @@ from tarsy.store import history
 from tarsy.store import transcripts as stored
 from tarsy.transcript import entries, timeline
 
-VERSION = 1
+VERSION = 2
 """Of the JSON document; rises where a program that reads it would have to change."""
 EXECUTIONS_MAX = 10_000
 """Executions that are told in Markdown; it says where there are more."""
@@ -45,7 +45,8 @@ class GoneError(Exception):
 class Export(investigations.Facts):
     """The JSON document: everything that is known of one investigation, each list in the order of its commits."""
 
-    version: Literal[1]
+    version: Literal[2]
+    """1 had most of the facts in an object `summary`, costs as numbers, `native` and `attempts` of other names."""
     log_seq: int
     """The last entry of the log that it tells of."""
     executions: list[shapes.WholeExecution]

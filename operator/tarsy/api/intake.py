@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import pydantic
@@ -46,6 +46,7 @@ class Queued(BaseModel):
     name: str
     status: Literal["queued"] = "queued"
     message: str = "Alert queued for processing"
+    """Where the default chain takes the alert, also the types: the one that it has, and the alert's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +89,12 @@ class Intake:
                         f"{self.max_queued} investigations are queued already; send it again",
                     )
                 served = await self.chains.serving({alert.alert_type})
-                taker = served.index.taking(alert.alert_type)
+                alert_type = self.taken_type(alert.alert_type, served.index)
+                taker = served.index.taking(alert_type)
+                draft = draft.taken_as(alert_type)
                 if alert.mcp is not None:
                     served.index.check_selection(taker, alert.mcp, await catalogue.offered(self.database))
-                created = await self.create(draft, served, caller)
+                created = await self.create(draft, await self._receipt(draft, caller), served, caller)
         except payload.PayloadError as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         except pydantic.ValidationError as error:
@@ -106,30 +109,58 @@ class Intake:
             used = "it was used for another alert; give each its own"
             raise problems.invalid([problems.Fault(place="header.Idempotency-Key", message=used)])
         made = created.found.metadata
-        return Queued(alert_id=UUID(made.uid), namespace=made.namespace, name=made.name)
+        queued = Queued(alert_id=UUID(made.uid), namespace=made.namespace, name=made.name)
+        taken_as = created.found.spec.alert_type
+        if taken_as == alert.alert_type:
+            return queued
+        message = f"{queued.message} as '{taken_as}': no chain takes '{alert.alert_type}'"
+        return queued.model_copy(update={"message": message})
 
     async def free(self) -> int:
         """How many more investigations may be queued."""
         return self.max_queued - await work.queued(self.database)
 
-    async def create(self, draft: manifest.Draft, served: lists.Served, caller: access.Caller) -> objects.Created:
-        """Make the object and its row, once for each episode; under another name where somebody has its own."""
-        fingerprint, starts_ms = draft.episode
-        receipt = await receipts.issue(
+    async def _receipt(self, draft: manifest.Draft, caller: access.Caller) -> receipts.Receipt:
+        """The receipt of a posted alert."""
+        return await receipts.issue(self.database, **_asked(draft, caller), window=self.settings.dedup_window)
+
+    async def investigate(
+        self, draft: manifest.Draft, served: lists.Served, caller: access.Caller, *, previous: episodes.Known | None
+    ) -> episodes.Known | episodes.Repeat:
+        """Make the object of a notification's alert and its row, and return the new investigation.
+
+        It follows `previous`. A Repeat: another process was faster.
+        """
+        issued = await receipts.issue_for_alert(
             self.database,
-            namespace=draft.namespace,
-            fingerprint=fingerprint,
-            starts_ms=starts_ms,
-            name=draft.name,
-            digest=draft.digest,
-            window=self.settings.dedup_window,
-            address=caller.address,
+            **_asked(draft, caller),
+            rule=self._rule,
+            previous=previous.investigation if previous else None,
         )
+        if isinstance(issued, episodes.Repeat):
+            return issued
+        created = await self.create(draft, issued, served, caller)
+        made = created.found.metadata
+        known = episodes.Known(investigation=UUID(made.uid), name=made.name)
+        if created.existed:
+            return episodes.Repeat(known=known)
+        if previous:
+            log.info(
+                "begun anew after %s",
+                self.named(previous.name),
+                extra={"action": "begun_anew", "investigation": self.named(known.name), "uid": known.investigation},
+            )
+        return known
+
+    async def create(
+        self, draft: manifest.Draft, receipt: receipts.Receipt, served: lists.Served, caller: access.Caller
+    ) -> objects.Created:
+        """Make the object and its row, once for each receipt; under another name where somebody has its own."""
         for _ in range(NAMES_TRIED):
             name = receipt.name
             try:
                 created = await self._make(draft.received(name=name, word=receipt.word))
-            except pydantic.ValidationError:  # what has the name cannot be read, and intake makes no such object
+            except objects.UnreadableError:  # what has the name cannot be read, and intake makes no such object
                 created = None
             if created is None or created.existed:
                 receipt = await receipts.read(self.database, receipt)
@@ -170,21 +201,24 @@ class Intake:
         if self.admitted is not None and not created.existed:
             self.admitted(created.found.metadata)
 
-    async def repeat(self, alert: alertmanager.Alert, fingerprint: str) -> episodes.Known | None:
-        """Count the alert on what it repeats; None where it is news."""
-        return await episodes.repeat(
+    @property
+    def _rule(self) -> episodes.Rule:
+        return episodes.Rule(window=self.settings.dedup_window, cooldown=self.settings.cooldown)
+
+    async def look_up(self, alert: alertmanager.Alert, fingerprint: str) -> episodes.Repeat | episodes.Begin:
+        """Return the verdict on a firing alert: which investigation it repeats, or that it begins one."""
+        return await episodes.look_up(
             self.database,
             namespace=self.cluster.namespace,
             fingerprint=fingerprint,
             starts_at=alert.starts_at,
-            window=self.settings.dedup_window,
-            cooldown=self.settings.cooldown,
+            rule=self._rule,
         )
 
     def taken_type(self, alert_type: str, chains: check.ChainIndex) -> str:
         """The alert's own type where a chain has it, ready or not, else the default type.
 
-        An UnservedError: no chain has either.
+        An UnservedError about its own type: no chain has either.
         """
         try:
             chains.taking(alert_type)
@@ -194,12 +228,28 @@ class Intake:
             default = self.settings.default_alert_type
             if default is None or default == alert_type:
                 raise
-            return self.taken_type(default, chains)
+            try:
+                return self.taken_type(default, chains)
+            except check.UnservedError:
+                raise error from None
         return alert_type
 
     def named(self, name: str) -> str:
         """`namespace/name`."""
         return f"{self.cluster.namespace}/{name}"
+
+
+def _asked(draft: manifest.Draft, caller: access.Caller) -> dict[str, Any]:
+    """What a receipt is asked for with."""
+    fingerprint, starts_ms = draft.episode
+    return {
+        "namespace": draft.namespace,
+        "fingerprint": fingerprint,
+        "starts_ms": starts_ms,
+        "name": draft.name,
+        "digest": draft.digest,
+        "address": caller.address,
+    }
 
 
 @asynccontextmanager

@@ -13,12 +13,11 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field, JsonValue, RootModel, WithJsonSchema
 
-from tarsy.api import access, answers, shapes, strict, transcripts
+from tarsy.api import access, answers, lists, shapes, strict, transcripts
 from tarsy.resources import chain as chains
-from tarsy.resources import investigation as investigations
 from tarsy.resources import schema
 from tarsy.store import database as databases
-from tarsy.store import history
+from tarsy.store import history, standing
 from tarsy.store import transcripts as stored
 from tarsy.transcript import entries, timeline
 
@@ -73,85 +72,57 @@ class Run(shapes.Part):
     message: str
     final_analysis: str
     """Of a question: its answer."""
-    cost: float | None
-    """Of its model calls; None where none had a price."""
-
-
-class Summary(shapes.Part):
-    """One investigation in numbers: what it is, and how far it is."""
-
-    id: UUID
-    namespace: str
-    name: str
-    generation: int
-    """Of its object, as last seen."""
-    author: str
-    """Who asked for it; "" where nobody says."""
-    state: str
-    """queued, running or ended."""
-    cancel: str | None
-    """Why it was cancelled: user, deleted or resolved."""
-    suspend: bool
-    waits_for: str
-    """Where it stands still because of what is written in its log: what that is."""
-    alert_type: str
-    alert_status: Literal["firing", "resolved"] | None
-    duplicates: int
-    """Repeats of its alert that were counted on it."""
-    chain_name: str | None
-    chain_namespace: str | None
-    chain_generation: int | None
-    chain_hash: str | None
-    stage_names: list[str]
-    """The chain's stages, those that have not started too."""
-    stage_agents: list[int]
-    """How many agents each of them has."""
-    revision: int
-    """Rises with every change; `status.sequence` in the cluster."""
-    attempts: int
-    admitted_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    ending: str | None
-    reason: str
-    message: str
-    final_analysis: str
-    summary: str
-    """The final analysis in a few lines."""
-    gaps: list[Gap]
-    grounds: entries.Grounds | None
-    """What the result stands on; None where there is none."""
-    input_tokens: int
-    output_tokens: int
-    thinking_tokens: int
-    total_tokens: int
-    llm_calls: int
-    tool_calls: int
-    cost: float | None
-    """Of its model calls; None where none had a price."""
-    stages: list[StageSummary]
-    """Those that have started, or were skipped."""
+    cost: shapes.Cost | None
+    """Of its model calls, a decimal number as text; None where none had a price."""
 
 
 class ChainSpec(RootModel[Annotated[dict[str, Any], WithJsonSchema(schema.of(chains.Spec, at="chain"))]]):
     """A chain's spec as it was written, masked."""
 
 
-class Facts(shapes.Part):
+class Facts(shapes.Row):
     """What is known of one investigation beside its log."""
 
-    phase: investigations.Phase
-    summary: Summary
+    generation: int
+    """Of its object, as last seen."""
+    state: str
+    """queued, running or ended."""
+    cancel: str | None
+    """Why it was cancelled: user, deleted or resolved."""
+    suspend: bool
+    waits_for: str
+    """What it waits for, if no worker can run it: a program that can read its log, or a usable LLM provider."""
     alert_data: str
     """As the agents read it, masked."""
-    severity: str | None
-    fingerprint: str | None
-    """Of the alert that it stands for."""
     runbook_url: str | None
     mcp: dict[str, Any] | None
     """What the alert says of its agents' tools; null where it says nothing."""
+    chain_namespace: str | None
+    chain_generation: int | None
+    chain_hash: str | None
     chain: ChainSpec | None
     """The chain's spec as it was when the investigation was admitted, masked; None where there was none."""
+    stage_names: list[str]
+    """The chain's stages, those that have not started too."""
+    stage_agents: list[int]
+    """How many agents each of them has."""
+    stages: list[StageSummary]
+    """Those that have started, or were skipped."""
+    revision: int
+    """Rises with every change; `status.sequence` in the cluster."""
+    attempts: int
+    """How often a worker began it."""
+    ending: str | None
+    reason: str
+    final_analysis: str
+    gaps: list[Gap]
+    grounds: entries.Grounds | None
+    """What the result stands on; None where there is none."""
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    llm_calls: int
+    tool_calls: int
     runs: list[Run]
     """Its own, and then the questions."""
 
@@ -260,16 +231,25 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
 
 def facts(head: history.Head) -> Facts:
     """What the store has of an investigation, as it is answered."""
-    return Facts(
-        phase=head.summary.phase,
-        summary=Summary.model_validate(head.summary),
-        alert_data=head.alert_data,
-        severity=head.severity,
-        fingerprint=head.fingerprint,
-        runbook_url=head.runbook_url,
-        mcp=head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
-        chain=None if head.chain is None else ChainSpec(transcripts.masked(head.chain)),
-        runs=[Run.model_validate(one) for one in head.runs],
+    found = head.summary
+    return Facts.model_validate(
+        {
+            **vars(found),
+            "phase": found.phase,
+            "progress": found.progress,
+            "current_stage": found.current_stage,
+            "seconds": lists.seconds(found.started_at, found.ended_at),
+            "message": found.shown_message,
+            "waits_for": found.waits_for,
+            "grounded": standing.is_grounded(found.grounds),
+            "alert_data": head.alert_data,
+            "severity": head.severity,
+            "fingerprint": head.fingerprint,
+            "runbook_url": head.runbook_url,
+            "mcp": head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
+            "chain": None if head.chain is None else ChainSpec(transcripts.masked(head.chain)),
+            "runs": head.runs,
+        }
     )
 
 

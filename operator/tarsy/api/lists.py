@@ -21,10 +21,10 @@ from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator
 
 from tarsy import errors
-from tarsy.api import access, described, problems, strict
+from tarsy.api import access, described, problems, shapes, strict
 from tarsy.resources import investigation
 from tarsy.store import database as databases
 from tarsy.store import listing
@@ -64,6 +64,13 @@ def _spelled(given: Any) -> Any:
     """Refuse what pydantic would take for a time and RFC 3339 does not."""
     if isinstance(given, str) and not _RFC3339.fullmatch(given):
         raise ValueError("give a time of RFC 3339 with its zone, such as 2026-11-21T20:26:18Z; in a URL a + is %2B")
+    return given
+
+
+def _truth(given: Any) -> Any:
+    """Refuse spellings that JSON has not, such as 1 and yes."""
+    if isinstance(given, str) and given not in ("true", "false"):
+        raise ValueError("give true or false")
     return given
 
 
@@ -114,6 +121,13 @@ Fingerprint = Annotated[
         examples=["6eb8c03418906421"],
     ),
 ]
+Grounded = Annotated[
+    Annotated[bool, BeforeValidator(_truth)] | None,
+    Query(
+        description="Whose result stands on what was looked at, or does not; one without a result is neither.",
+        examples=[False],
+    ),
+]
 Since = Annotated[
     Moment | None,
     Query(description="Admitted then or later; a time of RFC 3339.", examples=["2026-11-21T00:00:00Z"]),
@@ -158,44 +172,10 @@ Cursor = Annotated[
 ]
 
 
-class Item(BaseModel):
-    """An investigation in a list."""
-
-    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
-
-    id: UUID
-    namespace: str
-    name: str
-    alert_type: str
-    alert_status: Literal["firing", "resolved"] | None
-    severity: str | None
-    fingerprint: str | None
-    author: str
-    chain_name: str | None
-    phase: investigation.Phase
-    progress: str
-    """Ended stages of all stages."""
-    current_stage: str | None
-    admitted_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    duration: float | None
-    """Seconds from start to end; None until it has ended, and where it never started."""
-    total_tokens: int
-    cost: float | None
-    """None where no model call had a price."""
-    summary: str
-    """The first 1,024 characters of it."""
-    message: str
-    """Why it ended so, or what it waits for."""
-    duplicates: int
-    """Repeats of its alert that were counted on it."""
-
-
 class Page(BaseModel):
     """A page of investigations."""
 
-    items: list[Item]
+    items: list[shapes.Row]
     counts: dict[investigation.Phase, int]
     """How many fit all filters but `phase`, by phase."""
     counts_exact: bool
@@ -272,6 +252,7 @@ def routes(lists: Lists, may: access.Access) -> APIRouter:
         chain: Chain = None,
         author: Author = None,
         fingerprint: Fingerprint = None,
+        grounded: Grounded = None,
         since: Since = None,
         until: Until = None,
         q: Search = None,
@@ -288,6 +269,7 @@ def routes(lists: Lists, may: access.Access) -> APIRouter:
             chain=chain,
             author=author,
             fingerprint=fingerprint,
+            grounded=grounded,
             since=since,
             until=until,
             key=cast("listing.Key", sort.removeprefix("-")),
@@ -295,7 +277,7 @@ def routes(lists: Lists, may: access.Access) -> APIRouter:
         )
         query, found = await lists.page(query, search=q, after=cursor, limit=limit)
         return Page(
-            items=[_item(one) for one in found.items],
+            items=[row(one) for one in found.items],
             counts=dict(found.counts),
             counts_exact=found.exact,
             next=cursor_of(found.next, query) if found.next else None,
@@ -319,11 +301,14 @@ def _told(place: str) -> Iterator[None]:
         raise problems.invalid([problems.Fault(place=place, message=message)]) from error
 
 
-def _item(found: listing.Listed) -> Item:
-    duration = None
-    if found.started_at and found.ended_at:
-        duration = (found.ended_at - found.started_at).total_seconds()
-    return Item(**dataclasses.asdict(found), duration=duration)
+def row(found: listing.Listed) -> shapes.Row:
+    """An investigation as it is answered in a list."""
+    return shapes.Row(**dataclasses.asdict(found), seconds=seconds(found.started_at, found.ended_at))
+
+
+def seconds(start: datetime | None, end: datetime | None) -> float | None:
+    """Seconds from start to end; None where there is none of the two."""
+    return None if start is None or end is None else (end - start).total_seconds()
 
 
 def cursor_of(place: listing.Place, query: listing.Query) -> str:

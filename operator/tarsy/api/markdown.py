@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from tarsy.api import quoted, shapes, transcripts
 from tarsy.api.quoted import span
+from tarsy.resources import investigation
 from tarsy.store import history
 from tarsy.store import transcripts as stored
 from tarsy.transcript import entries, record, timeline
@@ -174,16 +175,16 @@ class Document:
         call = transcripts.model_call(placed)
         assert call  # noqa: S101 - the entry tells of one
         used = _tokens(call.input_tokens, call.output_tokens, call.thinking_tokens, call.total_tokens)
-        cost = f", cost {call.cost:.6g}" if call.cost is not None else ""
+        cost = f", cost {call.cost}" if call.cost is not None else ""
         parts = [
             f"#### Model call {call.n}\n\n",
             f"{span(call.provider)}, {span(call.model)}: {call.seconds:.1f} s, {used}{cost}\n\n",
         ]
         parts += [
             f"- Failed attempt ({span(attempt.code or 'no code')}): {span(attempt.error)}\n"
-            for attempt in call.attempts
+            for attempt in call.failed_requests
         ]
-        if call.attempts:
+        if call.failed_requests:
             parts.append("\n")
         if call.failure:
             code = f", {span(call.failure_code)}" if call.failure_code else ""
@@ -195,7 +196,7 @@ class Document:
             yield _bounded("Thoughts", answer.thinking, self._messages)
         if answer.text:
             yield quoted.fence(answer.text) if self._is_react else quoted.nested(answer.text, below=4)
-        for result in answer.native:
+        for result in answer.native_results:
             yield _bounded(f"By the provider's own tool {result.tool}", result.content, self._messages)
         for call in answer.tool_calls:
             arguments = quoted.fence(call.arguments, language="json")
@@ -221,6 +222,8 @@ def _facts(found: history.Head) -> Iterator[tuple[str, str]]:
     if summary.alert_status:
         yield "Alert", summary.alert_status
     yield "Duplicates", f"{summary.duplicates:,}"
+    if summary.previous:
+        yield "Follows", quoted.cell(f"{summary.namespace}/{summary.previous.name}")
     if summary.chain_name:
         yield "Chain", quoted.cell(f"{summary.chain_namespace}/{summary.chain_name}")
     yield "Author", quoted.cell(summary.author) if summary.author else "nobody says"
@@ -237,7 +240,7 @@ def _facts(found: history.Head) -> Iterator[tuple[str, str]]:
     yield "Calls", f"{summary.llm_calls:,} of models, {summary.tool_calls:,} of tools"
     used = (summary.input_tokens, summary.output_tokens, summary.thinking_tokens, summary.total_tokens)
     yield "Tokens", _tokens(*used)
-    yield "Cost", "no price is known" if summary.cost is None else f"{summary.cost:.6g}"
+    yield "Cost", "no price is known" if summary.cost is None else investigation.cost_text(summary.cost)
     skipped = [quoted.cell(stage.name) for stage in summary.stages if stage.outcome == "Skipped"]
     if skipped:
         yield "Skipped stages", ", ".join(skipped)
@@ -253,7 +256,7 @@ def _numbers(outline: stored.Outline) -> tuple[str, ...]:
         f"{outline.iterations:,}",
         f"{outline.tool_calls:,}",
         f"{outline.total_tokens:,}",
-        "" if outline.cost is None else f"{outline.cost:.6g}",
+        "" if outline.cost is None else investigation.cost_text(outline.cost),
     )
 
 

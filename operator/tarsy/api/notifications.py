@@ -7,6 +7,7 @@ import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC
 from http import HTTPStatus
 from typing import Literal
 from uuid import UUID
@@ -20,14 +21,17 @@ from tarsy.api import intake as intakes
 from tarsy.config import check
 from tarsy.ingest import alertmanager, formats, manifest, payload
 from tarsy.kube import objects
+from tarsy.masking import masker
 from tarsy.store import database as databases
-from tarsy.store import episodes
+from tarsy.store import episodes, unserved, work
 
 NOTIFICATION_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no bound of their own
 AT_ONCE = 8
 """Alerts of one notification that are taken at the same time."""
 NEW_AT_ONCE = 1000
 """New alerts that are taken of one notification; for the others it is to be sent again."""
+LOOK_SECONDS = 5.0
+"""How long the API server may take to say whether an object is there."""
 OUTCOMES_TOLD = 1000
 TOLD_MAX = 1024
 """Characters of a name or a reason that are told: both come from outside."""
@@ -47,7 +51,8 @@ class Outcome(BaseModel):
     namespace: str | None = None
     name: str | None = None
     reason: str = ""
-    """Why it was ignored, with the alert types that there are, or why another chain than its own takes it."""
+    """Why it was ignored, with the alert types that there are, or why another chain than its own takes it. Of one that
+    repeats an investigation that came to nothing: when another one begins."""
 
 
 class Counts(BaseModel):
@@ -81,6 +86,7 @@ async def take(intake: intakes.Intake, request: Request, caller: access.Caller, 
     try:
         async with intakes.keeping():
             await taking.run()
+            await taking.count_unserved()
     finally:
         taking.tell()
     if taking.waiting:
@@ -118,6 +124,8 @@ class _Taking:
         self._outcomes: dict[int, Outcome] = {}
         """What became of the first alerts, by their places."""
         self._ignored = Counter[str]()
+        self._unserved = Counter[str]()
+        """Alerts that no chain takes, by their own types."""
         self._examples: dict[str, str] = {}
         """Why alerts were ignored: a reason of each kind."""
         self._lock = asyncio.Lock()
@@ -128,6 +136,7 @@ class _Taking:
         self._ends: Exception | None = None
         """What went wrong and is of no alert's making."""
         self._defect_told = False
+        self._cluster_is_away = False
 
     async def run(self) -> None:
         """Take the alerts. The first error that is not of an alert's making ends it, when what was begun is through."""
@@ -213,23 +222,64 @@ class _Taking:
             else:
                 self._done(index, alertname, "resolved", found)
             return
-        if repeated := await intake.repeat(alert, fingerprint):
-            self._done(index, alertname, "repeated", repeated)
+        verdict = await intake.look_up(alert, fingerprint)
+        if isinstance(verdict, episodes.Repeat) and verdict.deletable and await self._is_deleted(verdict.known):
+            await work.gone(intake.database, verdict.known.investigation)
+            verdict = await intake.look_up(alert, fingerprint)
+        if isinstance(verdict, episodes.Repeat):
+            await self._repeat(index, alertname, verdict.known, reason=_later(verdict))
             return
         try:
-            await self._investigate(index, alert, fingerprint)
+            await self._investigate(index, alert, previous=verdict.previous)
         except check.UnservedError as error:
+            self._unserved[manifest.alert_type(alert, intake.settings)] += 1
             self._ignore(index, alertname, "unserved", str(error))
         except manifest.TooLargeError as error:
             self._ignore(index, alertname, "too large", str(error))
         except objects.RefusedError as error:
             self._ignore(index, alertname, "refused", str(error))
 
-    async def _investigate(self, index: int, alert: alertmanager.Alert, fingerprint: str) -> None:
+    async def _is_deleted(self, known: episodes.Known) -> bool:
+        """Whether the object has left the cluster: the watch is late, and never tells of a deletion that it missed.
+
+        A cluster that is away is asked once in a notification: repeats are counted without it.
+        """
+        if self._cluster_is_away:
+            return False
+        cluster = self._intake.cluster
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                uid = await objects.uid_of_investigation(cluster, namespace=cluster.namespace, name=known.name)
+        except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
+            self._cluster_is_away = True
+            why = str(error) or type(error).__name__
+            log.warning("deleted investigations are not looked for: %s", why, extra={"action": "not_looked_for"})
+            return False
+        return uid != str(known.investigation)
+
+    async def _repeat(self, index: int, alertname: str, known: episodes.Known, *, reason: str = "") -> None:
+        """Count the alert on the investigation that it repeats."""
+        await episodes.count(self._intake.database, known.investigation)
+        self._done(index, alertname, "repeated", known, reason=reason)
+
+    async def _investigate(self, index: int, alert: alertmanager.Alert, *, previous: episodes.Known | None) -> None:
+        """Have the alert investigated, anew if there is a `previous` investigation that came to nothing.
+
+        That is only counted on for as long as the chain is not ready: the new one would come to nothing, too.
+        """
         intake = self._intake
+        alertname = alert.labels.get("alertname", "")
         served = await self._all_served()
         own_type = manifest.alert_type(alert, intake.settings)
-        alert_type = intake.taken_type(own_type, served.index)
+        try:
+            alert_type = intake.taken_type(own_type, served.index)
+            if previous:
+                served.index.taking(alert_type)
+        except check.UnservedError as error:
+            if previous is None:
+                raise
+            await self._repeat(index, alertname, previous, reason=f"not investigated anew: {error}")
+            return
         if not await self._place():
             return
         try:
@@ -244,21 +294,31 @@ class _Taking:
                 author=self._caller.author,
                 mask=intake.mask,
             )
-            created = await intake.create(draft, served, self._caller)
+            made = await intake.investigate(draft, served, self._caller, previous=previous)
         except Exception:
             self._give_back()
             raise
-        if created.existed:
+        reason = "" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'"
+        if isinstance(made, episodes.Repeat):
             self._give_back()
-            await intake.repeat(alert, fingerprint)
-        made = created.found.metadata
-        self._done(
-            index,
-            alert.labels.get("alertname", ""),
-            "repeated" if created.existed else "created",
-            episodes.Known(investigation=UUID(made.uid), name=made.name),
-            reason="" if alert_type == own_type else f"no chain takes '{own_type}': investigated as '{alert_type}'",
-        )
+            await self._repeat(index, alertname, made.known, reason=_later(made) or reason)
+        else:
+            self._done(index, alertname, "created", made, reason=reason)
+
+    async def count_unserved(self) -> None:
+        """Count the alerts that no chain takes, for the warnings and for the event."""
+        if self._unserved:
+            counted = await bodies.aside(self._masked_types, size=self._size)
+            await unserved.count(self._intake.database, counted)
+
+    def _masked_types(self) -> Counter[str]:
+        """The types that no chain takes, the most frequent ones by name, masked: a label may hold a token."""
+        counted = Counter[str]()
+        for alert_type, many in self._unserved.most_common(unserved.TYPES_MAX):
+            counted[self._intake.mask(alert_type[:TOLD_MAX])[: unserved.TYPE_MAX] or unserved.UNTYPED] += many
+        if rest := self._unserved.total() - counted.total():
+            counted[unserved.OTHERS] += rest
+        return counted
 
     async def _all_served(self) -> chains.Served:
         async with self._lock:
@@ -309,7 +369,8 @@ class _Taking:
 
     def _ignore(self, index: int, alertname: str, kind: str, reason: str) -> None:
         self._ignored[kind] += 1
-        self._examples.setdefault(kind, reason[:TOLD_MAX])
+        if kind not in self._examples:  # it is logged, and names what the alert says
+            self._examples[kind] = masker.or_withheld(self._intake.mask, reason[:TOLD_MAX])
         self._done(index, alertname, "ignored", reason=reason)
 
     def _done(
@@ -347,7 +408,7 @@ class _Taking:
             },
         )
         for kind, count in sorted(self._ignored.items()):
-            example = self._examples[kind]
+            example = self._intake.mask(self._examples[kind])
             log.info("%d alerts ignored, such as: %s", count, example, extra={"action": "ignored", "kind": kind})
         if left_out := self._notification.truncated_alerts:
             log.warning(
@@ -361,3 +422,12 @@ class _Taking:
         told = [outcome for _, outcome in sorted(self._outcomes.items())]
         counts = Counts(**{outcome: self.counts[outcome] for outcome in Counts.model_fields})
         return Receipt(alerts=told, counts=counts, truncated=self._notification.truncated_alerts)
+
+
+def _later(verdict: episodes.Repeat) -> str:
+    """When another investigation begins, if the alert repeats one that came to nothing."""
+    if verdict.until is None:
+        return ""
+    until = verdict.until.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    begins = f"the next firing notification from {until} on begins another one, if the chain is ready"
+    return f"its investigation came to nothing: {begins}"

@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette import exceptions
 
 from tarsy.ingest import payload
-from tarsy.resources import chain
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "about:blank"
@@ -128,8 +127,6 @@ def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
 
 def _plain(problem: Mapping[str, Any]) -> str:
     """What would be right at a place that is wrong; what is not in our words is in pydantic's."""
-    if problem.get("ctx", {}).get("pattern") == chain.TOOL_PATTERN:
-        return chain.TOOL_PATTERN_IN_WORDS
     message: str = _PLAIN.get(problem["type"], problem["msg"])
     return message.format_map(problem.get("ctx", {})) if problem["type"] in _PLAIN else message
 

@@ -22,7 +22,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http import h11_impl
 
-from tarsy.api import answers, forwarded, problems, rates
+from tarsy.api import answers, forwarded, framing, problems, rates
 
 REQUEST_SECONDS = 10.0
 """A request has to arrive within this, headers and body; a connection's first one from when it is opened."""
@@ -79,6 +79,7 @@ class Protocol(h11_impl.H11Protocol):
         """All of a server share `places`; `given` is what uvicorn gives."""
         super().__init__(**given)
         self.app = answers.in_pieces(self.app)
+        self._lines = self.conn._receive_buffer = framing.Lines()
         self._places = places
         self._host = ""
         self._deadline: asyncio.TimerHandle | None = None
@@ -148,9 +149,10 @@ class Protocol(h11_impl.H11Protocol):
         self._places.give_back(self._host, self)
         super().connection_lost(exc)
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's word for it says no more
-        """Refuse what is no HTTP."""
-        self._end(HTTPStatus.BAD_REQUEST, "this is no HTTP request: a line of it cannot be read")
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's message is the same for all
+        """Refuse a request that is no HTTP, or that another parser could read otherwise, and close the connection."""
+        problem = self._lines.problem or "a line of it cannot be read"
+        self._end(HTTPStatus.BAD_REQUEST, f"this is no HTTP request that can be served: {problem}")
 
     def _wait(self) -> None:
         """Have the deadline run from now, unless it does."""

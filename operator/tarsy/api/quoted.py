@@ -1,5 +1,7 @@
 """Text from outside within a Markdown document: whatever it says, it stays where it stands.
 
+Documents are read in terminals, too, so control characters are written as `printable` shows them, everywhere.
+
 It stands there in one of three ways. As it is: in a fence that is longer than any run of backticks in it, and within a
 line in a span of code of the same kind. Or as the Markdown that models write (`nested`), without what could change the
 document around it or load anything: HTML, images, definitions of links, headings above its own place. That needs no
@@ -14,8 +16,9 @@ import html
 import re
 import string
 
+from tarsy.transcript import printable
+
 _BACKTICKS = re.compile("`+")
-_LINE_END = re.compile(r"\r\n|\r|\n")
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^`]*)")
 _CONTAINERS = r"((?:[ \t]|>|[-+*](?=[ \t])|\d{1,9}[.)](?=[ \t]))*)"
 """What a line begins with that stands in lists and quotes."""
@@ -37,14 +40,15 @@ _CELL_MAX = 300
 
 
 def fence(text: str, *, language: str = "text") -> str:
-    """`text` as a block of its own, as it is."""
+    """`text` as a block of its own, as it is but for control characters."""
+    text = printable.text(text)
     marks = "`" * max(3, _longest(text) + 1)
     return f"{marks}{language}\n{text}\n{marks}\n\n"
 
 
 def span(text: str) -> str:
-    """`text` within a line, as it is but for its line ends."""
-    line = " ".join(text.split()) or "(nothing)"
+    """`text` within a line, as it is but for line ends and control characters."""
+    line = printable.text(" ".join(text.split())) or "(nothing)"
     marks = "`" * (_longest(line) + 1)
     room = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{marks}{room}{line}{room}{marks}"
@@ -52,7 +56,7 @@ def span(text: str) -> str:
 
 def cell(text: str) -> str:
     """`text` in a table, where not even a span of code holds a |; a long one is cut, and says so."""
-    line = " ".join(text.split())
+    line = printable.text(" ".join(text.split()))
     if len(line) > _CELL_MAX:
         line = f"{line[:_CELL_MAX]}… ({len(line):,} characters)"
     if "|" not in line:
@@ -62,7 +66,7 @@ def cell(text: str) -> str:
 
 def folded(title: str, block: str) -> str:
     """A `block` of Markdown that is opened by a click on its `title`, which is text."""
-    shown = html.escape(" ".join(title.split()))
+    shown = html.escape(printable.text(" ".join(title.split())))
     return f"<details><summary>{shown}</summary>\n\n{block}</details>\n\n"
 
 
@@ -77,7 +81,7 @@ def nested(text: str, *, below: int) -> str:
     indent, opened, language = 0, "", ""
     dedent = 0
     """What stood behind a block of code in its list stands at the margin with it."""
-    for written in _LINE_END.split(text.replace("\0", "\ufffd")):
+    for written in printable.text(text).split("\n"):
         line = written.expandtabs(4)
         if code is not None:
             if _closes(line, opened, indent):

@@ -33,11 +33,11 @@ class StoppedTool(BaseModel):
     """A tool that is not what was pinned, and so is neither offered nor called."""
 
     tool: str
-    pinned: str
+    pinned_hash: Annotated[str, Field(validation_alias="pinned")]
     """The hash of what it has to be; "" of one more than are pinned because they were seen."""
-    offered: str
+    offered_hash: Annotated[str, Field(validation_alias="offered")]
     """The hash of what its server says of it."""
-    written: str = ""
+    platform_key: Annotated[str, Field(validation_alias="written")] = ""
     """The key of the platform file that says what it has to be, where alone that is changed; "" where none does."""
 
 
@@ -151,7 +151,7 @@ class Tending:
         offered: dict[str, set[str]] = {}
         for place in server.processes:
             for one in place.stopped:
-                offered.setdefault(one.tool, set()).add(one.offered)
+                offered.setdefault(one.tool, set()).add(one.offered_hash)
         known = self.platform().mcp_servers.get(server.name)
         written = known.tool_hashes if known else {}
         if wanted.tools is not None:

@@ -3,17 +3,71 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from tarsy.resources import chain
+from tarsy.resources import chain, investigation
+
+
+def _cost(given: object) -> object:
+    return investigation.cost_text(given) if isinstance(given, float) else given
+
+
+Cost = Annotated[str, BeforeValidator(_cost), Field(pattern=investigation.COST_PATTERN)]
+"""A cost as a decimal number without exponent, as in the status of the object; read from the store's float."""
 
 
 class Part(BaseModel):
     """Something that is answered."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
+
+
+class Previous(Part):
+    """The investigation of the same alert that another one follows: it failed, or was purged."""
+
+    id: UUID
+    name: str
+
+
+class Row(Part):
+    """One investigation in a list; a single one has the same fields, and more."""
+
+    id: UUID
+    namespace: str
+    name: str
+    alert_type: str
+    alert_status: Literal["firing", "resolved"] | None
+    severity: str | None
+    fingerprint: str | None
+    """Of the alert that it stands for."""
+    author: str
+    """Who asked for it; "" where nobody says."""
+    chain_name: str | None
+    phase: investigation.Phase
+    progress: str
+    """Ended stages of all stages."""
+    current_stage: str | None
+    admitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    seconds: float | None
+    """From start to end; None until it has ended, and where it never started."""
+    total_tokens: int
+    cost: Cost | None
+    """Of its model calls, a decimal number as text; None where none had a price."""
+    summary: str
+    """The final analysis in a few lines; in a list its first 1,024 characters."""
+    message: str
+    """Why it ended so, or what it waits for; in a list its first 1,024 characters."""
+    grounded: bool | None
+    """Whether its result stands on what was looked at; None where there is no result that could."""
+    duplicates: int
+    """Repeats of its alert that were counted on it."""
+    previous: Previous | None
+    """The investigation that it follows; None where it follows none."""
 
 
 class Usage(Part):
@@ -138,8 +192,8 @@ class Execution(_Execution):
     output_tokens: int
     thinking_tokens: int
     total_tokens: int
-    cost: float | None
-    """None where no model call had a price."""
+    cost: Cost | None
+    """A decimal number as text; None where no model call had a price."""
 
 
 class WholeExecution(_Execution):
@@ -166,7 +220,7 @@ class Message(Part):
     """What the model let us see of its thoughts; it was never sent back as text."""
     tool_calls: list[Call]
     """The calls that it asks for."""
-    native: list[NativeResult]
+    native_results: list[NativeResult]
     """What the provider's own tools brought on the way to it."""
     tool_call_id: str
     """With role tool: the call that this is the result of."""
@@ -201,14 +255,14 @@ class ModelCall(Part):
     output_tokens: int
     thinking_tokens: int
     total_tokens: int
-    attempts: list[Attempt]
+    failed_requests: list[Attempt]
     """Its requests that failed; their tokens are not in the above."""
     failure: str | None
     failure_code: str | None
     """What the provider calls it, such as an HTTP status; "" where nothing does."""
     failure_text: str | None
-    cost: float | None
-    """Of all its requests; None where the provider has no price."""
+    cost: Cost | None
+    """Of all its requests, a decimal number as text; None where the provider has no price."""
     created_at: datetime
 
 

@@ -5,6 +5,7 @@ Nothing here is kept by this process. What is told has been masked before it was
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -21,7 +22,7 @@ from tarsy.config import check
 from tarsy.config import platform as platforms
 from tarsy.kube import client, objects
 from tarsy.resources import chain as chains
-from tarsy.store import backlog, catalogue
+from tarsy.store import backlog, catalogue, unserved
 from tarsy.store import database as databases
 
 ITEMS_MAX = 1000
@@ -39,21 +40,15 @@ class Place(BaseModel):
     since: datetime
 
 
-class ProviderFailure(BaseModel):
-    """How the last call to a provider failed."""
-
-    kind: str
-    code: str
-    """The provider's, or ""."""
-
-
 class ProviderPlace(Place):
     """A provider as one worker sees it."""
 
     problem: str
     """Why it could not be used when the process started, or ""."""
-    failure: ProviderFailure | None
-    """Of the last call, if it failed."""
+    failure: str | None
+    """timeout, rejected or fatal, where the last call failed."""
+    failure_code: str | None
+    """What the provider calls it, such as an HTTP status; "" where nothing does."""
 
 
 class Price(BaseModel):
@@ -94,7 +89,7 @@ class AlertType(BaseModel):
     """An alert type, and the chain that takes it."""
 
     alert_type: str
-    chain: str
+    chain_name: str
     ready: bool
     reason: str
     """Why its alerts cannot be investigated now, in a word, or ""."""
@@ -236,7 +231,10 @@ class System:
         database: databases.Database,
         platform: platforms.Platform,
         index: check.Indexer,
+        ingest: Callable[[], platforms.Ingest],
     ) -> None:
+        """`ingest` is what is in force of the platform file's section of that name."""
+        self._ingest = ingest
         self._cluster = cluster
         self._database = database
         self._queue = platform.queue
@@ -244,9 +242,11 @@ class System:
 
     async def alert_types(self) -> AlertTypes:
         """The alert types of all chains."""
-        index = self._index(await self._chains())
-        found = [_alert_type(name, chain, index) for name, chain in sorted(index.claims.items())]
-        return AlertTypes(items=found[:ITEMS_MAX], total=len(found))
+        found = await self._chains()
+        workers = await catalogue.workers(self._database)
+        index = self._index(found, unusable_providers=workers.unusable)
+        types = [_alert_type(name, chain, index) for name, chain in sorted(index.claims.items())]
+        return AlertTypes(items=types[:ITEMS_MAX], total=len(types))
 
     async def providers(self) -> Providers:
         """The LLM providers of all processes."""
@@ -306,8 +306,16 @@ class System:
         said = await catalogue.read(self._database, "process", "server", "provider", "watch", "configuration")
         unreadable = await backlog.unreadable(self._database, limit=ITEMS_MAX)
         found = [*concerns.of_processes(said), *concerns.of_logs(unreadable)]
+        untaken = await unserved.read(self._database)
         try:
-            found += concerns.of_chains(await objects.list_chains(self._cluster, namespace=self._cluster.namespace))
+            listed = await objects.list_all_chains(self._cluster, namespace=self._cluster.namespace)
+            readable = [chain for chain in listed if isinstance(chain, chains.AgentChain)]
+            found += concerns.of_chains(readable)
+            unread = (one for one in listed if isinstance(one, objects.Unreadable))
+            found += [concerns.Found(kind="chain", name=one.metadata.name, message=one.message) for one in unread]
+            index = self._index(readable, unusable_providers={})  # whether a type is taken does not depend on them
+            takes = functools.partial(index.takes, default=self._ingest().default_alert_type)
+            found += concerns.of_unserved(untaken, is_taken=takes)
         except (errors.TemporaryError, objects.RefusedError) as error:
             found.append(concerns.Found(kind="api-server", name=self._cluster.namespace, message=str(error)))
         found.sort(key=lambda one: (one.kind, one.name, one.message))
@@ -381,9 +389,14 @@ def _provider(name: str, places: Sequence[catalogue.Said]) -> Provider:
             **of(newest, "type", "model", "base_url", "price", "limits", "named"),
             "state": worst.state,
             "since": worst.since,
-            "processes": [{**place(one), **of(one.detail, "problem", "failure")} for one in places],
+            "processes": [{**place(one), **of(one.detail, "problem"), **_failure(one.detail)} for one in places],
         }
     )
+
+
+def _failure(detail: Mapping[str, Any]) -> dict[str, Any]:
+    found = detail["failure"] or {}
+    return {"failure": found.get("kind"), "failure_code": found.get("code")}
 
 
 def place(one: catalogue.Said) -> dict[str, Any]:
@@ -400,7 +413,7 @@ def _alert_type(name: str, chain: chains.AgentChain, index: check.ChainIndex) ->
     problem = index.statuses[chain.metadata.uid].problem
     return AlertType(
         alert_type=name,
-        chain=chain.metadata.name,
+        chain_name=chain.metadata.name,
         ready=problem is None,
         reason=problem.reason if problem else "",
         message=problem.message[: concerns.MESSAGE_MAX] if problem else "",

@@ -54,8 +54,8 @@ class Line(shapes.Part):
     output_tokens: int | None = None
     thinking_tokens: int | None = None
     total_tokens: int | None = None
-    cost: float | None = None
-    """None where the provider has no price."""
+    cost: shapes.Cost | None = None
+    """A decimal number as text; None where the provider has no price."""
     outcome: Literal["ok", "failed"]
     failure: str | None = None
     """timeout, rejected or fatal of a model call; error or in_doubt of a tool call."""
@@ -111,7 +111,7 @@ class Answer(shapes.Part):
     text: str
     thinking: str
     tool_calls: list[shapes.Call]
-    native: list[shapes.NativeResult]
+    native_results: list[shapes.NativeResult]
     """What the provider's own tools brought."""
 
 
@@ -235,7 +235,7 @@ def _lines(placed: stored.Placed, names: Mapping[str, str]) -> list[Line]:
                 type="llm",
                 execution_name=name,
                 outcome="failed" if asked.failure else "ok",
-                failed_attempts=len(asked.attempts),
+                failed_attempts=len(asked.failed_requests),
             )
         ]
     return [_tool_line(call, name=name) for call in transcripts.tool_calls(placed)]
@@ -330,7 +330,7 @@ def _answer(message: messages.Message) -> Answer:
         text=message.text,
         thinking=message.thinking,
         tool_calls=transcripts.calls(message.calls),
-        native=transcripts.natives(message),
+        native_results=transcripts.natives(message),
     )
 
 

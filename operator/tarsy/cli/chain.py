@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,11 @@ def lint(*, paths: tuple[Path, ...], config: Path | None) -> None:
     problems += linter.problems(documents, platform=platform)
     if problems:
         raise click.ClickException("\n".join(map(str, sorted(problems))))
-    click.echo(f"{len(documents)} documents in {len(set(paths))} files: nothing is wrong with them.")
+    click.echo(f"{_counted(documents, 'document')} in {_counted(set(paths), 'file')}: nothing is wrong.")
+
+
+def _counted(things: Sized, noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 @command.command()

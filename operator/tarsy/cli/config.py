@@ -19,20 +19,26 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("path", metavar="FILE", type=FILE)
+@click.argument("path", metavar="[FILE]", required=False, type=FILE, envvar="TARSY_CONFIG")
 @click.option("--servers", is_flag=True, help="Connect to each MCP server, list its tools, and those not offered.")
-def check(*, path: Path, servers: bool) -> None:
+def check(*, path: Path | None, servers: bool) -> None:
     """Check a platform file: file, line, what is wrong, what there is. 1 if anything is wrong.
+
+    Without FILE, the one that TARSY_CONFIG names, as `tarsy operator` takes it.
 
     Its variables have to be set in the environment, as for `tarsy operator`.
     """
     from tarsy.config import load
 
+    if path is None:
+        raise click.UsageError("no platform file: give FILE, or set TARSY_CONFIG")
     try:
         loaded = load.as_written(path)
     except load.ConfigError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{path}: nothing is wrong with it.")
+    for warning in loaded.platform.runbooks.warnings:
+        click.echo(f"{path}: warning: {warning}", err=True)
     if servers and not _are_there(loaded.platform):
         raise click.exceptions.Exit(1)
 
@@ -40,21 +46,26 @@ def check(*, path: Path, servers: bool) -> None:
 def _are_there(found: platform.Platform) -> bool:
     """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
     from tarsy.cli import check as checks
+    from tarsy.transcript import printable
+
+    def echo(text: str, *, err: bool = False) -> None:
+        click.echo(printable.text(text), err=err)  # servers name their tools as they like
 
     if found.mcp_servers:
         click.echo(f"Connecting to {', '.join(found.mcp_servers)}, which takes half a minute where one is silent.")
     reports, unfit = checks.servers(found)
     for report in reports:
         if report.is_connected:
-            click.echo(f"{report.name}: {len(report.tools)} tools: {', '.join(report.tools)}")
+            noun = "tool" if len(report.tools) == 1 else "tools"
+            echo(f"{report.name}: {len(report.tools)} {noun}: {', '.join(report.tools)}")
         for said in report.not_offered:
-            click.echo(f"{report.name}: {said}")
+            echo(f"{report.name}: {said}")
         for said in report.warnings:
-            click.echo(f"{report.name}: {said}", err=True)
+            echo(f"{report.name}: {said}", err=True)
         if report.problem:
-            click.echo(f"{report.name}: {report.problem}", err=True)
+            echo(f"{report.name}: {report.problem}", err=True)
     for said in unfit:
-        click.echo(said)
+        echo(said)
     return not any(report.problem for report in reports)
 
 
@@ -65,4 +76,4 @@ def schema() -> None:
 
     from tarsy.config import described
 
-    click.echo(json.dumps(described.schema(), indent=2, ensure_ascii=False))
+    click.echo(json.dumps(described.for_validators(described.schema()), indent=2, ensure_ascii=False))

@@ -54,13 +54,16 @@ def accept(*, server: str, names: tuple[str, ...], api: str, token_file: TextIO 
         known = ", ".join(sorted(stopped)) or "none"
         raise click.ClickException(f"not stopped: {', '.join(unknown)}. Stopped tools of {server}: {known}")
     meant = [one for name, one in stopped.items() if not names or name in names]
-    tools = {one["tool"]: one["offered"] for one in meant if not one.get("written")}
+    tools = {one["tool"]: one["offered_hash"] for one in meant if not one["platform_key"]}
     done = _confirmed(asked, server, tools)
     if gone := [name for name in names if name in tools and name not in done]:
         raise click.ClickException(f"not stopped any more: {', '.join(gone)}")
-    if written := [one for one in meant if one.get("written")]:
+    if written := [one for one in meant if one["platform_key"]]:
         for one in written:
-            told = f"{one['written']} says {one['pinned']}, the server offers {one['offered']}: change it there"
+            told = (
+                f"{one['platform_key']} says {one['pinned_hash']}, the server offers {one['offered_hash']}: "
+                "change it there"
+            )
             click.echo(f"{server}.{one['tool']}: {told}", err=True)
         raise click.exceptions.Exit(1)
     if not done:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from tarsy.config import fitting, granted, offers, resolve
 from tarsy.config import platform as platforms
@@ -17,6 +17,8 @@ from tarsy.resources import investigation
 
 NOT_OFFERED = "ToolsNotOffered"
 """What is said of a chain whose agents are not offered all tools of their servers: that is as it should be."""
+PATTERN = "PatternInvalid"
+"""A pattern of a chain can match no tool: what its author means to deny would stay open."""
 SELECTION = "MCPSelectionInvalid"
 """Why an investigation is refused that names servers or tools that its agents cannot have."""
 
@@ -39,6 +41,8 @@ class ChainStatus:
     """What it can do without: fallback providers that cannot be used, patterns that fit no tool, tools nobody has."""
     servers: tuple[str, ...] = ()
     """The MCP servers that its agents have, by their names in alphabetical order."""
+    providers: tuple[str, ...] = ()
+    """The LLM providers that it asks first (no fallbacks), in alphabetical order."""
 
     @property
     def problem(self) -> Problem | None:
@@ -64,7 +68,7 @@ class ChainIndex:
         platform: platforms.Platform,
         unusable_providers: Mapping[str, str],
     ) -> None:
-        """`unusable_providers` are those of the platform file that cannot be used, with why."""
+        """`unusable_providers` are those that no worker can use, with why (`workers.Workers.unusable`)."""
         self._platform = platform
         self._unusable_providers = unusable_providers
         self._chains = sorted(known, key=_precedence)
@@ -76,10 +80,7 @@ class ChainIndex:
             acceptance = None if conflict is None else conflict_of(conflict, owner=self._takers[conflict].metadata.name)
             if acceptance is None:
                 self._takers |= dict.fromkeys(chain.spec.alert_types, chain)
-            references, warning, servers = self._references(chain)
-            self.statuses[chain.metadata.uid] = ChainStatus(
-                acceptance=acceptance, references=references, warning=warning, servers=servers
-            )
+            self.statuses[chain.metadata.uid] = replace(self._references(chain), acceptance=acceptance)
 
     @property
     def claims(self) -> Mapping[str, chains.AgentChain]:
@@ -97,6 +98,10 @@ class ChainIndex:
             why = self.statuses[rejected.metadata.uid].problem
             message += f". Chain '{rejected.metadata.name}' has it and is not accepted: {why.message if why else ''}"
         raise UnservedError(Problem(reason="ChainNotFound", message=message))
+
+    def takes(self, alert_type: str, *, default: str | None) -> bool:
+        """Whether an accepted chain, ready or not, takes alerts of a type: as its own, or as the `default` type."""
+        return alert_type in self._takers or default in self._takers
 
     def named(self, name: str) -> chains.AgentChain:
         """The chain of that name, if it is ready; an UnservedError says why it cannot be had."""
@@ -136,18 +141,21 @@ class ChainIndex:
             raise UnservedError(Problem(reason="ChainNotReady", message=message))
         return chain
 
-    def _references(self, chain: chains.AgentChain) -> tuple[Problem | None, Problem | None, tuple[str, ...]]:
-        """What keeps the chain from its alerts, and what does not; and the MCP servers that it needs."""
-        problems: list[Problem] = []
+    def _references(self, chain: chains.AgentChain) -> ChainStatus:
+        """The status of the chain by what it names, as if its alert types were its own."""
+        problems = [Problem(reason=PATTERN, message=why) for why in fitting.misfits(chain.spec)]
         unusable: set[str] = set()
         lacks: dict[str, Problem] = {}
         servers: set[str] = set()
+        providers: set[str] = set()
         for use in uses(chain, self._platform):
             try:
                 agent = use.settle()
             except resolve.UnresolvedError as error:
                 problems.append(Problem(reason="ReferenceNotFound", message=str(error)))
                 continue
+            if agent:
+                providers.add(agent.provider)
             if agent and agent.strategy not in resolve.WITHOUT_TOOLS:
                 servers.update(agent.servers)
             why = self._unusable_providers.get(agent.provider) if agent else None
@@ -160,7 +168,13 @@ class ChainIndex:
                 if why := self._unusable_providers.get(name):
                     message = f"{use.where}: fallback LLM provider '{name}' cannot be used: {why}"
                     lacks.setdefault(name, Problem(reason="FallbackUnusable", message=message))
-        return _joined(problems), _joined(list(lacks.values())), tuple(sorted(servers))
+        return ChainStatus(
+            acceptance=None,
+            references=_joined(problems),
+            warning=_joined(list(lacks.values())),
+            servers=tuple(sorted(servers)),
+            providers=tuple(sorted(providers)),
+        )
 
 
 def _joined(problems: Sequence[Problem]) -> Problem | None:
@@ -232,8 +246,12 @@ def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterat
         yield Use(at=at, where=where, settle=settle, follows=True)
 
 
-Indexer: TypeAlias = Callable[[Iterable[chains.AgentChain]], ChainIndex]
-"""Makes an index of the chains that there are, for the platform of this process."""
+class Indexer(Protocol):
+    """Makes an index of chains, for the platform of this process."""
+
+    def __call__(self, known: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]) -> ChainIndex:
+        """Return the index of `known`; see `ChainIndex` for `unusable_providers`."""
+        ...
 
 
 def _precedence(chain: chains.AgentChain) -> tuple[str, int, str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_snake
 
-from tarsy.config import convert_chains, converting, former, lint, load, summarization
+from tarsy.config import builtin, convert_chains, converting, former, lint, load, summarization
 from tarsy.masking import patterns
 from tarsy.resources import files
 
@@ -82,7 +82,7 @@ class _Converter(converting.Converting):
         made = {
             "defaults": self._made_defaults(),
             "llm_providers": self._section("llm_providers", self._provider),
-            "mcp_servers": self._section("mcp_servers", self._server),
+            "mcp_servers": self._servers(),
             "agents": self._section("agents", self._agent),
             "queue": self._made_queue(),
             "runbooks": self._runbooks(),
@@ -93,6 +93,19 @@ class _Converter(converting.Converting):
 
     def _section(self, name: str, make: Callable[[Source], JSON]) -> JSON:
         return {key: make(source) for key, source in self._sources.named[name].items()}
+
+    def _servers(self) -> JSON:
+        """The MCP servers; a disabled one has no place, and a built-in one that is disabled is taken out by null."""
+        disabled = self._sources.disabled_servers
+        made: JSON = {}
+        for name, server in self._sources.named["mcp_servers"].items():
+            if name not in disabled:
+                made[name] = self._server(server)
+                continue
+            self.say(disabled[name], f"MCP server '{name}' is disabled: left out")
+            if name in builtin.PLATFORM["mcp_servers"]:
+                made[name] = None
+        return made
 
     def _made_defaults(self) -> JSON:
         if self._defaults is None:
@@ -149,6 +162,9 @@ class _Converter(converting.Converting):
                 made[key] = self._masking(source) if isinstance(source.data, dict) else source.data
             elif key == "instructions":
                 made[key] = source.data or ""
+            elif key in former.SWITCHES:
+                if not isinstance(source.data, bool):
+                    self.problems.append(source.problem(f"{source.told}: expected true or false"))
             elif key == "summarization":
                 made[key] = self._block(source, summarization.Summarization.model_fields, case=str)
             else:
@@ -224,8 +240,10 @@ class _Converter(converting.Converting):
         made: JSON = {}
         for key in agent.data:
             source = agent.at(key)
-            if key in ("mcp_servers", "custom_instructions", "llm_provider", "max_iterations"):
+            if key in ("custom_instructions", "llm_provider", "max_iterations"):
                 made[key] = self._text(source)
+            elif key == "mcp_servers":
+                made[key] = _renamed(self._mcp_servers(source))
             elif key == "native_tools":
                 made[key] = self._native_tools(source)
             elif key == "alert_types":

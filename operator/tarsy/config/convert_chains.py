@@ -11,7 +11,6 @@ from tarsy.resources import base, chain
 _SAME_STAGE = {
     "llm_provider": "llmProvider",
     "max_iterations": "maxIterations",
-    "mcp_servers": "mcpServers",
 }
 
 JSON = converting.JSON
@@ -42,8 +41,10 @@ class Chains(converting.Converting):
         for key in source.data:
             found = source.at(key)
             match key:
-                case "alert_types" | "description" | "llm_provider" | "max_iterations" | "mcp_servers":
+                case "alert_types" | "description" | "llm_provider" | "max_iterations":
                     made[base.camel(key)] = found.data
+                case "mcp_servers":
+                    made["mcpServers"] = self._mcp_servers(found)
                 case "fallback_providers":
                     made["fallbackProviders"] = self._fallbacks(found)
                 case "executive_summary_provider":
@@ -92,6 +93,8 @@ class Chains(converting.Converting):
             source = stage.at(key)
             if key in _SAME_STAGE:
                 made.setdefault(_SAME_STAGE[key], source.data)
+            elif key == "mcp_servers":
+                made.setdefault("mcpServers", self._mcp_servers(source))
             elif key == "fallback_providers":
                 made.setdefault("fallbackProviders", self._fallbacks(source))
             elif key == "synthesis":
@@ -121,6 +124,8 @@ class Chains(converting.Converting):
             source = member.at(key)
             if key in _SAME_STAGE:
                 made[_SAME_STAGE[key]] = source.data
+            elif key == "mcp_servers":
+                made["mcpServers"] = self._mcp_servers(source)
             elif key == "fallback_providers":
                 made["fallbackProviders"] = self._fallbacks(source)
             elif key not in ("name", "iteration_strategy", "llm_backend", "backend"):

@@ -64,6 +64,19 @@ class Converting:
             self.problems.append(source.problem(f"Invalid agent identifier format: {identifier}"))
         return found or identifier
 
+    def _mcp_servers(self, servers: Source) -> Any:
+        """The names in a list of MCP servers, without those that are disabled."""
+        disabled = self._sources.disabled_servers
+        if not isinstance(servers.data, list) or not disabled:
+            return servers.data
+        made = []
+        for source in servers.entries():
+            if isinstance(source.data, str) and source.data in disabled:
+                self.say(source, f"MCP server '{source.data}' is disabled: left out")
+            else:
+                made.append(source.data)
+        return made
+
     def _strategy(self, source: Source) -> str | None:
         """The strategy that is said there, or that of the backend that is said there."""
         if strategy := source.data.get("iteration_strategy"):

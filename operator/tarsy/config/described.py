@@ -34,6 +34,31 @@ def schema() -> JSON:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "TARSy's platform file"} | made
 
 
+def for_validators(node: Any) -> Any:
+    """Return a JSON Schema that says the same by conditions, where `node` has unions told apart by `type`, or null.
+
+    Of a union that nothing fits, validators (Helm's, editors') list what is wrong with each of its members. Of a
+    condition they list what is wrong with the one that is meant.
+    """
+    if isinstance(node, list):
+        return [for_validators(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: for_validators(child) for key, child in node.items()}
+    if "discriminator" in made and "oneOf" in made:
+        kinds = made.pop("discriminator")["mapping"]
+        del made["oneOf"]
+        of_kind = [
+            {"if": {"properties": {"type": {"const": kind}}, "required": ["type"]}, "then": {"$ref": target}}
+            for kind, target in kinds.items()
+        ]
+        made |= {"type": "object", "required": ["type"], "properties": {"type": {"enum": [*kinds]}}, "allOf": of_kind}
+    elif len(options := made.get("anyOf", ())) == 2 and options[1] == {"type": "null"}:
+        del made["anyOf"]
+        made |= {"if": {"not": {"type": "null"}}, "then": options[0]}
+    return made
+
+
 def _subclasses(cls: type[parts.Part]) -> Iterator[type[parts.Part]]:
     for below in cls.__subclasses__():
         yield below

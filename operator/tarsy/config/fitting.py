@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tarsy.config import offers, resolve
 from tarsy.config import platform as platforms
 from tarsy.resources import chain as chains
-from tarsy.resources import files
+from tarsy.resources import files, patterns
 
 Place: TypeAlias = tuple[int | str, ...]
 Tools: TypeAlias = chains.Tools | platforms.Tools
@@ -33,9 +33,16 @@ def of_tools(tools: Tools | None, *, at: Place) -> Iterator[tuple[Place, str]]:
             yield (*at, key, index), pattern
 
 
-def right(servers: Iterable[str], tool: str = "pods_log") -> str:
+def right(servers: Iterable[str]) -> str:
     """What a pattern should be, with an example."""
-    return f"patterns are over server.tool, such as {min(servers, default='kubernetes-server')}.{tool}"
+    return f"patterns are over server.tool, such as {min(servers, default='kubernetes-server')}.pods_log"
+
+
+def misfits(chain: chains.Spec) -> Iterator[str]:
+    """Refusals of a stored chain's patterns, a sentence each: the API server took them before it had its rule."""
+    for at, pattern in of_chain(chain):
+        if why := patterns.misfit(pattern):
+            yield f"{files.told(('spec', *at))}: {why}"
 
 
 def never(pattern: str, servers: Collection[str]) -> bool:
@@ -113,20 +120,22 @@ def _unfit(
     *,
     at: Place,
 ) -> Iterator[str]:
-    """The patterns that no tool of these servers fits, and none of those that an alert may add."""
+    """The patterns that no tool of these servers fits, and none of those that an alert may add.
+
+    The tools that there are stand behind the last pattern alone: a condition holds 1,024 characters.
+    """
     if not servers:
         return
     all_servers = {*servers, *(name for name, server in platform.mcp_servers.items() if server.selectable)}
     names = [f"{server}.{tool.name}" for server in sorted(all_servers) for tool in catalogue.get(server, ())]
-    for place, pattern in of_tools(tools, at=at):
-        if offers.fits(pattern, names, all_servers - catalogue.keys()):
-            continue
-        told = f"{files.told(place)}: '{pattern}' matches no tool"
-        if "." not in pattern:
-            having = {name.partition(".")[0] for name in names if offers.fits(f"*.{pattern}", [name], ())}
-            yield f"{told}: {right(having or servers, pattern)}"
-        else:
-            yield f"{told}. Available tools: {offers.listed(names) or 'none'}"
+    unknown = all_servers - catalogue.keys()
+    unfit = [
+        f"{files.told(place)}: '{pattern}' matches no tool"
+        for place, pattern in of_tools(tools, at=at)
+        if not offers.fits(pattern, names, unknown)
+    ]
+    yield from unfit[:-1]
+    yield from (f"{last}. Available tools: {offers.listed(names) or 'none'}" for last in unfit[-1:])
 
 
 def _toolless(

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from tarsy.config import builtin
-from tarsy.resources import files
+from tarsy.resources import chain, files
 
 Place = tuple[int | str, ...]
 
@@ -42,6 +42,8 @@ LATER = frozenset(
     )
 )
 """What TARSy may come to have; the rest has no place in it."""
+SWITCHES = {"enabled": True, "disabled": False}
+"""What switches an MCP server off, by what leaves it on."""
 _IDENTIFIER = "ConfigurableAgent"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -89,6 +91,16 @@ class Sources:
     settings: dict[str, Source] = field(default_factory=dict)
     unknown: list[Source] = field(default_factory=list)
     problems: list[files.Problem] = field(default_factory=list)
+
+    @property
+    def disabled_servers(self) -> dict[str, Source]:
+        """The MCP servers that are switched off, by name: where that is said."""
+        found = {}
+        for name, server in self.named["mcp_servers"].items():
+            for key, is_on in SWITCHES.items():
+                if server.data.get(key) is not is_on and isinstance(server.data.get(key), bool):
+                    found[name] = server.at(key)
+        return found
 
 
 def gathered(documents: Sequence[files.Document]) -> Sources:
@@ -175,7 +187,13 @@ def refusals(sources: Sources) -> Iterator[files.Problem]:
         names = ", ".join(str(source.place[-1]) for source in taken)
         there = ", ".join(builtin.CHAINS)
         sentence = f"YAML chain names conflict with built-in chains: {names}. Built-in chain names: {there}"
-        yield taken[0].problem(sentence)
+        ids = sorted(str(source.place[-1]) for source in taken)
+        unique = (
+            f"Chain ID conflicts detected between built-in and YAML chains: {ids}. "
+            "Each chain_id must be unique across all chain sources."
+        )
+        yield taken[0].problem(f"{sentence}. {unique}")
+    yield from _strategies(sources)
     for _, stage in _stages(chains):
         for member in members(stage):
             if agent_name(named_agent(member)) is None:
@@ -199,14 +217,36 @@ def _joined(introduction: str, found: Iterable[tuple[Source, str]]) -> Iterator[
         yield told[0][0].problem(introduction + "; ".join(message for _, message in told) + also)
 
 
+def _strategies(sources: Sources) -> Iterator[files.Problem]:
+    """The iteration strategies that there are none of."""
+    chains = sources.named["agent_chains"]
+    defaults = sources.settings.get("defaults")
+    places = [*([defaults] if defaults else []), *sources.named["agents"].values(), *chains.values()]
+    for _, stage in _stages(chains):
+        places += [stage, *members(stage)]
+        if isinstance(stage.data.get("synthesis"), dict):
+            places.append(stage.at("synthesis"))
+    there = get_args(chain.IterationStrategy)
+    for place in places:
+        strategy = place.data.get("iteration_strategy") if isinstance(place.data, dict) else None
+        if strategy and strategy not in there:
+            found = place.at("iteration_strategy")
+            sentence = f"Unknown iteration strategy: {strategy}"
+            yield found.problem(f"{found.told}: {sentence}. Available strategies: {', '.join(there)}")
+
+
 def _references(sources: Sources) -> Iterator[tuple[Source, str]]:
     names = dict.fromkeys([*builtin.PLATFORM["agents"], *sources.named["agents"]])
-    for chain, stage in _stages(sources.named["agent_chains"]):
+    for name, stage in _stages(sources.named["agent_chains"]):
         for member in members(stage):
             found = agent_name(named_agent(member))
             if found and found not in names:
-                where = f"Chain '{chain}' stage '{stage.data.get('name', stage.place[-1])}'"
-                yield member, f"{where} references unknown agent '{found}'. Available agents: {', '.join(names)}"
+                where = f"Chain '{name}' stage '{stage.data.get('name', stage.place[-1])}'"
+                unknown = f"{where} references unknown agent '{found}'. Available agents: {', '.join(names)}"
+                if ":" in named_agent(member):
+                    yield member, f"{unknown}. Configurable agent '{found}' not found in configuration"
+                else:
+                    yield member, f"{unknown}. Unknown built-in agent class: {found}"
 
 
 def _stages(chains: Mapping[str, Source]) -> Iterator[tuple[str, Source]]:
@@ -233,16 +273,16 @@ def _structure(chains: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
 
 
 def _conflicts(chains: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
-    of_builtin = {name: chain for chain, names in builtin.CHAINS.items() for name in names}
+    of_builtin = {name: owner for owner, names in builtin.CHAINS.items() for name in names}
     takers: dict[str, str] = {}
-    for chain, source in chains.items():
+    for chain_name, source in chains.items():
         for found in source.at("alert_types").entries():
             name = found.data
             if not isinstance(name, str):
                 continue
             start = f"Alert type '{name}' conflict: "
             if name in of_builtin:
-                yield found, f"{start}YAML chain '{chain}' cannot override built-in chain '{of_builtin[name]}'"
-            if takers.get(name, chain) != chain:
-                yield found, f"{start}mapped to multiple YAML chains '{takers[name]}' and '{chain}'"
-            takers[name] = chain
+                yield found, f"{start}YAML chain '{chain_name}' cannot override built-in chain '{of_builtin[name]}'"
+            if takers.get(name, chain_name) != chain_name:
+                yield found, f"{start}mapped to multiple YAML chains '{takers[name]}' and '{chain_name}'"
+            takers[name] = chain_name

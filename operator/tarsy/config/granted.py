@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from tarsy.config import offers, resolve
 from tarsy.config import platform as platforms
 from tarsy.resources import chain as chains
-from tarsy.resources import investigation
+from tarsy.resources import investigation, patterns
 
 
 def agents(
@@ -72,6 +72,9 @@ def problem_of(
 
     Of servers that are not in `catalogue` any tool may be there: nobody has been connected to them yet.
     """
+    for what, prefix, pattern, _ in _named(mcp):
+        if why := patterns.own_misfit(pattern) if prefix else patterns.misfit(pattern):
+            return f"{what.partition(':')[0]}: {why}"
     servers = None if mcp.servers is None else [investigation.MCPServer(name=one.name) for one in mcp.servers]
     try:
         found = agents(platform, chain_name=chain_name, chain=chain, mcp=investigation.MCP(servers=servers))
@@ -101,8 +104,8 @@ def _named(mcp: investigation.MCP) -> Iterator[tuple[str, str, str, bool]]:
             what = f"mcp.servers.{number}.tools.{index}: MCP server '{server.name}' has no tool '{pattern}'"
             yield what, f"{server.name}.", pattern, False
     tools = mcp.tools or chains.Tools()
-    for key, patterns in (("allow", tools.allow), ("deny", tools.deny)):
-        for index, pattern in enumerate(patterns or ()):
+    for key, choice in (("allow", tools.allow), ("deny", tools.deny)):
+        for index, pattern in enumerate(choice or ()):
             yield f"mcp.tools.{key}.{index}: '{pattern}' is no tool", "", pattern, key == "deny"
 
 

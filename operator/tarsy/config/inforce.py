@@ -54,7 +54,7 @@ class InForce:
     """What is in force."""
 
     def __init__(self, watch: reload.Watch, *, unusable: Callable[[platforms.Platform], Unusable]) -> None:
-        """`unusable` finds the providers that cannot be used; it may read files."""
+        """`unusable` finds the providers that this process cannot use; it may read files."""
         self.platform = watch.loaded.platform
         self.unusable = unusable(self.platform)
         self.shown = _shown(watch.loaded)
@@ -72,9 +72,11 @@ class InForce:
         self._prepared_by: list[Prepare] = []
         self._followers: list[Callable[[], None]] = []
 
-    def index(self, known: Iterable[chains.AgentChain]) -> check.ChainIndex:
-        """An index of chains, checked against what is in force now."""
-        return check.ChainIndex(known, platform=self.platform, unusable_providers=self.unusable)
+    def index(
+        self, known: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]
+    ) -> check.ChainIndex:
+        """An index of chains, checked against the platform in force; `check.ChainIndex` has `unusable_providers`."""
+        return check.ChainIndex(known, platform=self.platform, unusable_providers=unusable_providers)
 
     def prepare(self, prepare: Prepare) -> None:
         """Have `prepare` asked before another platform is in force."""
@@ -161,6 +163,7 @@ class InForce:
         ]
         if self.needs_restart:
             problems.append({"message": _of_restart(self.needs_restart), "since": self._restart_since})
+        problems += [{"message": one, "since": self._since} for one in self.platform.runbooks.warnings]
         told = [{"message": one["message"], "since": f"{one['since']:%Y-%m-%dT%H:%M:%S.%fZ}"} for one in problems]
         yield standing.Fact(
             kind="configuration",

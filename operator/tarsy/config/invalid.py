@@ -6,23 +6,25 @@ Each problem has its line, its place and, where there is a choice, what there is
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pydantic
 import pydantic_core
 
-from tarsy.config import platform
-from tarsy.resources import chain, files
+from tarsy.config import parts, platform
+from tarsy.resources import files
 
 Place = tuple[int | str, ...]
 
 _WORD = re.compile("[A-Za-z_-]{1,40}")
 """A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
+_DURATION = "[0-9]{1,9}(?:ms|[smhd])"
 _IN_WORDS = {
-    chain.TOOL_PATTERN: chain.TOOL_PATTERN_IN_WORDS,
     platform.SERVER_NAME: "expected letters, digits and -, or single _ between them",
 }
 _TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
@@ -44,7 +46,7 @@ def problems(
     error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: Place = ()
 ) -> Iterator[Found]:
     """What is wrong with what stands at `at` of `document`."""
-    for found in error.errors(include_input=False):
+    for found in error.errors():
         place = untagged(found["loc"])
         message = _message(found)
         shown, line = place, (*at, *place)
@@ -93,7 +95,22 @@ def _message(error: pydantic_core.ErrorDetails) -> str:
         case "string_pattern_mismatch":
             pattern = error["ctx"]["pattern"]
             return _IN_WORDS.get(pattern, f"Input should match {pattern}")
+        case "int_type" | "int_parsing" if seconds := _seconds(error):
+            return f"expected seconds, a whole number: write {seconds}"
     return error["msg"].removeprefix("Value error, ")
+
+
+def _seconds(error: pydantic_core.ErrorDetails) -> str:
+    """Return the number that `5m` or `1h30m` stands for, where seconds are expected; "" where there is none."""
+    found = error["input"]
+    if "seconds" not in str(error["loc"][-1]).lower() or not isinstance(found, str):
+        return ""
+    if re.fullmatch("[0-9]{1,9}", found):
+        return str(int(found))
+    if not re.fullmatch(f"({_DURATION}){{1,5}}", found):
+        return ""
+    seconds = sum((parts.duration(one) for one in re.findall(_DURATION, found)), timedelta()).total_seconds()
+    return str(math.ceil(seconds) or "")
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import pydantic
 
 from tarsy.config import check, fitting, invalid, resolve
 from tarsy.config import platform as platforms
-from tarsy.resources import base, chain, files
+from tarsy.resources import base, chain, files, patterns
 
 Place = tuple[int | str, ...]
 
@@ -120,7 +120,9 @@ def _of_spec(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
 
 def _spec(manifest: Manifest) -> chain.Spec:
     # As strict as the API server: "10" is no number there, and keys have one name.
-    return chain.Spec.model_validate(manifest.data.get("spec"), strict=True, by_alias=True, by_name=False)
+    return chain.Spec.model_validate(
+        manifest.data.get("spec"), strict=True, by_alias=True, by_name=False, context=patterns.AS_WRITTEN
+    )
 
 
 def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files.Problem]:
@@ -135,7 +137,7 @@ def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
     for at, pattern in fitting.of_chain(_spec(manifest)):
         if fitting.never(pattern, platform.mcp_servers):
             told = f"{files.told(('spec', *at))}: '{pattern}' fits no tool of any MCP server"
-            meant = fitting.right(platform.mcp_servers, "*" if "." in pattern else pattern)
+            meant = fitting.right(platform.mcp_servers)
             yield manifest.problem(("spec", *at), f"{told}: {meant}. {_available(platform)}")
 
 

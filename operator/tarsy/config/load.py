@@ -16,9 +16,10 @@ from typing import Any
 import pydantic
 
 from tarsy.config import builtin, fitting, invalid, platform, variables
-from tarsy.resources import files
+from tarsy.resources import files, patterns
 
 _NOWHERE = files.Document(file="the built-in platform", data=None, node=None)
+_MISSING = "put the platform file there, or name another by --config or TARSY_CONFIG"
 
 
 class ConfigError(Exception):
@@ -49,9 +50,25 @@ def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = 
 def as_written(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> Loaded:
     """What `platform_file` loads, and what stands in the file."""
     try:
-        return of_bytes(files.contents(path), file=str(path), environment=environment) if path else builtin_alone()
+        return of_bytes(contents(path), file=str(path), environment=environment) if path else builtin_alone()
     except files.FileError as error:
         raise ConfigError(str(error)) from error
+
+
+def contents(path: Path) -> bytes:
+    """Read the platform file at `path`; a FileError says why it cannot be read, and what to do where it is missing."""
+    try:
+        return files.contents(path)
+    except files.FileError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise files.FileError([files.Problem(file=str(path), line=0, message=unreadable(error.__cause__))]) from error
+
+
+def unreadable(error: OSError) -> str:
+    """Return why the platform file cannot be read, and what to do where it is missing."""
+    reason = error.strerror or "cannot be read"
+    return f"{reason}: {_MISSING}" if isinstance(error, FileNotFoundError) else reason
 
 
 def of_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None) -> Loaded:
@@ -97,6 +114,7 @@ def _checked(
     known = {section: list(found) for section, found in data.items() if isinstance(found, dict)}
     broken: list[invalid.Place] = []
     is_told = False
+    rounds: list[list[invalid.Place]] = []
     left = copy.deepcopy(data)
     while True:
         try:
@@ -109,16 +127,17 @@ def _checked(
                 problems += [one.problem for one in unknown or found if one.place not in unset]
             is_told = is_told or not unknown
             broken += [one.place for one in unknown or found]
-            _take_out(left, [one.place for one in unknown or found])
+            rounds.append(_take_out(left, [one.place for one in unknown or found]))
     servers = {*checked.mcp_servers, *known.get("mcp_servers", ())}
     misfits = () if ("mcp_servers",) in broken else _misfits(checked, servers)
     rest = itertools.chain(_dangling(checked, known, broken), _misnamed_tools(checked), misfits)
-    problems += [document.problem(place, message) for place, message in rest]
+    told = [(_place_in_file(place, rounds), message) for place, message in rest]
+    problems += [document.problem(place, f"{files.told(place)}: {message}") for place, message in told]
     return checked
 
 
-def _take_out(data: dict[str, Any], places: Iterable[invalid.Place]) -> None:
-    """Take out what stands at `places`, or the innermost thing around it that is there."""
+def _take_out(data: dict[str, Any], places: Iterable[invalid.Place]) -> list[invalid.Place]:
+    """Take out what stands at `places`, or the innermost thing around it that is there; return the places of that."""
     targets: dict[invalid.Place, Any] = {}
     for place in places:
         holder: Any = None
@@ -135,6 +154,21 @@ def _take_out(data: dict[str, Any], places: Iterable[invalid.Place]) -> None:
     for place in reversed(targets):  # of a list, the last one first
         if place[-1] in targets[place] or isinstance(targets[place], list):
             del targets[place][place[-1]]
+    return list(targets)
+
+
+def _place_in_file(place: invalid.Place, rounds: Sequence[Iterable[invalid.Place]]) -> invalid.Place:
+    """Return where something stands in the file: elements taken out of a list have moved those behind them."""
+    for taken_out in reversed(rounds):
+        original: invalid.Place = ()
+        for step in place:
+            removed = sorted(index for *holder, index in taken_out if (*holder,) == original and isinstance(index, int))
+            if isinstance(step, int):
+                for index in removed:
+                    step = step + 1 if index <= step else step
+            original = (*original, step)
+        place = original
+    return place
 
 
 def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +205,7 @@ def _dangling(
     def missing(place: invalid.Place, name: str | None, *, of: str, kind: str) -> Iterator[tuple[invalid.Place, str]]:
         names = {*getattr(loaded, of), *known.get(of, ())}
         if name is not None and name not in names and (of,) not in broken:
-            yield place, _unknown(place, kind, names)
+            yield place, _unknown(kind, names)
 
     yield from missing(("defaults", "llm_provider"), loaded.defaults.llm_provider, of="llm_providers", kind="provider")
     for index, name in enumerate(loaded.defaults.fallback_providers):
@@ -192,21 +226,23 @@ def _dangling(
         for index, tool in enumerate(agent.native_tools or ()):
             if tool not in settings.has_native_tools:
                 place = (*at, "native_tools", index)
-                yield place, _unknown(place, f"tool of {agent.llm_provider}", settings.has_native_tools)
+                yield place, _unknown(f"tool of {agent.llm_provider}", settings.has_native_tools)
 
 
 def _misnamed_tools(loaded: platform.Platform) -> Iterator[tuple[invalid.Place, str]]:
-    """The patterns that no tool of their server can match: elsewhere a tool's name has its server's in front."""
+    """The patterns over a server's own tools that match none: with the server's name in front, or an open `[`."""
     for name, server in loaded.mcp_servers.items():
-        for key, patterns in (
+        for key, own_names in (
             (("tools", "allow"), server.tools.allow or ()),
             (("tools", "deny"), server.tools.deny),
             (("write_tools",), server.write_tools),
         ):
-            for index, pattern in enumerate(patterns):
+            for index, pattern in enumerate(own_names):
+                place = ("mcp_servers", name, *key, index)
                 if pattern.startswith(f"{name}."):
-                    place = ("mcp_servers", name, *key, index)
-                    yield place, f"{files.told(place)}: a tool's own name is meant here, without '{name}.'"
+                    yield place, f"a tool's own name is meant here, without '{name}.'"
+                elif why := patterns.own_misfit(pattern):
+                    yield place, why
 
 
 def _misfits(loaded: platform.Platform, servers: Collection[str]) -> Iterator[tuple[invalid.Place, str]]:
@@ -215,8 +251,8 @@ def _misfits(loaded: platform.Platform, servers: Collection[str]) -> Iterator[tu
     for name, agent in loaded.agents.items():
         for place, pattern in fitting.of_tools(agent.tools, at=("agents", name, "tools")):
             if fitting.never(pattern, servers):
-                yield place, f"{files.told(place)}: it fits no tool: {fitting.right(servers)}. {available}"
+                yield place, f"it fits no tool: {fitting.right(servers)}. {available}"
 
 
-def _unknown(place: invalid.Place, kind: str, names: Iterable[str]) -> str:
-    return f"{files.told(place)}: unknown {kind}. Available: {', '.join(sorted(names)) or 'none'}"
+def _unknown(kind: str, names: Iterable[str]) -> str:
+    return f"unknown {kind}. Available: {', '.join(sorted(names)) or 'none'}"

@@ -19,7 +19,7 @@ from tarsy.config.runbooks import Runbooks, Text
 from tarsy.config.summarization import Summarization
 from tarsy.masking import customs, masker
 from tarsy.masking import patterns as naming
-from tarsy.resources import base, chain
+from tarsy.resources import base, chain, patterns
 
 
 class StdioTransport(Part):
@@ -198,9 +198,9 @@ ToolHash = Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")]
 class Tools(Part):
     """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
 
-    allow: chain.ToolPatterns | None = None
+    allow: patterns.FilePatterns | None = None
     """Only these; None is all, [] is none."""
-    deny: chain.ToolPatterns = []
+    deny: patterns.FilePatterns = []
     """Not these, whatever `allow` says."""
 
 
@@ -347,7 +347,8 @@ class Ingest(Part):
     default_alert_type: base.AlertType | None = None
     """The type of alerts that no chain takes; None leaves them alone."""
     cooldown: Annotated[Time, within("0s", "365d")] = Field(default="5m", validate_default=True)
-    """How long after its end an investigation still stands for new episodes of its alert; 0s is not at all."""
+    """How long after its end an investigation still stands for new episodes of its alert; 0s is not at all. One that
+    failed stands for its alert a minute at least, the second in a row for 4 cool-downs, later ones for 16."""
     dedup_window: Annotated[Time, within("1s", "365d")] = Field(default="7d", validate_default=True)
     """How long an alert episode is remembered, past the deletion of its investigation."""
 

@@ -188,6 +188,15 @@ class VertexAIProvider(_Gemini):
     base_url: Address | None = None
     """Another server that speaks the protocol; None is the provider's own."""
 
+    @model_validator(mode="after")
+    def _is_no_claude(self) -> VertexAIProvider:
+        """Refuse Claude: on Vertex AI it speaks Anthropic's protocol, at other paths."""
+        if re.search("claude|anthropic", self.model, re.IGNORECASE):
+            raise ValueError(
+                "model: Claude on Vertex AI is not supported: give a Gemini model, or ask Claude by type: anthropic"
+            )
+        return self
+
     @property
     def mixes_tools(self) -> bool:
         """Source: google-genai, which refuses `include_server_side_tool_invocations` for Vertex AI."""

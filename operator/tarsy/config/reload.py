@@ -61,7 +61,7 @@ class Watch:
         self._beside = beside
         try:
             is_file = path is not None and path.is_file()
-            content: bytes | _Unreadable = files.contents(path) if path else b""
+            content: bytes | _Unreadable = load.contents(path) if path else b""
             self.loaded = self._load(content)
         except files.FileError as error:
             raise load.ConfigError(str(error)) from error
@@ -108,12 +108,12 @@ class Watch:
             before = self._path.stat()
             if stat.S_ISFIFO(before.st_mode):  # to open one waits for who writes
                 return _Unreadable("a pipe, which cannot be read again")
-            content = files.contents(self._path)
+            content = load.contents(self._path)
             after = self._path.stat()
         except files.FileError as error:
             return _Unreadable(error.problems[0].message)
         except OSError as error:
-            return _Unreadable(error.strerror or "cannot be read")
+            return _Unreadable(load.unreadable(error))
         return content if _moment(before) == _moment(after) else None
 
     def _keys(self) -> Digests:

@@ -177,6 +177,19 @@ def agent_for(
     ).narrowed(mcp)
 
 
+def own_provider(
+    platform: platforms.Platform, *, chain: chains.Spec, stage: chains.Stage, member: chains.StageAgent
+) -> str | None:
+    """The name of the provider that `member` of `stage` asks first, whether the platform has it or not.
+
+    None where none is named, or there is no such agent: `agent_for` says what is missing.
+    """
+    agent = _agents(platform, chain).get(member.name)
+    if agent is None:
+        return None
+    return _last(platform.defaults.llm_provider, *(level.llm_provider for level in (agent, chain, stage, member)))
+
+
 def _selected(
     platform: platforms.Platform,
     own: Mapping[str, platforms.MCPServer],

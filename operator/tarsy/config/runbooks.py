@@ -14,10 +14,21 @@ TOKEN_DOMAIN = "raw.githubusercontent.com"  # noqa: S105 - where it goes to
 """The only host that gets the token: GitHub's, for files as they are."""
 LOOPBACK = ("localhost", "127.0.0.1")
 """What is asked with `--insecure-dev` only."""
+_REMEDY = "list the private repositories that runbooks may come from, as org/repo or org/*"
 TEXT_MAX = 64 * 1024
 """Characters of a runbook that stands in the file."""
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)+(?![0-9]+\Z){_LABEL}")
+
+
+_REPOSITORY = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38})/(?:\*|(?!\.{1,2}\Z)[a-z0-9._-]{1,100})")
+
+
+def _repository(value: str) -> str:
+    name = value.lower()  # GitHub's names are the same in capitals
+    if not _REPOSITORY.fullmatch(name):
+        raise ValueError("not a repository of GitHub: write one such as org/repo, or org/* for all of an owner")
+    return name
 
 
 def _domain(value: str) -> str:
@@ -40,6 +51,10 @@ Domain = Annotated[str, AfterValidator(_domain)]
 """A host's whole name: none of the hosts below it, and no address."""
 
 
+Repository = Annotated[str, AfterValidator(_repository)]
+"""A repository of GitHub, `org/repo`, or all of one owner, `org/*`; in small letters."""
+
+
 class Runbooks(Part):
     """Where runbooks may be fetched from that an alert names, by its annotation `runbook_url` or `spec.runbookURL`."""
 
@@ -49,6 +64,20 @@ class Runbooks(Part):
     """The environment variable that holds a token for private repositories; raw.githubusercontent.com alone gets it."""
     token_file: Path | None = None
     """A file that holds the token, such as a mounted Secret; it goes before `token_env`."""
+
+    token_repositories: Annotated[list[Repository], Field(max_length=1000)] = []
+    """The repositories of GitHub that are read with the token, `org/repo` or `org/*`; [] is none. The author
+    of an alert may have any file of these read."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Settings that have no effect, one sentence each."""
+        has_token = self.token_env is not None or self.token_file is not None
+        if has_token and not self.token_repositories:
+            return [f"runbooks.token_repositories is empty: the token is sent nowhere; {_REMEDY}"]
+        if self.token_repositories and not has_token:
+            return ["runbooks.token_repositories has no effect: name a token by runbooks.token_file or token_env"]
+        return []
 
     @model_validator(mode="after")
     def _token_has_a_place(self) -> Runbooks:

@@ -14,6 +14,7 @@ Role = Literal["all", "controller", "worker", "api"]
 
 DATABASE_URL = "DATABASE_URL"
 WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
+DEPLOYMENT = "TARSY_DEPLOYMENT"
 FILE = "_FILE"
 """Behind a secret's variable: the variable that names a file with the secret, which goes before the secret itself."""
 
@@ -67,6 +68,8 @@ class Settings:
     role: Role
     webhook_token: Secret | None
     """None only with `--insecure-dev`, and where the API is not served."""
+    deployment: str = ""
+    """The Deployment that the process belongs to, as the chart says; "" is none, and no event is told of one."""
     insecure_dev: bool = False
     """Whether this machine's loopback may be asked for what comes from elsewhere otherwise (`tools.runbooks`)."""
 
@@ -112,6 +115,7 @@ def operator(
         listen_port=int(port),
         role=role,
         webhook_token=token,
+        deployment=environment.get(DEPLOYMENT, ""),
         insecure_dev=insecure_dev,
     )
 

@@ -1,8 +1,9 @@
 """What may be shown of the platform file: what stands there, without what may be secret.
 
-Hidden are all values of variables and arguments, whatever stands in a URL beside its host and path, parts of these two
-that look like keys, and what the masker would take out of a text. Names stay: of variables, of files, of an argument's
-flag. What is hidden is looked for in other texts, too: a server that cannot be reached may tell with which arguments.
+Hidden are all values of variables, and those of arguments but for plain words behind a flag that is known to hold no
+secret (`--toolsets core`); whatever stands in a URL beside its host and path, parts of these two that look like keys,
+and what the masker would take out of a text. Names stay: of variables, of files, of an argument's flag. What is hidden
+is looked for in other texts, too: a server that cannot be reached may tell with which arguments.
 """
 
 from __future__ import annotations
@@ -33,6 +34,27 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _NAMED = re.compile(rf"\{{\{{\s*\.({_VARIABLE.pattern})\s*\}}\}}")
 _FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(=.*)?", re.DOTALL)
+_PLAIN_FLAGS = {
+    *(
+        "cluster",
+        "clusters",
+        "context",
+        "contexts",
+        "depth",
+        "feature",
+        "features",
+        "format",
+        "interval",
+        "kind",
+        "kinds",
+    ),
+    *("level", "limit", "mode", "namespace", "namespaces", "output", "port", "provider", "region", "replicas"),
+    *("resource", "resources", "retries", "size", "timeout", "tool", "tools", "toolset", "toolsets", "transport"),
+    *("verbosity", "workers", "zone"),
+}
+"""Last words of flags whose values are no secrets. It is the last word of a name that says what its value is."""
+_PLAIN_WORD = r"(?:[a-z]{1,12}[0-9]{0,4}|[0-9]{1,6}[a-z]{0,2})"
+_PLAIN_VALUE = re.compile(rf"{_PLAIN_WORD}(?:[-_,./]{_PLAIN_WORD}){{0,19}}")
 _WORDS = re.compile(rf"[a-z]{{1,{_LONGEST_WORD}}}(?:[-_,./ ][a-z]{{1,{_LONGEST_WORD}}})*")
 _PATH = re.compile(r"(?:/|\./|\.\./|~/)[\w./@+-]*")
 
@@ -116,7 +138,7 @@ class _Hiding:
         if isinstance(given, dict):
             return {self._key(key): self.value((*place, str(key)), below) for key, below in given.items()}
         if isinstance(given, list | tuple | set):
-            return [self.value((*place, "*"), one) for one in given]
+            return [self.value((*place, before), one) for before, one in _with_flags(list(given), place)]
         if given is None or isinstance(given, bool):
             return given
         if isinstance(given, str) and (named := _NAMED.fullmatch(given)) and _variable(named[1]) != MASKED:
@@ -146,8 +168,10 @@ def _rule(place: tuple[str, ...]) -> _Rule:
     match place:
         case ("mcp_servers", _, "transport", "env" | "headers", *_):
             return lambda value, _: MASKED if value else ""
-        case ("mcp_servers", _, "transport", "args", *_):
-            return lambda value, _: _argument(value)
+        case ("mcp_servers", _, "transport", "args", before, *_):
+            return lambda value, _: _argument(value, before=before)
+        case ("mcp_servers", _, "transport", "args"):
+            return lambda value, _: _argument(value, before="")
         case ("mcp_servers", _, "tool_hashes", _):
             return lambda value, _: value if _HASH.fullmatch(value) else MASKED
         case ("mcp_servers", _, "transport", "command"):
@@ -187,12 +211,30 @@ def _option(value: str, place: tuple[str, ...]) -> str:
     return url(value) if re.match(r"https?://", value) else MASKED
 
 
-def _argument(value: str) -> str:
-    """The name of a flag, if it is one."""
+def _with_flags(items: list[Any], place: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Each item with the last part of its place: of arguments the one before, which may be its flag."""
+    is_arguments = place[:1] == ("mcp_servers",) and place[2:] == ("transport", "args")
+    before = "*"
+    for item in items:
+        yield before, item
+        if is_arguments:
+            before = item if isinstance(item, str) else "*"
+
+
+def _argument(value: str, *, before: str) -> str:
+    """An argument as it is shown: a flag's name, and plain words behind a flag that holds no secret.
+
+    `before` is the argument before it.
+    """
     match = _FLAG.fullmatch(value)
     if match is None or len(match[1]) > 4 * _LONGEST_WORD or max(map(len, match[1].split("-"))) > _LONGEST_WORD:
-        return MASKED
-    return f"{match[1]}={MASKED}" if match[2] else match[1]
+        return _value_of_flag(value, before)
+    return f"{match[1]}={_value_of_flag(match[2][1:], match[1])}" if match[2] else match[1]
+
+
+def _value_of_flag(value: str, flag: str) -> str:
+    is_plain = _FLAG.fullmatch(flag) and flag.rpartition("-")[2] in _PLAIN_FLAGS and _PLAIN_VALUE.fullmatch(value)
+    return value if is_plain and _text(value) == value else MASKED
 
 
 def _variable(value: str) -> str:

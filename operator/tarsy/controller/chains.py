@@ -1,6 +1,7 @@
 """Checks the chains of the cluster and writes their conditions: on arrival, and when one of them or the file changes.
 
-Also when an MCP server comes or goes, which is looked for every so often.
+Also when an MCP server comes or goes, or workers say something else of LLM providers, which is looked for every so
+often.
 
 All chains of a namespace are checked together, because whether one is accepted depends on the others. Only the replica
 that leads does it: two with different platform files would correct each other for ever.
@@ -16,31 +17,35 @@ from uuid import UUID
 
 from tarsy import errors
 from tarsy.config import check, offers
-from tarsy.controller import reach, workqueue
+from tarsy.config import workers as reports
+from tarsy.controller import reach, unreadable, usable, workqueue
 from tarsy.kube import client, objects, watch
 from tarsy.masking import given
 from tarsy.resources import base
 from tarsy.resources import chain as chains
 from tarsy.store import catalogue, leader
 from tarsy.store import database as databases
+from tarsy.transcript import printable
 
 SERVERS_SECONDS = 5.0
-"""How often it is looked whether MCP servers have come or gone, or have other tools."""
+"""How often the reports on MCP servers, their tools and LLM providers are compared with those of the last check."""
+
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Told:
-    """What the processes that are connected to MCP servers say of them."""
+    """What the workers say of MCP servers and LLM providers."""
 
     servers: reach.Said
     offered: offers.Catalogue
+    workers: reports.Workers
 
     @property
     def judged(self) -> object:
         """What the conditions of chains depend on."""
-        return reach.states(self.servers), self.offered
+        return reach.states(self.servers), self.offered, self.workers
 
 
 class Reconciler:
@@ -58,7 +63,7 @@ class Reconciler:
         self._namespaces: set[str] = set()
         """Those whose chains were checked."""
         self._judged: object = None
-        """What was said of MCP servers when they were."""
+        """What was said of MCP servers and LLM providers when they were."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -67,13 +72,13 @@ class Reconciler:
             group.create_task(self._follow())
 
     async def _follow(self) -> None:
-        """Have chains checked again when servers have come or gone, or have other tools."""
+        """Have chains checked again when reports on servers, tools or providers differ from those of the last check."""
         while True:
             await asyncio.sleep(SERVERS_SECONDS)
             try:
                 told = await self._told()
             except errors.TemporaryError as error:
-                log.warning("what MCP servers do is not known: %s", error, extra={"action": "servers_unread"})
+                log.warning("the workers' reports cannot be read: %s", error, extra={"action": "servers_unread"})
                 continue
             if told.judged != self._judged:
                 for namespace in self._namespaces:
@@ -83,6 +88,7 @@ class Reconciler:
         return _Told(
             servers=reach.by_name(await catalogue.read(self._database, "server")),
             offered=await catalogue.offered(self._database),
+            workers=await catalogue.workers(self._database),
         )
 
     def seen(self, seen: watch.Seen) -> None:
@@ -101,30 +107,40 @@ class Reconciler:
         """
         if not await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
             raise workqueue.LaterError(leader.LEASE.total_seconds())
-        found = await objects.list_chains(self._cluster, namespace=namespace)
+        everything = await objects.list_all_chains(self._cluster, namespace=namespace)
+        found = [one for one in everything if isinstance(one, chains.AgentChain)]
         told = await self._told()
         self._judged = told.judged
         self._namespaces.add(namespace)
-        index = self._index(found)
+        index = self._index(found, unusable_providers=told.workers.unusable)
         for chain in found:
             checked = index.status(chain, told.offered)
-            status = status_of(chain, checked, servers=told.servers, now=datetime.now(UTC))
+            status = status_of(chain, checked, servers=told.servers, workers=told.workers, now=datetime.now(UTC))
             if status != chain.status:
-                await objects.apply_status(
-                    self._cluster,
-                    namespace=namespace,
-                    name=chain.metadata.name,
-                    uid=chain.metadata.uid,
-                    status=status,
-                )
+                await self._write(chain.metadata, status)
+        for one in everything:
+            if isinstance(one, objects.Unreadable) and one.message[: base.MESSAGE_MAX] not in unreadable.messages(one):
+                named = f"{namespace}/{one.metadata.name}"
+                log.error("chain %s: %s", named, one.message, extra={"action": "chain_unreadable"})
+                await self._write(one.metadata, unreadable_status(one, now=datetime.now(UTC)))
+
+    async def _write(self, metadata: base.ObjectMeta, status: chains.Status) -> None:
+        await objects.apply_status(
+            self._cluster, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, status=status
+        )
 
 
 def status_of(
-    chain: chains.AgentChain, checked: check.ChainStatus, *, servers: reach.Said, now: datetime
+    chain: chains.AgentChain,
+    checked: check.ChainStatus,
+    *,
+    servers: reach.Said,
+    workers: reports.Workers,
+    now: datetime,
 ) -> chains.Status:
     """The status that shows `checked`; a condition that does not change keeps its time.
 
-    `servers` is what processes say of MCP servers.
+    `servers` is what processes say of MCP servers, `workers` what workers say of LLM providers.
     """
     before = {condition.type: condition for condition in (chain.status.conditions if chain.status else [])}
 
@@ -134,7 +150,7 @@ def status_of(
             type=kind,
             status=told.status,
             reason=told.reason,
-            message=given.KNOWN.text(told.message)[: base.MESSAGE_MAX],
+            message=printable.text(given.KNOWN.text(told.message))[: base.MESSAGE_MAX],
             last_transition_time=known.last_transition_time
             if known and known.status == told.status
             else now.replace(microsecond=0),
@@ -147,9 +163,20 @@ def status_of(
         condition("Ready", _verdict(checked.problem, good="Ready")),
         condition("Stalled", _verdict(checked.problem, good="Ready", negative=True)),
     ]
+    if checked.providers:
+        conditions.append(condition(usable.CONDITION, usable.verdict(checked.providers, workers)))
     if checked.servers:
         conditions.append(condition(reach.CONDITION, reach.judged(checked.servers, servers)))
     return chains.Status(observed_generation=chain.metadata.generation, hash=chain.digest(), conditions=conditions)
+
+
+def unreadable_status(found: objects.Unreadable, *, now: datetime) -> chains.Status:
+    """The status of a chain whose spec this version cannot read: neither accepted nor ready, until it can be."""
+    conditions = [
+        unreadable.condition(found, kind, true=true, now=now)
+        for kind, true in (("Accepted", False), ("Ready", False), ("Stalled", True))
+    ]
+    return chains.Status(observed_generation=found.metadata.generation, conditions=conditions)
 
 
 def _verdict(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from uuid import UUID
@@ -27,7 +27,7 @@ from tarsy.controller import investigations
 from tarsy.kube import client, objects, watch
 from tarsy.store import admission as admissions
 from tarsy.store import database as databases
-from tarsy.store import leader, receipts, retention, work
+from tarsy.store import leader, passes, receipts, retention, unserved, work
 from tarsy.store import resync as resyncs
 
 EVERY_SECONDS = 5.0
@@ -56,8 +56,13 @@ class Duties:
         owner: UUID,
         dedup_window: Callable[[], timedelta],
         watch_lists: Callable[[], int] = lambda: 0,
+        tell: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`watch_lists` says how often this process's watch has begun anew (`watch.Watcher.lists`)."""
+        """`watch_lists` says how often this process's watch has begun anew (`watch.Watcher.lists`).
+
+        `tell` is asked often to tell people what one replica is to tell (`notices.Notices.tell`).
+        """
+        self._tell = tell
         self._cluster = cluster
         self._database = database
         self._reconciler = reconciler
@@ -78,6 +83,11 @@ class Duties:
             with _waiting():
                 if stranded := await work.sweep(self._database):
                     log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
+                if passed := await passes.sweep(self._database):
+                    log.warning(
+                        "ended investigations that no worker could run",
+                        extra={"action": "passed_over", "count": passed},
+                    )
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _lead(self) -> None:
@@ -91,9 +101,16 @@ class Duties:
                         if passes % RESYNC_PASSES == 0:
                             await self.resync()
                         passes += 1
+                        await self._tell_people()
                 await asyncio.sleep(EVERY_SECONDS)
         finally:
             await self._give_up()
+
+    async def _tell_people(self) -> None:
+        """Tell what is to be told; where that cannot be done, the other duties go on."""
+        if self._tell is not None:
+            with _waiting():
+                await self._tell()
 
     async def _give_up(self) -> None:
         """Leave the duties to another replica at once: a new one may have a new platform file."""
@@ -107,6 +124,7 @@ class Duties:
     async def _clean(self) -> None:
         await admissions.drop_unused_large(self._database)
         await receipts.drop_expired(self._database, window=self._dedup_window())
+        await unserved.drop_old(self._database)
 
     async def _expire(self) -> None:
         """Delete the objects that have had their time; what the store knows of them stays."""

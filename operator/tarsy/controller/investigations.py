@@ -8,14 +8,16 @@ live, because a watch may be late and a selector may make an object look deleted
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from uuid import UUID
 
 from tarsy.config import check
-from tarsy.controller import workqueue
+from tarsy.controller import unreadable, workqueue
 from tarsy.ingest import admission as ingest
 from tarsy.kube import client, objects, watch
 from tarsy.resources import base, investigation
@@ -30,9 +32,10 @@ CHAIN_GRACE = 10.0
 They begin when its chain is first missed, and anew in another process: its own time is told by another machine's clock.
 """
 
-
 RECONCILED_MAX = 20_000
 """So many are remembered, twice as many as webhooks queue by default: one that is forgotten is only read once more."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,13 @@ class Reconciler:
 
     async def reconcile(self, key: Key) -> None:
         """Bring store and object together; a LaterError while its chain may still come."""
-        found = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
+        try:
+            found = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
+        except objects.UnreadableError as error:
+            if error.found.metadata.uid == key.uid:
+                await self._refuse(error.found)
+                return
+            found = None
         if found is None or found.metadata.uid != key.uid:
             await work.gone(self._database, UUID(key.uid))
             self._reconciled.pop(key.uid, None)
@@ -99,6 +108,26 @@ class Reconciler:
         self._note(found.metadata)
         self._missed.pop(key.uid, None)
 
+    async def _refuse(self, found: objects.Unreadable) -> None:
+        """Write on the object that it cannot be read, once for its generation; what is in the store already goes on."""
+        metadata, identity = found.metadata, UUID(found.metadata.uid)
+        told = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": identity}
+        if await admissions.is_known(self._database, identity):
+            log.warning("%s", found.message, extra={"action": "investigation_unreadable", **told})
+            if found.cancel:
+                await work.cancel(self._database, identity, why="user")
+        elif not unreadable.messages(found):
+            log.warning("%s", found.message, extra={"action": "investigation_unreadable", **told})
+            now = datetime.now(UTC).replace(microsecond=0)
+            where = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+            event = objects.Event(reason="Failed", message=found.message, at=now, warning=True)
+            if (
+                await objects.apply_status(self._cluster, **where, status=unreadable_status(found, now=now))
+                == "written"
+            ):
+                await objects.post_event(self._cluster, event, **where)
+        self._note(metadata)
+
     def _note(self, reconciled: base.ObjectMeta) -> None:
         self._reconciled[reconciled.uid] = reconciled.generation
         if len(self._reconciled) > RECONCILED_MAX:
@@ -107,14 +136,17 @@ class Reconciler:
     async def _admission(self, found: investigation.AlertInvestigation) -> admitted.Admission:
         """Its admission; a LaterError while its chain may still come."""
         namespace = found.metadata.namespace
-        chains, uid = await asyncio.gather(
-            objects.list_chains(self._cluster, namespace=namespace), objects.namespace_uid(self._cluster, namespace)
+        chains, uid, workers = await asyncio.gather(
+            objects.list_chains(self._cluster, namespace=namespace),
+            objects.namespace_uid(self._cluster, namespace),
+            catalogue.workers(self._database),
         )
         if uid is None:  # its end takes the object along
             raise workqueue.LaterError(1.0)
         offered = await catalogue.offered(self._database) if found.spec.mcp else {}
+        index = self._index(chains, unusable_providers=workers.unusable)
         admission = await asyncio.to_thread(
-            ingest.of, found, self._index(chains), mask=self._mask, namespace_uid=uid, catalogue=offered
+            ingest.of, found, index, mask=self._mask, namespace_uid=uid, catalogue=offered
         )
         refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else check.SELECTION
         if refused != check.SELECTION and not found.spec.cancel:
@@ -123,3 +155,19 @@ class Reconciler:
             if left > 0:
                 raise workqueue.LaterError(min(left, 1.0))
         return admission
+
+
+def unreadable_status(found: objects.Unreadable, *, now: datetime) -> investigation.Status:
+    """The status of an investigation whose object cannot be read: Failed, until another generation of it can be."""
+    conditions = [
+        unreadable.condition(found, kind, true=kind != "Accepted", now=now)
+        for kind in ("Accepted", "Finished", "Failed", "Stalled")
+    ]
+    return investigation.Status(
+        sequence=0,  # that of the store, should it come to be admitted, is no lower
+        observed_generation=found.metadata.generation,
+        phase="Failed",
+        conditions=conditions,
+        message=found.message[: base.MESSAGE_MAX],
+        completion_time=now,
+    )

@@ -16,15 +16,16 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from tarsy.controller import workqueue
+from tarsy.controller import headline, workqueue
 from tarsy.kube import client, objects
 from tarsy.masking import given
 from tarsy.resources import base, investigation
 from tarsy.store import database as databases
 from tarsy.store import history, standing, work
+from tarsy.transcript import printable
 
 POLL_SECONDS = 1.0
 BATCH = 1000
@@ -143,7 +144,7 @@ class Projector:
 def events_of(found: history.Summary) -> Iterator[objects.Event]:
     """The Kubernetes events that tell the story of `found` so far."""
     if found.started_at:
-        message = f"chain {found.chain_name} with {len(found.stage_names)} stages"
+        message = f"chain {found.chain_name} with {_stages(found)}"
         yield objects.Event(reason="Started", message=message, at=found.started_at)
     for stage in found.stages:
         yield from _events_of_stage(stage)
@@ -151,21 +152,26 @@ def events_of(found: history.Summary) -> Iterator[objects.Event]:
         reason = "Completed" if found.ending == "CompletedWithErrors" else found.ending
         yield objects.Event(
             reason=reason,
-            message=found.message or f"{len(found.stage_names)} stages",
+            message=found.message or _stages(found),
             at=found.ended_at,
             warning=reason != "Completed",
         )
 
 
+def _stages(found: history.Summary) -> str:
+    count = len(found.stage_names)
+    return "1 stage" if count == 1 else f"{count} stages"
+
+
 def _events_of_stage(stage: history.Stage) -> Iterator[objects.Event]:
-    """What failed of a stage and what it lacked are two stories."""
+    """Yield the event of what failed in a stage, and the one of what its agents had to do without."""
     if stage.ended_at is None:
         return
     failed = {
         "Failed": "StageFailed",
         "TimedOut": "StageFailed",
         "Completed": "AgentsFailed",
-        "CompletedWithErrors": "SynthesisFailed",
+        "CompletedWithErrors": "SynthesisFailed" if stage.unjoined else "ToolsUnavailable",
     }
     if stage.message and (reason := failed.get(stage.outcome or "")):
         yield objects.Event(
@@ -179,7 +185,7 @@ def _events_of_stage(stage: history.Stage) -> Iterator[objects.Event]:
 def status_of(found: history.Summary) -> investigation.Status:
     """The status that shows `found`."""
     started = {stage.name: stage for stage in found.stages}
-    analysis = given.KNOWN.text(found.final_analysis)
+    analysis = printable.text(given.KNOWN.text(found.final_analysis))
     shown = _cut(analysis, FINAL_ANALYSIS_MAX)
     ended = sum(_ended_by_itself(stage, of=found) for stage in found.stages)
     running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
@@ -203,8 +209,10 @@ def status_of(found: history.Summary) -> investigation.Status:
             total_tokens=found.total_tokens,
             llm_calls=found.llm_calls,
             tool_calls=found.tool_calls,
-            cost=_cost(found.cost),
+            cost=None if found.cost is None else investigation.cost_text(found.cost),
         ),
+        target=_cut(found.target, investigation.TARGET_MAX) or None,
+        headline=_headline(found) or None,
         summary=_cut(found.summary, SUMMARY_MAX) or None,
         gaps=[
             investigation.Gap(
@@ -214,15 +222,29 @@ def status_of(found: history.Summary) -> investigation.Status:
         ],
         final_analysis=shown or None,
         final_analysis_truncated=shown != analysis or None,
-        message=_cut(found.waits_for or found.message, base.MESSAGE_MAX) or None,
+        message=_cut(found.shown_message, base.MESSAGE_MAX) or None,
         attempts=found.attempts,
         duplicates=found.duplicates,
         alert_status=found.alert_status,
+        previous=_previous(found),
         start_time=found.started_at,
         completion_time=found.ended_at,
         duration=_duration(found.started_at, found.ended_at),
         transcript=f"/api/v1/investigations/{found.id}",
     )
+
+
+def _headline(found: history.Summary) -> str:
+    """The result of `found` in one short line; of what has failed, or has no result, its message."""
+    has_result = found.ending in ("Completed", "CompletedWithErrors")
+    texts = (found.summary, found.final_analysis) if has_result else ()
+    shown = next(filter(None, (headline.of(given.KNOWN.text(text)) for text in texts)), "")
+    return shown or headline.cut(given.KNOWN.text(found.shown_message))
+
+
+def _time(at: datetime) -> str:
+    """A time in UTC, to the second (RFC 3339)."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _conditions(found: history.Summary) -> list[base.Condition]:
@@ -249,7 +271,10 @@ def _conditions(found: history.Summary) -> list[base.Condition]:
     ]
     if found.ended_at is None:
         at = found.started_at or found.admitted_at
-        return [*conditions, condition("Reconciling", true=True, reason=found.phase, at=at, message=found.waits_for)]
+        # A status that stands still looks like work, unless it says when it was true.
+        as_of = f"as of {_time(found.committed_at or at)}, the last commit"
+        message = "; ".join(filter(None, [as_of, found.waits_for or "; ".join(found.retrying)]))
+        return [*conditions, condition("Reconciling", true=True, reason=found.phase, at=at, message=message)]
     outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(found.ending or "", "Complete")
     ends = ["Finished", outcome, *(["Stalled"] if outcome == "Failed" else [])]
     conditions += [
@@ -271,6 +296,12 @@ def _chain(found: history.Summary) -> investigation.ChainReference | None:
         generation=found.chain_generation or 0,
         hash=found.chain_hash or "",
     )
+
+
+def _previous(found: history.Summary) -> investigation.Previous | None:
+    if found.previous is None:
+        return None
+    return investigation.Previous(name=found.previous.name, uid=str(found.previous.id))
 
 
 def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:
@@ -307,14 +338,9 @@ def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.S
     )
 
 
-def _cost(cost: float | None) -> str | None:
-    """As a decimal number, down to a millionth: what floats add to sums is of no interest."""
-    return None if cost is None else f"{cost:.6f}".rstrip("0").removesuffix(".")
-
-
 def _cut(text: str, longest: int) -> str:
-    """As much of `text` as `longest` bytes of the object's JSON hold, without what this process was given."""
-    text = given.KNOWN.text(text)[:longest]
+    """As much of `text` as `longest` bytes of the object's JSON hold: printable, and without known secrets."""
+    text = printable.text(given.KNOWN.text(text))[:longest]
 
     def size(end: int) -> int:
         return len(json.dumps(text[:end], ensure_ascii=False).encode()) - len('""')

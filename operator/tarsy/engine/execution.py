@@ -102,7 +102,7 @@ class Execution:
             return
         async with runtime.toolbox(agent.servers, functools.partial(self._admits, agent)) as toolbox:
             if self.so_far is None:
-                await self.journal.commit(*self.opening(), self._started(agent, toolbox))
+                await self.journal.commit(*self.opening(), self._started(agent, toolbox), *self._away(toolbox))
             assert self.so_far  # noqa: S101 - the line above
             await loop.Loop(
                 execution=self.so_far,
@@ -169,6 +169,10 @@ class Execution:
         if tools:
             agent = agent.beside_tools()
         return self.start(agent=agent, tools=tools, prompt=self.task.prompt(agent, tools))
+
+    def _away(self, toolbox: ports.Toolbox) -> Sequence[entries.ServersAway]:
+        """The entry of the servers that cannot be reached when it begins; none if all can."""
+        return [entries.ServersAway(execution=self.id, servers=tuple(toolbox.away))] if toolbox.away else []
 
     def _admits(self, agent: resolve.ResolvedAgent, tool: str) -> bool:
         """Whether it gets the tool of this name: once it has begun, those that it began with, and never another."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tarsy.agent import templates
 from tarsy.transcript import entries, messages, record
@@ -15,6 +15,8 @@ from tarsy.transcript import entries, messages, record
 GAPS_MAX = 10
 REASON_MAX = 200
 """Characters of a gap's reason, and of its tool's name."""
+NAMED_MAX = 5
+"""Names of servers, and of stages, that a line lists."""
 _REFERENCES = re.compile(r"\[tools?\b(?:[\s,;&.#\d]|tools?|calls?|results?|and){1,100}+\]", re.IGNORECASE)
 """How prompts ask for references, `[tool 2.1]`, and how models write several."""
 _ID = re.compile(r"(?<![\d.])\d{1,6}\.\d{1,6}(?![\d.])")
@@ -37,10 +39,58 @@ def of(run: record.Run) -> entries.Grounds | None:
         return None
     is_blind = all(one.ended and one.ended.ungrounded for one in concluded)
     if is_blind or not any(record.results(one.log) for one in _executions(run)):
-        return "NothingInspected"
+        return "ServersAway" if any(map(servers_away, concluded)) else "NothingInspected"
     if any(True for _ in unknown_references(run)):
         return "UnknownReferences"
     return "InspectedWithGaps" if gaps(run) else "Inspected"
+
+
+def servers_away(execution: record.Execution) -> tuple[str, ...]:
+    """Return an execution's MCP servers if it could call none of them because all of them were away; else ().
+
+    A server that answered one of its calls, be it with an error, was there.
+    """
+    agent = execution.started.agent
+    if agent is None or not agent.servers or record.results(execution.log):
+        return ()
+    pinned = {spec.name for spec in execution.started.tools}
+    answered = {
+        one.tool_name.partition(".")[0]
+        for one in execution.log
+        if isinstance(one, messages.Message)
+        and one.role == "tool"
+        and one.tool_name in pinned
+        and one.call_id not in execution.unreached
+        and not _is_refused(one)
+    }
+    return agent.servers if set(agent.servers) <= execution.away - answered else ()
+
+
+def not_looked_at(run: record.Run) -> str:
+    """A line that names the MCP servers which agents with an analysis could not call, and their stages; "" if none."""
+    found = {
+        name: servers
+        for name, stage in run.stages.items()
+        for one in stage.agents
+        if one.analysis and (servers := servers_away(one))
+    }
+    if not found:
+        return ""
+    names = list(dict.fromkeys(name for servers in found.values() for name in servers))
+    what = "MCP server" if len(names) == 1 else "MCP servers"
+    where = "stage" if len(found) == 1 else "stages"
+    return f"Could not be looked at: {what} {_listed(names)} could not be reached ({where} {_listed(list(found))})."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_refused(result: messages.Message) -> bool:
+    """Whether a call was not made by the rules of its execution, whichever server it was for."""
+    refused = templates.text("refused").partition("{")[0]
+    return result.failed and (result.text == templates.text("repeated") or result.text.startswith(refused))
 
 
 def unknown_references(run: record.Run) -> Iterator[entries.Gap]:

@@ -83,8 +83,8 @@ def following_entries(spec: chain.Spec, run: record.Run, *, summary: summary.Sum
 def ending(spec: chain.Spec, run: record.Run) -> entries.RunEnded:
     """The sum of the stages: none failed, some did, or all; with failurePolicy Stop, one that failed is as bad as all.
 
-    The last analysis that there is is the result, whatever the sum; after a failure an account of the stages comes
-    first.
+    The result is the last analysis, whatever the sum. After a failure an account of the stages stands before it, and
+    before all of it the MCP servers that could not be looked at.
     """
     ends = _ends(run)
     failed = [end for end in ends if _has_failed(end)]
@@ -100,7 +100,9 @@ def ending(spec: chain.Spec, run: record.Run) -> entries.RunEnded:
         ending=worst if problems else "Completed",
         reason="StagesFailed" if problems else "StagesCompleted",
         message="; ".join(problems),
-        final_analysis="\n\n".join(filter(None, [account(run) if failed else "", analysis])),
+        final_analysis="\n\n".join(
+            filter(None, [grounds.not_looked_at(run), account(run) if failed else "", analysis])
+        ),
         gaps=grounds.gaps(run),
         grounds=grounds.of(run),
     )

@@ -10,7 +10,9 @@ in that agent's own commit where the others had ended before, else in one of its
     either          anything else                   Failed
 
 Where it completed with more than one agent, their results are joined, by an execution of its own in what is left of the
-stage's time. Where that fails the stage is CompletedWithErrors, and the results go on as they are.
+stage's time: nothing, where an agent was timed out. Where that fails the stage is CompletedWithErrors, and the results
+go on as they are. So is a stage that completed with an agent that could call none of its MCP servers because they were
+away.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import TypeAlias
 
 from tarsy.agent import loop, prompts, strategies
 from tarsy.config import platform, resolve
-from tarsy.engine import execution, handover, retries, runbook, timer
+from tarsy.engine import execution, grounds, handover, retries, runbook, timer
 from tarsy.resources import chain
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, messages, ports, record
@@ -104,9 +106,8 @@ class Stage:
 
         What an agent waits for its provider's slots is added to its own time, and to none of its siblings'.
         """
-        seconds = self.spec.timeout_seconds
-        left = None if seconds is None else seconds - (self.journal.clock() - self._start.clock) + self._waited
-        if left is not None and left <= 0:  # a takeover after its time: not even a first call may be sent
+        left = self._seconds_left
+        if left is not None and left <= 0:  # its agents had it all, or a takeover came later: no call may be sent
             return False
 
         async def run(one: execution.Execution) -> bool:
@@ -116,6 +117,19 @@ class Stage:
             return in_time
 
         return all(await loop.side_by_side(map(run, executions)))
+
+    @property
+    def _seconds_left(self) -> float | None:
+        """What is left of the stage's time; None is no limit.
+
+        Nothing, once one of its agents was timed out: a clock that differs from the timer's by a little, and what
+        another agent had waited, give nothing back. The record tells it, and so a takeover knows it.
+        """
+        if self.spec.timeout_seconds is None:
+            return None
+        if any(one.ended and one.ended.outcome == "TimedOut" for one in self._known.values()):
+            return 0.0
+        return self.spec.timeout_seconds - (self.journal.clock() - self._start.clock) + self._waited
 
     def _opening(self) -> Sequence[entries.Entry]:
         """The stage's start, for whichever of its agents begins first: the two are committed together."""
@@ -256,6 +270,9 @@ def end_of(stage: record.Stage, *, policy: chain.SuccessPolicy) -> entries.Stage
         told = [f"{name}: {error}" for name, error in ends]
     else:
         told = list(dict.fromkeys(error for _, error in ends))
+    if blind := list(filter(None, map(_away, agents))):
+        outcome = "CompletedWithErrors" if outcome == "Completed" else outcome
+        told += blind
     if synthesis and synthesis.ended and synthesis.ended.outcome != "Completed":
         outcome = "CompletedWithErrors"
         told.append(f"synthesis by {synthesis.started.name}: {synthesis.ended.error}")
@@ -268,3 +285,11 @@ def end_of(stage: record.Stage, *, policy: chain.SuccessPolicy) -> entries.Stage
             dict.fromkeys(problem for one in agents if one.started.agent for problem in one.started.agent.problems)
         ),
     )
+
+
+def _away(agent: record.Execution) -> str:
+    """The sentence that an agent with an analysis could call none of its MCP servers; "" if it could, or has none."""
+    servers = grounds.servers_away(agent) if agent.analysis else ()
+    if not servers:
+        return ""
+    return f"{agent.started.name}: none of its MCP servers could be reached: {', '.join(servers)}"

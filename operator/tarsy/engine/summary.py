@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from tarsy.agent import prompts
 from tarsy.config import platform, resolve
-from tarsy.engine import execution, handover, retries, timer
+from tarsy.engine import execution, grounds, handover, retries, timer
 from tarsy.transcript import entries, messages, ports, record
 
 SECONDS = 30.0
@@ -97,8 +97,10 @@ class Summary:
         )
 
     def _following(self, ended: record.Execution) -> Sequence[entries.Entry]:
-        """The end of the run, with the summary if there is one."""
+        """The end of the run, with the summary if there is one: first the MCP servers that could not be looked at."""
         run = self.journal.record.runs[entries.INVESTIGATION]
         end = self.ending(run)
         lines = [line.strip() for line in ended.analysis.splitlines() if line.strip()]
+        if lines and (missing := grounds.not_looked_at(run)):
+            lines.insert(0, missing)
         return (replace(end, summary="\n".join(lines[:LINES_MAX])[:CHARACTERS_MAX]),)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from tarsy.config import check, offers
+from tarsy.ingest import subject
 from tarsy.masking import given
 from tarsy.resources import chain, investigation
 from tarsy.transcript import admission, messages
@@ -29,13 +30,15 @@ def of(
     the object names.
     """
     metadata, spec = found.metadata, found.spec
+    taken = _chain(spec, chains, catalogue, mask=mask)
+    is_its_chains = isinstance(taken, admission.AdmittedChain) and spec.chain_ref is None
     return admission.Admission(
         id=metadata.uid,
         namespace=metadata.namespace,
         namespace_uid=namespace_uid,
         name=metadata.name,
         generation=metadata.generation,
-        alert_type=spec.alert_type,
+        alert_type=spec.alert_type if is_its_chains else mask(spec.alert_type),  # a chain's own is no secret
         alert_data=None if spec.alert_data_ref else mask(spec.alert_data or ""),
         alert_data_ref=spec.alert_data_ref.name if spec.alert_data_ref else None,
         author=_author(spec.author or "", mask=mask),
@@ -49,7 +52,8 @@ def of(
         suspend=bool(spec.suspend),
         mcp=_selection(spec.mcp),
         ttl_seconds=spec.ttl_seconds_after_finished,
-        chain=_chain(spec, chains, catalogue),
+        target=messages.storable(mask(subject.target(spec.labels or {})))[: investigation.TARGET_MAX],
+        chain=taken,
     )
 
 
@@ -70,13 +74,17 @@ def _selection(mcp: investigation.MCP | None) -> investigation.MCP | None:
 
 
 def _chain(
-    spec: investigation.Spec, chains: check.ChainIndex, catalogue: offers.Catalogue
+    spec: investigation.Spec,
+    chains: check.ChainIndex,
+    catalogue: offers.Catalogue,
+    *,
+    mask: Callable[[str], str],
 ) -> admission.AdmittedChain | admission.Refusal:
     try:
         taker = chains.named(spec.chain_ref.name) if spec.chain_ref else chains.taking(spec.alert_type)
         chains.check_selection(taker, spec.mcp, catalogue)
     except check.UnservedError as error:
-        return admission.Refusal(reason=error.problem.reason, message=messages.storable(error.problem.message))
+        return admission.Refusal(reason=error.problem.reason, message=messages.storable(mask(error.problem.message)))
     return admission.AdmittedChain(
         name=taker.metadata.name,
         namespace=taker.metadata.namespace,

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from tarsy.ingest import payload
+from tarsy.resources import investigation
 
 VERSION = "4"
 _UNREADABLE_TOLD = 1000
@@ -32,7 +33,7 @@ class Alert(_Part):
 
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
-    starts_at: pydantic.AwareDatetime
+    starts_at: Annotated[pydantic.AwareDatetime, AfterValidator(investigation.checked_time)]
     annotations: Annotated[dict[str, str], BeforeValidator(lambda given: given or {})] = {}
     fingerprint: str = ""
     generator_url: str = Field(default="", alias="generatorURL")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tarsy.config import platform
-from tarsy.ingest import alertmanager, formats, payload, plain
+from tarsy.ingest import alertmanager, formats, payload, plain, subject
 from tarsy.resources import base, investigation, naming
 from tarsy.transcript import messages
 
@@ -54,6 +54,15 @@ class Draft:
         }
         return replace(self, manifest=manifest)
 
+    def taken_as(self, alert_type: str) -> Draft:
+        """The same with the default alert type, where no chain takes its own, which becomes its label `alertname`."""
+        spec = self.manifest["spec"]
+        own = spec["alertType"]
+        if alert_type == own:
+            return self
+        labels = spec.get("labels", {}) | {"alertname": own}
+        return replace(self, manifest={**self.manifest, "spec": {**spec, "alertType": alert_type, "labels": labels}})
+
     @property
     def namespace(self) -> str:
         """Where the object is to be."""
@@ -70,19 +79,22 @@ class Draft:
         return investigation.digest(investigation.Spec.model_validate(self.manifest["spec"]))
 
     def asks_for(self, found: investigation.Spec) -> bool:
-        """Whether `found` asks for the same: the same alert of the same type, with the same tools."""
-        wanted = investigation.Spec.model_validate(self.manifest["spec"])
-        return (wanted.alert_type, wanted.alert_data, wanted.alert_data_ref, wanted.mcp) == (
-            found.alert_type,
-            found.alert_data,
-            found.alert_data_ref,
-            found.mcp,
-        )
+        """Whether `found` asks for the same: the same alert of the same type, with the same tools.
+
+        The type is the alert's own: a chain that takes it may have come or gone since `found` was made.
+        """
+        return _asked(investigation.Spec.model_validate(self.manifest["spec"])) == _asked(found)
 
     @property
     def large_name(self) -> str:
         """The name of its large data."""
         return str(self.manifest["spec"]["alertDataRef"]["name"])
+
+
+def _asked(spec: investigation.Spec) -> tuple[object, ...]:
+    """The parts of a posted alert's spec by which it is told from another one."""
+    own_type = (spec.labels or {}).get("alertname", spec.alert_type)
+    return own_type, spec.alert_data, spec.alert_data_ref, spec.mcp
 
 
 def alert_type(alert: alertmanager.Alert, settings: platform.Ingest) -> str:
@@ -147,7 +159,8 @@ def of_alert(
     else:  # the mask took a brace along
         data = f"{own}\n{shared.data}"
     digits = fingerprint(alert)
-    name = naming.for_alert(alertname=alert.labels.get("alertname", ""), fingerprint=digits, starts_at=alert.starts_at)
+    alertname = _short(alert.labels.get("alertname", ""), naming.NAMED_MAX, mask)
+    name = naming.for_alert(alertname=alertname, fingerprint=digits, starts_at=alert.starts_at)
     source = investigation.Source(
         type=sent_by,
         receiver=shared.receiver,
@@ -168,6 +181,7 @@ def of_alert(
         runbook_url=_short(alert.annotations.get("runbook_url", ""), 2048, mask) or None,
         source=source,
         labels=_labels(alert.labels, mask),
+        object_labels=_object_labels(alert.labels, mask),
     )
 
 
@@ -179,7 +193,7 @@ def of_plain(alert: plain.Alert, *, namespace: str, author: str, idempotency_key
     if idempotency_key:
         name = f"alert-{hashlib.sha256(idempotency_key.encode()).hexdigest()[:20]}"
     else:
-        name = f"{naming.slug(alert.alert_type, longest=42)}-{secrets.token_hex(10)}"
+        name = f"{naming.slug(_short(alert.alert_type, naming.NAMED_MAX, mask), longest=42)}-{secrets.token_hex(10)}"
     return _draft(
         _masked_data(alert.text(), mask),
         namespace=namespace,
@@ -188,9 +202,10 @@ def of_plain(alert: plain.Alert, *, namespace: str, author: str, idempotency_key
         alert_type=alert.alert_type,
         author=author,
         severity=mask(alert.severity or "")[:63] or None,
-        runbook_url=mask(alert.runbook or "")[:2048] or None,
+        runbook_url=_short(alert.runbook_url, 2048, mask) or None,
         mcp=alert.mcp,
         source=investigation.Source(type="api"),
+        object_labels=_object_labels({"alertname": alert.alert_type, "severity": alert.severity or ""}, mask),
     )
 
 
@@ -230,7 +245,15 @@ def _uncut(masked: str, *, whole: bool) -> str:
     return masked if whole else masked[:-_BEHIND_CUT]
 
 
-def _draft(data: str, *, namespace: str, name: str, episode: tuple[str, int], **fields: Any) -> Draft:
+def _draft(
+    data: str,
+    *,
+    namespace: str,
+    name: str,
+    episode: tuple[str, int],
+    object_labels: Mapping[str, str],
+    **fields: Any,
+) -> Draft:
     large = len(json.dumps(data, ensure_ascii=False).encode()) > INLINE_MAX
     if large:
         reference = hashlib.sha256(data.encode()).hexdigest()[:32]
@@ -241,7 +264,7 @@ def _draft(data: str, *, namespace: str, name: str, episode: tuple[str, int], **
     manifest = {
         "apiVersion": base.API_VERSION,
         "kind": investigation.KIND,
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, **({"labels": object_labels} if object_labels else {})},
         "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
     return Draft(manifest=manifest, large=data if large else None, episode=episode)
@@ -252,8 +275,13 @@ def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
     shown = {}
     for name, value in itertools.islice(labels.items(), 64):
         seen = value[: 1024 + _BEHIND_CUT]
-        shown[name[:253]] = _uncut(_masked(name[:253], seen, mask), whole=seen == value)[:1024]
+        shown[_short(name, 253, mask)] = _uncut(_masked(name[:253], seen, mask), whole=seen == value)[:1024]
     return shown
+
+
+def _object_labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
+    """The labels of the object, by which people select it; the alert's own name, whatever type a chain takes it as."""
+    return subject.object_labels(labels, mask=lambda name, value: _masked(name, value, mask))
 
 
 def _masked(name: str, value: str, mask: Mask) -> str:

@@ -8,7 +8,7 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
 from tarsy.ingest import payload
-from tarsy.resources import base, investigation
+from tarsy.resources import base, investigation, patterns
 
 
 def _told(data: object) -> object:
@@ -33,7 +33,8 @@ class Alert(BaseModel):
         str | None,
         Field(
             max_length=2048,
-            description="The URL of a runbook, whose text is fetched from there. What is none costs the runbook alone.",
+            description="The URL of a runbook, whose text is fetched from there; else `runbook` of a JSON object in "
+            "`data`. What is none costs the runbook alone.",
         ),
     ] = None
     severity: Annotated[str | None, Field(max_length=63)] = None
@@ -41,6 +42,15 @@ class Alert(BaseModel):
         investigation.MCP | None,
         Field(description="Narrows what tools the chain's agents have: `servers`, `tools`, `native_tools`."),
     ] = None
+
+    @property
+    def runbook_url(self) -> str:
+        """The address of the runbook: `runbook`, else the text `runbook` of a JSON object in `data`; "" without one.
+
+        Source: `get_runbook_url` of the founding documents (002).
+        """
+        found = self.runbook or (self.data.get("runbook") if isinstance(self.data, dict) else None)
+        return found if isinstance(found, str) else ""
 
     def text(self) -> str:
         """The data as the agents read it."""
@@ -54,7 +64,7 @@ def parse(body: bytes) -> Alert:
 
     Large bodies take long enough to belong into a thread.
     """
-    return Alert.model_validate(payload.load(body))
+    return Alert.model_validate(payload.load(body), context=patterns.AS_WRITTEN)
 
 
 def unknown_names(error: pydantic.ValidationError) -> str:

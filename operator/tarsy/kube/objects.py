@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,9 +16,7 @@ from kubernetes.aio import client as kubernetes
 from tarsy.kube import calls, client
 from tarsy.masking import given
 from tarsy.resources import base, chain, investigation, schema
-from tarsy.transcript import messages
-
-log = logging.getLogger(__name__)
+from tarsy.transcript import messages, printable
 
 PING_SECONDS = 2.0
 
@@ -27,10 +24,34 @@ _JSON_PATCH = "application/json-patch+json"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE = 500
+_FAULTS_TOLD, _FAULTS_MAX = 5, 800  # of an object that cannot be read: how many, and characters of them
+_UNREADABLE = "this version of TARSy cannot read the object: correct it, or delete it and create another"
 _LISTS = 3  # times that a list is begun, where it is so slow that its pages expire
 
 RefusedError = calls.RefusedError
 """What these calls raise where the API server would refuse them again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """An object of ours whose spec this version cannot read: a former CRD took it, or a newer one has more fields."""
+
+    metadata: base.ObjectMeta
+    message: str
+    """The fields at fault and the remedy, up to `base.MESSAGE_MAX` characters, masked."""
+    status: Mapping[str, Any]
+    """As the API server has it."""
+    cancel: bool = False
+    """Whether its spec asks for its end."""
+
+
+class UnreadableError(Exception):
+    """The object is there, and `found` is all that can be said of it."""
+
+    def __init__(self, found: Unreadable) -> None:
+        """The message is that of `found`."""
+        super().__init__(found.message)
+        self.found = found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +66,7 @@ class Created:
 async def get_investigation(
     cluster: client.Cluster, *, namespace: str, name: str
 ) -> investigation.AlertInvestigation | None:
-    """The object as it is now; None where there is none."""
+    """The object as it is now, None where there is none; an UnreadableError where its spec cannot be read."""
     async with calls.errors():
         try:
             found = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name))
@@ -56,8 +77,8 @@ async def get_investigation(
     return _investigation(found)
 
 
-async def uid_of_investigation(cluster: client.Cluster, *, namespace: str, name: str) -> str | None:
-    """The uid of the object of that name as it is now; None where there is none."""
+async def metadata_of_investigation(cluster: client.Cluster, *, namespace: str, name: str) -> base.ObjectMeta | None:
+    """The metadata of the object of that name as it is now; None where there is none."""
     async with calls.errors():
         try:
             found = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name), accept=METADATA)
@@ -65,11 +86,17 @@ async def uid_of_investigation(cluster: client.Cluster, *, namespace: str, name:
             if error.status == 404 and calls.said(error):
                 return None
             raise
-    return str(found["metadata"]["uid"])
+    return base.ObjectMeta.model_validate(found["metadata"])
+
+
+async def uid_of_investigation(cluster: client.Cluster, *, namespace: str, name: str) -> str | None:
+    """The uid of the object of that name as it is now; None where there is none."""
+    found = await metadata_of_investigation(cluster, namespace=namespace, name=name)
+    return found.uid if found else None
 
 
 async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]) -> Created:
-    """Create the object, or find the one that has its name."""
+    """Create the object, or find the one that has its name; an UnreadableError where that cannot be read."""
     namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
     async with calls.errors():
         try:
@@ -100,12 +127,12 @@ async def delete_investigation(
     """
     preconditions = {"uid": uid}
     if generation is not None:
-        found = await get_investigation(cluster, namespace=namespace, name=name)
-        if found is None or found.metadata.uid != uid:
+        found = await metadata_of_investigation(cluster, namespace=namespace, name=name)
+        if found is None or found.uid != uid:
             return "gone"
-        if found.metadata.generation != generation:
+        if found.generation != generation:
             return "changed"
-        preconditions["resourceVersion"] = found.metadata.resource_version
+        preconditions["resourceVersion"] = found.resource_version
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
     async with calls.errors():
         try:
@@ -119,17 +146,25 @@ async def delete_investigation(
 
 
 async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool = False) -> list[chain.AgentChain]:
-    """The chains of one namespace, as they are now.
+    """The chains of one namespace that can be read, as they are now.
 
     For that the API server may have to wait for word from etcd, up to 100 ms. With `cached` it answers at once with
     what it has: as they were some milliseconds ago. Source: Kubernetes documentation, "API Concepts", "Semantics for
     get and list".
     """
+    found = await list_all_chains(cluster, namespace=namespace, cached=cached)
+    return [one for one in found if isinstance(one, chain.AgentChain)]
+
+
+async def list_all_chains(
+    cluster: client.Cluster, *, namespace: str, cached: bool = False
+) -> list[chain.AgentChain | Unreadable]:
+    """The same with those that cannot be read, as with a CRD newer than we are: they must not take the rest along."""
     async with calls.errors():
         found = await calls.request(
             cluster, "GET", _path(chain.PLURAL, namespace), query={"resourceVersion": "0"} if cached else {}
         )
-    return [read for item in found["items"] if (read := _chain(item)) is not None]
+    return [_chain(item) for item in found["items"]]
 
 
 async def apply_status(
@@ -167,31 +202,40 @@ async def apply_status(
     return "written"
 
 
+DEPLOYMENT = ("apps/v1", "Deployment")
+"""The API version and the kind of Deployments."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened to an investigation, for `kubectl describe` and `kubectl get events`."""
+    """Something that happened to an object, for `kubectl describe` and `kubectl get events`."""
 
     reason: str
     message: str
     at: datetime
     warning: bool = False
+    recurs: bool = False
+    """Whether the same at another time is another event."""
+    about: tuple[str, str] = (base.API_VERSION, investigation.KIND)
+    """The API version and the kind of the object that it happened to."""
 
 
 async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, name: str, uid: str) -> None:
-    """Post `event` about an investigation; posting it again is no harm, because its name says what it is."""
-    digest = hashlib.sha256(f"{uid} {event.reason} {event.message}".encode()).hexdigest()[:16]
+    """Post `event` about an object; posting it again is no harm, because its name says what it is."""
     at = event.at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    told = f"{uid} {event.reason} {event.message}{f' {at}' if event.recurs else ''}"
+    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
     body = {
         "metadata": {"name": f"{name[:236].rstrip('-.')}.{digest}", "namespace": namespace},
         "involvedObject": {
-            "apiVersion": base.API_VERSION,
-            "kind": investigation.KIND,
+            "apiVersion": event.about[0],
+            "kind": event.about[1],
             "namespace": namespace,
             "name": name,
             "uid": uid,
         },
         "reason": event.reason,
-        "message": given.KNOWN.text(event.message)[: base.MESSAGE_MAX],
+        "message": printable.text(given.KNOWN.text(event.message))[: base.MESSAGE_MAX],
         "type": "Warning" if event.warning else "Normal",
         "source": {"component": "tarsy"},
         "firstTimestamp": at,
@@ -315,32 +359,55 @@ async def namespace_uid(cluster: client.Cluster, namespace: str) -> str | None:
     return str(found["metadata"]["uid"])
 
 
+async def deployment_uid(cluster: client.Cluster, *, namespace: str, name: str) -> str | None:
+    """Return the uid of a Deployment, or None where there is none."""
+    path = f"/apis/apps/v1/namespaces/{parse.quote(namespace, safe='')}/deployments/{parse.quote(name, safe='')}"
+    async with calls.errors():
+        try:
+            found = await calls.request(cluster, "GET", path)
+        except kubernetes.ApiException as error:
+            if error.status == 404 and calls.said(error):
+                return None
+            raise
+    return str(found["metadata"]["uid"])
+
+
 def _path(plural: str, namespace: str, name: str = "") -> str:
     place = f"/apis/{base.API_VERSION}/namespaces/{parse.quote(namespace, safe='')}/{plural}"
     return f"{place}/{parse.quote(name, safe='')}" if name else place
 
 
-def _chain(found: Any) -> chain.AgentChain | None:
-    """The chain; None where it cannot be read, as with a CRD newer than we are: it must not take the rest along."""
+def _chain(found: Any) -> chain.AgentChain | Unreadable:
     metadata = base.ObjectMeta.model_validate(found["metadata"])
     try:
-        return chain.AgentChain(
-            metadata=metadata, spec=messages.storable_json(found["spec"]), status=found.get("status")
-        )
+        status = chain.Status.model_validate(found["status"])
+    except (pydantic.ValidationError, KeyError):  # one that a newer version wrote is written anew
+        status = None
+    try:
+        return chain.AgentChain(metadata=metadata, spec=messages.storable_json(found["spec"]), status=status)
     except pydantic.ValidationError as error:
-        log.error(  # noqa: TRY400 - what is wrong is in the message
-            "chain %s/%s cannot be read: %s",
-            metadata.namespace,
-            metadata.name,
-            "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)),
-            extra={"action": "chain_unreadable"},
-        )
-        return None
+        return _unreadable(found, error)
 
 
 def _investigation(found: Any) -> investigation.AlertInvestigation:
-    return investigation.AlertInvestigation(
-        metadata=base.ObjectMeta.model_validate(found["metadata"]), spec=messages.storable_json(found["spec"])
+    try:
+        return investigation.AlertInvestigation(
+            metadata=base.ObjectMeta.model_validate(found["metadata"]), spec=messages.storable_json(found["spec"])
+        )
+    except pydantic.ValidationError as error:
+        raise UnreadableError(_unreadable(found, error)) from error
+
+
+def _unreadable(found: Any, error: pydantic.ValidationError) -> Unreadable:
+    faults = error.errors(include_input=False, include_url=False)
+    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults[:_FAULTS_TOLD])
+    more = f"; and {len(faults) - _FAULTS_TOLD} more" if len(faults) > _FAULTS_TOLD else ""
+    told = printable.text(messages.storable(given.KNOWN.text(told)))[:_FAULTS_MAX]
+    return Unreadable(
+        metadata=base.ObjectMeta.model_validate(found["metadata"]),
+        message=f"{_UNREADABLE}: {told}{more}",
+        status=found.get("status") or {},
+        cancel=found["spec"].get("cancel") is True,
     )
 
 

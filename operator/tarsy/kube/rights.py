@@ -70,11 +70,15 @@ ALL: tuple[Right, ...] = (
 _OF_CALLERS = {"tokenreviews", "subjectaccessreviews"}
 
 
-def needed(roles: Collection[settings.Role], *, asks_who_calls: bool = True) -> list[Right]:
-    """What a process with these roles needs; `asks_who_calls` is False for one that serves whoever reaches it."""
+def needed(roles: Collection[settings.Role], *, asks_who_calls: bool = True, deployment: str = "") -> list[Right]:
+    """What a process with these roles needs; `asks_who_calls` is False for one that serves whoever reaches it.
+
+    `deployment` is the one that the process belongs to, whose uid its controller puts into events; "" is none.
+    """
+    own = _rights("deployments", "apps", name=deployment, get=_CONTROLLER) if deployment else ()
     return [
         right
-        for right in ALL
+        for right in (*ALL, *own)
         if not set(roles).isdisjoint(right.needed_by) and (asks_who_calls or right.resource not in _OF_CALLERS)
     ]
 

@@ -15,9 +15,9 @@ from typing import Any
 import httpx2
 from langchain_core import exceptions
 
-from tarsy.llm import provider
+from tarsy import transport
+from tarsy.llm import http, provider
 
-_AGAIN = frozenset({408, 409, 425, 429})
 _OVERFLOW = re.compile(
     r"context_length_exceeded|context_window|context window|maximum (context|prompt) length|prompt is too long"
     r"|request_too_large|Input tokens exceed|exceed context limit",
@@ -47,7 +47,7 @@ def translated(error: Exception, *, name: str, secret: str = "", word: str = "")
     own = next((cause for cause in behind if isinstance(cause, provider.ProviderError)), None)
     if own is not None:
         return own
-    status, word = _status(error), word or _word(error)
+    status, word = _status(error), (word or _word(error))[: http.TOLD_MAX]
     text = _text(error, status, secret)
     too_large = isinstance(error, exceptions.ContextOverflowError)
     if too_large or ((status is None or 400 <= status < 500) and status != 429 and _OVERFLOW.search(text + word)):
@@ -55,7 +55,7 @@ def translated(error: Exception, *, name: str, secret: str = "", word: str = "")
     if status is None:
         return _without_status(error, behind, text, word, name)
     code = str(status)
-    if status in _AGAIN or status >= 500:
+    if status in http.AGAIN or status >= 500:
         return provider.RetryableError(text, after=_retry_after(error), code=code)
     return provider.FatalError(f"{text}; {_what_to_do(status, name)}", code=code)
 
@@ -67,7 +67,9 @@ def _without_status(
         return provider.FatalError(f"{text}; {_what_to_do(400, name)}", code=word)
     broken = (httpx2.TransportError, OSError, exceptions.ModelConnectionError, exceptions.ModelTimeoutError)
     if connection := next((cause for cause in behind[::-1] if isinstance(cause, broken)), None):
-        return provider.RetryableError(f"the connection broke: {connection}", code=word or "connection")
+        is_quoting = isinstance(connection, httpx2.RemoteProtocolError)
+        told = transport.unquoted(str(connection)) if is_quoting else str(connection)
+        return provider.RetryableError(f"the connection broke: {told}", code=word or "connection")
     if isinstance(error, _SHAPELESS) and not word:
         told = f"the stream is not the API's: {type(error).__name__}: {text}"
         return provider.RetryableError(told, code="protocol")
@@ -117,7 +119,7 @@ def _text(error: Exception, status: int | None, secret: str) -> str:
     inner = body.get("error", body) if isinstance(body, dict) else None
     said = inner.get("message") if isinstance(inner, dict) else None
     text = f"{status or ''} {_word(error)}: {said}".strip() if said else str(error)
-    return provider.without(secret, text)
+    return provider.without(secret, text[: http.TOLD_MAX])
 
 
 def _retry_after(error: Exception) -> float | None:

@@ -8,28 +8,29 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import aiohttp
+import httpx2
 from google import genai
 from google.genai import errors, types
 
-from tarsy import proxies
 from tarsy.config import providers
-from tarsy.llm import gemini_answers, gemini_requests, names, provider
-from tarsy.telemetry import logs
+from tarsy.llm import gemini_answers, gemini_requests, http, names, provider
 from tarsy.transcript import ports
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _UNAUTHORIZED = frozenset({401, 403})
-_SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError)
-"""What the SDK raises where a body is no JSON, or JSON of another shape than it takes for granted."""
+_SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What the SDK raises where a body is no JSON, or JSON of another shape than it takes for granted.
+
+Its words quote all of the body.
+"""
 _OVERFLOW = re.compile("input token count .{0,80}(exceeds the maximum|model only supports up to)", re.DOTALL)
 """How the Gemini API says it, and how Vertex AI does."""
 _HIDDEN = "***"
-_responses: ContextVar[list[aiohttp.ClientResponse]] = ContextVar("responses")
-"""The HTTP responses of the stream that is asked for: the SDK keeps them to itself."""
+_UNKNOWN = "http://unknown.invalid"
+"""Stands for the server until the SDK has said where it goes."""
 
 
 def build(
@@ -44,7 +45,7 @@ class Speaker:
 
     Of the SDK this uses the client that all its modules stand on: addresses, keys and tokens, the stream and its
     errors. Its models of requests and answers, which stand on top, would be built anew for each request and each chunk,
-    and take three times the processor time of all the rest; so requests are written, and answers read, as the wire has
+    and take three times the processor time of all the rest; so requests are written, and chunks read, as the wire has
     them.
     """
 
@@ -63,26 +64,26 @@ class Speaker:
         wire_names = {spec.name: names.wire(spec.name) for spec in request.tools}
         reading = gemini_answers.Reading({wire: name for name, wire in wire_names.items()})
         path = await self._path()
-        responses: list[aiohttp.ClientResponse] = []
-        _responses.set(responses)
         try:
             body = gemini_requests.body(
                 request, provider=self._name, model=self.model, thinking=self._thinking, wire_names=wire_names
             )
-            async for received in await self._api.async_request_streamed("post", path, body):
-                for event in reading.add(received.body):
-                    yield event
+            asked = self._api._build_request("post", path, body)
+            async with http.closing():
+                response = await self._api._async_request(http_request=asked, stream=True)
+                async for received in response:
+                    if isinstance(received, dict) and "error" in received:
+                        code: Any = received["error"].get("code")
+                        await errors.APIError.raise_error_async(code, received, response)
+                    for event in reading.add(received):
+                        yield event
         except errors.APIError as error:
             raise self._translated(error) from error
         except _SHAPELESS as error:
-            raise provider.RetryableError(f"the stream is not the API's: {error}", code="protocol") from error
-        except (aiohttp.ClientError, OSError) as error:
+            why = f"the stream is not the API's: {type(error).__name__}"
+            raise provider.RetryableError(why, code="protocol") from error
+        except (httpx2.HTTPError, OSError) as error:
             raise provider.RetryableError(f"the connection broke: {_broken(error)}", code="connection") from error
-        finally:
-            # A stream that is left early ends here, and not when the garbage collector finds the SDK's iterators; a
-            # response that was read to its end has given its connection back before.
-            for response in responses:
-                response.close()
         for event in reading.end():
             yield event
 
@@ -108,7 +109,8 @@ class Speaker:
         return f"check model of llm_providers.{self._name}: '{self.model}'"
 
     def _translated(self, error: errors.APIError) -> provider.ProviderError:
-        text = f"{error.code} {error.status or ''}: {error.message}"
+        message = str(error.message)[: http.TOLD_MAX]
+        text = f"{error.code} {str(error.status or '')[: http.TOLD_MAX]}: {message}"
         for secret in self._secrets():
             text = text.replace(secret, _HIDDEN)
         code = str(error.code or "")
@@ -118,7 +120,7 @@ class Speaker:
             text = f"{text}; {self._unauthorized()}"
         elif error.code == 404:
             text = f"{text}; {self._unknown()}"
-        elif _OVERFLOW.search(str(error.message)):
+        elif _OVERFLOW.search(message):
             return provider.ContextOverflowError(
                 f"{text}; set context_tokens of llm_providers.{self._name} to what it takes"
             )
@@ -147,46 +149,31 @@ class Gemini(Speaker):
         return f"check {self._key} of llm_providers.{self._name}, and what the key may do"
 
 
-def client(http: aiohttp.ClientSession, *, base_url: str | None, **access: Any) -> genai.Client:
-    """The SDK's client over `http`; `access` says where it goes and as whom.
+def client(session: aiohttp.ClientSession, *, base_url: str | None, **access: Any) -> genai.Client:
+    """The SDK's client over `session`; `access` says where it goes and as whom.
 
-    No SDK timeout: with aiohttp it would be a deadline for the whole stream. No SDK retry: `attempts=1` also stops the
-    hidden one after a refused connection.
+    No SDK timeout: it would be a deadline for each read. No SDK retry: `attempts=1` also stops the hidden one after a
+    refused connection.
     """
     made = genai.Client(
         **access,
         http_options=types.HttpOptions(
             base_url=base_url,
             retry_options=types.HttpRetryOptions(attempts=1),
-            aiohttp_client=http,
-            async_client_args={"middlewares": (_responded,)},
+            httpx_async_client=http.client(_UNKNOWN, session, only_data=True),
         ),
     )
     api = made._api_client
-    api._async_client_session_request_args["proxy"] = proxies.proxy_for(api._http_options.base_url or "")
+    api._async_httpx_client = http.client(api._http_options.base_url or _UNKNOWN, session, only_data=True)
     return made
 
 
-async def _responded(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Note the response of each request of a stream, redirected ones too; to another origin there is none.
-
-    aiohttp takes only `Authorization` out of a redirected request: key and conversation would go along.
-    """
-    responses = _responses.get()
-    if responses and request.url.origin() != responses[0].url.origin():
-        why = "the server redirects to another origin, which gets neither key nor conversation"
-        raise provider.FatalError(why, code="redirect")
-    with logs.nobodys():  # a connection that is made for it goes on behind its run
-        response = await handler(request)
-    responses.append(response)
-    return response
-
-
 def _broken(error: Exception) -> str:
-    """What aiohttp says of a connection, without the address in memory of its TLS settings."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        why = os.strerror(error.errno) if error.errno else error.strerror  # asyncio's own words have the address again
-        return f"cannot connect to {error.host}:{error.port}: {why}"
+    """What is wrong with a connection, without the address in memory of its TLS settings."""
+    below = error.__cause__
+    if isinstance(below, aiohttp.ClientConnectorError):
+        why = os.strerror(below.errno) if below.errno else below.strerror  # asyncio's own words have the address again
+        return f"cannot connect to {below.host}:{below.port}: {why}"
     return str(error) or type(error).__name__
 
 

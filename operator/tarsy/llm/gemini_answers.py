@@ -18,7 +18,9 @@ from tarsy.transcript import messages
 _WHOLE = frozenset({"STOP", "MAX_TOKENS"})
 _READ = "URL_RETRIEVAL_STATUS_SUCCESS"
 _LARGEST = 64 * 1024 * 1024
-"""Characters of JSON: what is neither text nor call is counted by nobody else, and kept until the end."""
+"""Characters of the parts and sources of one answer, which are kept until its end."""
+_PARTS_MAX = 100_000
+"""Parts and sources of one answer."""
 
 
 class _Wire(pydantic.BaseModel):
@@ -114,7 +116,8 @@ class Reading:
     def __init__(self, names: Mapping[str, str]) -> None:
         """`names` are the tools' own, by those on the wire."""
         self._names = names
-        self._parts: list[_Part] = []
+        self._parts: list[dict[str, Any]] = []
+        """Those that say something, as they came: to be sent back as they are. What is empty may be signed."""
         self._finish: str | None = None
         self._code: _ExecutableCode | None = None
         self._queries: dict[str, None] = {}
@@ -122,17 +125,15 @@ class Reading:
         self._read: dict[str, provider.Source] = {}
         self._size = 0
 
-    def add(self, body: str) -> Iterator[provider.StreamEvent]:
-        """What the next chunk says."""
-        self._size += len(body)
-        if self._size > _LARGEST:
-            raise provider.RejectedError(f"the answer is longer than {_LARGEST} characters of JSON", code="too_long")
-        chunk = _Chunk.model_validate(json.loads(body))
+    def add(self, received: object) -> Iterator[provider.StreamEvent]:
+        """Yield what the next chunk, as JSON, says."""
+        chunk = _Chunk.model_validate(received)
         candidate = chunk.candidates[0] if chunk.candidates else _Candidate()
         for part in (candidate.content and candidate.content.parts) or ():
-            self._parts.append(part)
+            self._keep(part)
             yield from self._events(part)
         self._ground(candidate)
+        self._check()
         if usage := chunk.usage_metadata:
             yield provider.Usage(_usage(usage))
         if chunk.prompt_feedback and (reason := chunk.prompt_feedback.block_reason):
@@ -150,7 +151,25 @@ class Reading:
             yield provider.Grounding("google_search", tuple(self._found.values()), tuple(self._queries))
         if self._read:
             yield provider.Grounding("url_context", tuple(self._read.values()))
-        yield provider.Finish(self._state())
+        yield provider.Finish(self._parts)
+
+    def _keep(self, part: _Part) -> None:
+        try:
+            whole = part.whole()
+            if others := whole.keys() - {"text", "thought"}:
+                self._size += sum(len(json.dumps(whole[key])) for key in others)
+        except (ValueError, RecursionError) as error:
+            raise provider.RejectedError(f"the answer is nested too deep: {error}", code="too_deep") from error
+        if others or part.text:
+            self._size += len(part.text or "")
+            self._parts.append(whole)
+            self._check()
+
+    def _check(self) -> None:
+        if self._size > _LARGEST:
+            raise provider.RejectedError(f"the answer is longer than {_LARGEST} characters", code="too_long")
+        if len(self._parts) + len(self._queries) + len(self._found) + len(self._read) > _PARTS_MAX:
+            raise provider.RejectedError(f"the answer has more than {_PARTS_MAX} parts", code="too_many")
 
     def _events(self, part: _Part) -> Iterator[provider.StreamEvent]:
         if part.function_call is not None:
@@ -181,23 +200,18 @@ class Reading:
         """Collect what was searched for and read: it comes in pieces, and again with later ones."""
         if searched := candidate.grounding_metadata:
             self._queries |= dict.fromkeys(searched.web_search_queries or ())
+            self._size += sum(map(len, searched.web_search_queries or ()))
             for found in searched.grounding_chunks or ():
                 if found.web is not None and found.web.uri:
                     self._found[found.web.uri] = provider.Source(found.web.title or "", found.web.uri)
+                    self._size += len(found.web.uri) + len(found.web.title or "")
         context = candidate.url_context_metadata
         for read in (context and context.url_metadata) or ():
             if read.retrieved_url:
                 status = read.url_retrieval_status or ""
                 status = "" if status == _READ else status
                 self._read[read.retrieved_url] = provider.Source("", read.retrieved_url, status)
-
-    def _state(self) -> list[dict[str, Any]]:
-        """The parts as JSON, to be sent back as they are; but those that say nothing: what is empty may be signed."""
-        try:
-            wholes = ((part, part.whole()) for part in self._parts)
-            return [whole for part, whole in wholes if whole.keys() - {"text", "thought"} or part.text]
-        except ValueError as error:
-            raise provider.RejectedError(f"the answer is nested too deep: {error}", code="too_deep") from error
+                self._size += len(read.retrieved_url) + len(status)
 
 
 def _usage(found: _UsageMetadata) -> messages.Usage:

@@ -2,7 +2,7 @@
 
 What it does not do: show thoughts that it has to be asked for, send signatures back, offer tools of the provider's own.
 How it closes its connections is the integration's; where it shows its HTTP client, that follows no redirect to another
-origin.
+origin and takes no compressed answer. Only the answers of an httpx2 client are bounded before they are parsed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import aiohttp
+import httpx2
 from langchain import chat_models
 from langchain_core import messages as lc
 from langchain_core.language_models import chat_models as core
 from langchain_core.outputs import ChatGenerationChunk
 
 from tarsy.config import providers
-from tarsy.llm import langchain, provider
+from tarsy.llm import http, langchain, provider
 from tarsy.transcript import ports
 
 DEFAULTS = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
@@ -47,12 +48,12 @@ def build(
         raise provider.UnusableError(f"options: {type(chat).__name__} has no {unknown[0]}")
     if more := {name: value for name, value in DEFAULTS.items() if name in known and name not in options}:
         chat = _chat(settings, options | more)
-    _keep_to_origins(chat)
+    _guard_clients(chat)
     return Integration(name, chat, model=settings.model, secret=key or "")
 
 
-def _keep_to_origins(chat: core.BaseChatModel) -> None:
-    """Have the HTTP clients that an integration shows follow no redirect to another origin.
+def _guard_clients(chat: core.BaseChatModel) -> None:
+    """Have the HTTP clients that an integration shows follow no redirect to another origin, and bound their answers.
 
     Key and conversation would go there.
     """
@@ -63,13 +64,22 @@ def _keep_to_origins(chat: core.BaseChatModel) -> None:
         if client is None:
             continue
         client.follow_redirects = client.follow_redirects and bool(client.base_url.host)
+        client.headers["Accept-Encoding"] = "identity"
         hooks = client.event_hooks
-        client.event_hooks = {**hooks, "request": [*hooks["request"], functools.partial(_stays, client.base_url)]}
+        client.event_hooks = {
+            **hooks,
+            "request": [*hooks["request"], functools.partial(_stays, client.base_url)],
+            "response": [*hooks["response"], http.bounded if isinstance(client, httpx2.AsyncClient) else _is_plain],
+        }
 
 
 async def _stays(base: Any, request: Any) -> None:
     if base.host and _origin(request.url) != _origin(base):
         raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
+
+
+async def _is_plain(response: Any) -> None:
+    http.refuse_compressed(response)
 
 
 def _origin(url: Any) -> tuple[str, str, int | None]:

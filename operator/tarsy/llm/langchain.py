@@ -25,6 +25,10 @@ from tarsy.transcript import messages, ports
 
 _ARGUMENTS_MAX = 4 * 1024 * 1024
 """Characters of the calls of one answer, of which nobody hears before they are whole."""
+_BLOCKS_MAX = 64 * 1024 * 1024
+"""Characters of the blocks of one answer, which go back to its provider."""
+_PIECE = 64
+"""Characters that each piece of a block, and each call, counts at least: it takes memory, however short it is."""
 _REFUSED = frozenset(
     {"content_filter", "safety", "refusal", "recitation", "malformed_function_call", "error", "failed", "cancelled"}
 )
@@ -101,11 +105,17 @@ class Answer:
     calls: dict[object, _Call] = field(default_factory=dict)
     finish: str | None = None
     size: int = 0
+    """Characters of its calls."""
+    kept: int = 0
+    """Characters of its blocks."""
 
     def add_blocks(self, content: Sequence[Any]) -> None:
         """Take pieces of the content; those without a place are blocks of their own."""
         for piece in content:
             if isinstance(piece, dict):
+                self.kept += _PIECE + _characters(piece)
+                if self.kept > _BLOCKS_MAX:
+                    raise provider.RejectedError(f"the answer is longer than {_BLOCKS_MAX} characters")
                 self.blocks.setdefault(piece.get("index", (len(self.blocks),)), Block()).add(piece)
 
     def add_calls(self, chunks: Sequence[Any]) -> None:
@@ -115,6 +125,8 @@ class Answer:
             if place is None:
                 begins = chunk.get("name") or chunk.get("id") or not self.calls
                 place = (len(self.calls),) if begins else next(reversed(self.calls))
+            if place not in self.calls:
+                self.size += _PIECE
             call = self.calls.setdefault(place, _Call())
             call.name = call.name or chunk.get("name") or ""
             call.id = call.id or chunk.get("id") or ""
@@ -348,6 +360,12 @@ def _call_chunks(message: Any) -> Sequence[Any]:
         return ()
     whole = [{**call, "args": json.dumps(call["args"], ensure_ascii=False)} for call in message.tool_calls]
     return [*whole, *message.invalid_tool_calls]
+
+
+def _characters(piece: dict[str, Any]) -> int:
+    """The characters of a piece of a block; lists and objects as JSON has them."""
+    strings = sum(len(value) for value in piece.values() if isinstance(value, str))
+    return strings + sum(len(json.dumps(value)) for value in piece.values() if isinstance(value, list | dict))
 
 
 def are_ids(ids: Sequence[object]) -> bool:

@@ -32,6 +32,8 @@ MOST_TOKENS = 10**9
 """Of one request: a server that counts more has counted wrong."""
 FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
 LONGEST_BACKOFF = 20.0  # seconds
+RETRIES_TOLD = 10.0
+"""Seconds between two retries of one call that are told."""
 
 
 @dataclass
@@ -111,9 +113,11 @@ class _Tries:
     limits: platform.Limits
     scope: ports.Scope
     time_left: _TimeLeft
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=lambda: time.monotonic())
     attempts: list[entries.Attempt] = field(default_factory=list)
     retries: int = 0
+    _told: float | None = None
+    """The monotonic time of the last retry that was told."""
 
     def call(self, usage: messages.Usage) -> entries.ModelCall:
         """The call, of whose last request that is the usage."""
@@ -159,6 +163,15 @@ class _Tries:
             raise self.failed(text, kind="fatal", code=messages.RETRIES) from error
         self.retries += 1
         return wait
+
+    async def tell(self, wait: float) -> None:
+        """Tell that the request is sent again in `wait` seconds, unless a retry was told just before."""
+        now = time.monotonic()
+        if self._told is not None and now - self._told < RETRIES_TOLD:
+            return
+        self._told = now
+        retry = ports.Retry(attempt=len(self.attempts), failed=self.attempts[-1], model=self.model, seconds=wait)
+        await self.scope.retrying(retry)
 
 
 class Course(standing.Standing):
@@ -237,6 +250,7 @@ class LimitedModel:
             except provider.RetryableError as error:
                 wait = tries.again(error, answer.usage)
                 scope.stream.again()
+                await tries.tell(wait)
                 await asyncio.sleep(wait)
                 tries.time_left.seconds -= wait
             except provider.ProviderError as error:

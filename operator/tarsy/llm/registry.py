@@ -21,8 +21,6 @@ from tarsy.llm import keyfiles, model, provider
 from tarsy.telemetry import standing
 from tarsy.transcript import ports
 
-READ_AHEAD = 4 * 1024 * 1024
-"""Bytes of an answer that are read before anybody asks for them: google-genai wants a line whole."""
 LIKE_A_KEY = 16
 """Characters from which capitals and digits without an underscore may be a key (AWS has such) and are not shown."""
 
@@ -65,9 +63,7 @@ INTEGRATIONS = {
 
 def session() -> aiohttp.ClientSession:
     """What all SDKs that speak by aiohttp do it over; theirs would look into ~/.netrc for each request."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_AHEAD
-    )
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
 
 
 log = logging.getLogger(__name__)
@@ -137,10 +133,19 @@ class Models:
         lost = provider.Unusable("", "the platform file has it no longer")
         return model.LimitedModel(name, lost, limits=self._limits)
 
+    def unusable(self, found: Mapping[str, str]) -> Mapping[str, str]:
+        """The providers that cannot be used: those `found` so when the file was read, and not answering since."""
+        return {
+            name: why
+            for name, why in found.items()
+            if name not in self._models or self._models[name].standing.state != "answering"
+        }
+
     def facts(self, unusable: Mapping[str, str]) -> Iterator[standing.Fact]:
         """How the providers stand; `unusable` are those that could not be used when the file was read, and why."""
+        problems = self.unusable(unusable)
         for name, asked in self._models.items():
-            problem = unusable.get(name, "") if asked.standing.state != "answering" else ""
+            problem = problems.get(name, "")
             failed = asked.standing.failure
             failure = failed and {"kind": failed.kind, "code": _word(failed.code)}
             yield standing.Fact(

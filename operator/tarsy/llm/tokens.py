@@ -146,7 +146,8 @@ class _Requests(transport.Request):
                     method,
                     url,
                     data=body,
-                    headers=headers,
+                    headers={**headers, "Accept-Encoding": "identity"},
+                    auto_decompress=False,
                     allow_redirects=False,
                     proxy=None if _METADATA in headers else proxies.proxy_for(url),
                     timeout=aiohttp.ClientTimeout(total=timeout),
@@ -190,6 +191,8 @@ class _Response(transport.Response):
 
 
 async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    if answer.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        raise ValueError("it sent a compressed answer, which was not asked for")
     data = b""
     async for piece in answer.content.iter_any():
         data += piece

@@ -64,6 +64,21 @@ _FAR_END = rules.rule(rb"[\s\"'`\\]")
 """What ends a value that is too long to be anything but a blob."""
 _ITEM_END = rules.rule(rb"[\s\"'`\\,;)\]}]")
 _LINE_END = rules.rule(rb"\r?\n|\\+[nr\"']|[\"'](?:[,}\]\s]|\z)|[,;]?[ \t]+(?:#|[\w.-]+[=:])")
+_BREAK = rb"(?:\r?\n|(?:\\++r)?+\\++n)"
+_NEXT_LINE = re.compile(
+    rb"(?P<aside>(?:!!\w++[ \t]*+)?+(?:#[ \t][^\r\n\\]*+)?+)"
+    + _BREAK
+    + rb"(?:[ \t>|]*+```\w*+"
+    + _BREAK
+    + rb")?+(?P<lead>[ \t>|]*+)"
+    rb"(?:(?P<quote>\\*+[\"'`])(?P<quoted>[^\"'`\\\r\n]++)(?:(?P=quote)[,;]?+|\Z)|(?P<bare>[^\s\"'`\\]++))"
+    rb"[ \t]*+(?:[\r\n\"'\\]|\Z)"
+)
+"""A value that stands alone on the line behind its name's, or on the one behind that which opens a block of code.
+
+Behind the name may be a tag and a comment (YAML 1.2.2, sections 6.6 and 6.9)."""
+_KEY_LIKE = re.compile(rb"[\w./-]++(?::|=(?!=*\Z))|.*+(?<=[:{[(,])\Z|-++\Z|[-+*#<]")
+"""What begins, or is, a line of another kind: a name with its sign, an item of a list, a heading, an element."""
 _BLOCK = rules.rule(rb"[|>][+-]?\d?[ \t]*\r?\n([ \t]+)")
 _CODE = rules.rule(
     rb"[A-Za-z_][\w.]*[(\[](?:[^)\]]|[)\]]+(?:[^)\]\w]|\z))*|[A-Z]\w*<.*>,?"
@@ -146,6 +161,10 @@ def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort
         return None
     if kind and doc.startswith((b"|", b">"), at) and (block := _BLOCK.match(doc, at, at + names.NEAR)):
         return _block(doc, block, kind, effort)
+    if kind and sign == b":" and (below := _NEXT_LINE.match(doc, at, at + names.NEAR)):
+        change = _below(doc, below, start=start, kind=kind)
+        if change or not below["aside"]:  # what looks like a comment may be the value
+            return change
     if (opening := _OPENING.match(doc, at)) is None:
         return _bare(doc, found, at, start=start, kind=kind, mention=mention)
     return _quoted(doc, opening, kind=kind, mention=mention, is_sure=kind is not None and sign != b"->", effort=effort)
@@ -171,6 +190,28 @@ def _quoted(
     if names.is_harmless(value) if is_sure else not _is_random(value, kind or mention):
         return None
     return edits.Edit(opening.end(), end, edits.marker(kind or mention or "token"))
+
+
+def _below(doc: bytes, below: re.Match[bytes], *, start: int, kind: names.Kind) -> edits.Edit | None:
+    """The value on the line behind that of the name at `start`.
+
+    A plain word is one only if it stands further right than a name that begins its line, as in YAML.
+    """
+    group = "quoted" if below["quote"] else "bare"
+    value, (at, end) = below[group], below.span(group)
+    if names.is_harmless(value) or (not below["quote"] and _KEY_LIKE.match(value)) or _CODE.fullmatch(value):
+        return None
+    if names.is_prose(value) and not (_begins_line(doc, start) and len(below["lead"]) > _indent(doc, start)):
+        return None
+    is_near = end < below.endpos or end == len(doc)
+    return edits.Edit(at, end if is_near else _far_end(doc, at), edits.marker(kind))
+
+
+def _indent(doc: bytes, at: int) -> int:
+    """How many bytes stand before `at` on its line, of the last ones."""
+    before = doc[max(0, at - _LEAD) : at]
+    escaped = before.rfind(b"\\n")
+    return len(before) - 1 - max(before.rfind(b"\n"), escaped + 1 if escaped >= 0 else -1)
 
 
 def _is_tag(doc: bytes, start: int) -> bool:

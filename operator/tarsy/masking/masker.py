@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from tarsy.masking import customs, efforts, given, patterns, repeats, secrets
+from tarsy.masking import customs, disguises, efforts, given, patterns, repeats, secrets
 
 WITHHELD = "[withheld: it could not be masked]"
 """What stands for a text that a masker failed at."""
@@ -53,11 +53,20 @@ class Masker:
 
         With the id of an `investigation` markers have fingerprints, `[MASKED:password:7f3a]`, if this masker makes
         any: the same secret has the same one wherever this investigation meets it.
+
+        A text with letters that only look like ASCII's, or that nobody sees, is looked through twice, in twice the
+        time. Where only the second look finds a secret, the text is given without them.
         """
         doc = text.encode("utf-8", "surrogatepass")
         key = self._known.key(investigation) if self._fingerprints and investigation else b""
         try:
-            return self._masked(doc, key=key).decode("utf-8", "surrogatepass")
+            masked = self._masked(doc, key=key).decode("utf-8", "surrogatepass")
+            plain = disguises.taken_off(masked)
+            if plain == masked:
+                return masked
+            bare = plain.encode("utf-8", "surrogatepass")
+            found = self._masked(bare, key=key)
+            return masked if found == bare else found.decode("utf-8", "surrogatepass")
         except efforts.TooMuchWorkError:
             return withheld(len(doc))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from tarsy.resources import base
+from tarsy.resources import base, patterns
 
 KIND = "AgentChain"
 PLURAL = "agentchains"
@@ -22,10 +22,6 @@ Fallbacks = Annotated[list[base.Reference], Field(max_length=5)]
 NativeTool = Literal["google_search", "code_execution", "url_context", "web_search"]
 FailurePolicy = Literal["Continue", "Stop"]
 SuccessPolicy = Literal["any", "all"]
-# A tool's name has a dot: what has neither that nor a wildcard, such as a bare `pods_log`, could never match.
-TOOL_PATTERN, TOOL_PATTERN_IN_WORDS = r"[.*?\[]", "write server.tool, such as kubernetes-server.pods_log"
-ToolPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=TOOL_PATTERN)]
-ToolPatterns = Annotated[list[ToolPattern], Field(max_length=50)]
 
 
 INSTRUCTIONS_MAX, DESCRIPTION_MAX = 16384, 1024
@@ -35,8 +31,8 @@ INSTRUCTIONS_MAX, DESCRIPTION_MAX = 16384, 1024
 class Tools(base.Model):
     """Which tools of its servers an agent gets: shell-style patterns over `server.tool`, case counting."""
 
-    allow: Annotated[ToolPatterns | None, Field(description="Only these; all if missing, none if empty.")] = None
-    deny: Annotated[ToolPatterns | None, Field(description="Not these, whatever allow says.")] = None
+    allow: Annotated[patterns.Patterns | None, Field(description="Only these; all if missing, none if empty.")] = None
+    deny: Annotated[patterns.Patterns | None, Field(description="Not these, whatever allow says.")] = None
 
 
 class Agent(base.Model):
@@ -201,6 +197,10 @@ class Stage(base.Model):
         return shown
 
 
+DEADLINE_SECONDS = 900
+"""The `activeDeadlineSeconds` of chains that have none."""
+
+
 class Spec(base.Model):
     """What the chain takes and what it does."""
 
@@ -221,7 +221,11 @@ class Spec(base.Model):
     max_iterations: Annotated[Iterations | None, Field(description="Model calls before an agent must conclude.")] = None
     active_deadline_seconds: Annotated[
         int | None,
-        Field(ge=1, le=7 * 24 * 3600, description="Seconds from the first claim; 900 where nothing is said."),
+        Field(
+            ge=1,
+            le=7 * 24 * 3600,
+            description=f"Seconds from the first claim; {DEADLINE_SECONDS} where nothing is said.",
+        ),
     ] = None
     on_resolved: Annotated[
         Literal["Continue", "Cancel"] | None,

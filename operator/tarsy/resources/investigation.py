@@ -6,15 +6,16 @@ pure function of the store.
 
 from __future__ import annotations
 
+import decimal
 import hashlib
 import json
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, StrictBool
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
-from tarsy.resources import base, chain
+from tarsy.resources import base, chain, patterns
 
 KIND = "AlertInvestigation"
 PLURAL = "alertinvestigations"
@@ -24,6 +25,15 @@ MUTABLE = ("cancel", "suspend", "ttlSecondsAfterFinished")
 
 ALERT_DATA_MAX = 64 * 1024
 """Characters of alert data that an object may hold."""
+
+LABEL_NAME_MAX = 253
+"""Characters of the name of an alert's label."""
+
+TARGET_MAX = 253
+"""Characters of the line that names the subject of an alert."""
+
+HEADLINE_MAX = 120
+"""Characters of the headline: the columns of kubectl cannot cut."""
 
 AUTHOR_MAX = 253
 """Characters of an author's name."""
@@ -83,7 +93,7 @@ class MCPServer(base.Model):
 
     name: Annotated[base.Reference, Field(description="One that the chain's agents have, or one that is selectable.")]
     tools: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=253)]] | None,
+        list[patterns.OwnPattern] | None,
         Field(
             min_length=1,
             max_length=50,
@@ -136,6 +146,43 @@ class MCP(base.Model):
     ] = None
 
 
+_YEARS = "a time that can be kept is of the years 1 to 9999, in UTC and as it is written"
+
+
+def checked_time(value: datetime) -> datetime:
+    """`value`; a ValueError if it is outside of the years 1 to 9999 in UTC, which neither Python nor Postgres has."""
+    try:
+        value.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(_YEARS) from error
+    return value
+
+
+Time = Annotated[
+    datetime,
+    AfterValidator(checked_time),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 64,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self.matches('^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+                    "([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$')",
+                    "message": "write a time by RFC 3339, such as 2026-11-21T20:29:42Z or 2026-11-21T22:29:42.5+02:00",
+                },
+                {
+                    "rule": "!self.startsWith('0000') && timestamp(self).getFullYear() > 0"
+                    " && timestamp(self).getFullYear() < 10000",
+                    "message": _YEARS,
+                },
+            ],
+        }
+    ),
+]
+"""A time by RFC 3339. The API server's format `date-time` takes offsets of a day and more, which Python does not."""
+
+
 class Spec(base.Model):
     """The alert."""
 
@@ -167,23 +214,36 @@ class Spec(base.Model):
     mcp: Annotated[MCP | None, Field(description="Narrows what tools the chain's agents have.")] = None
     source: Annotated[Source | None, Field(description="Where the alert came from.")] = None
     labels: Annotated[
-        dict[Annotated[str, Field(max_length=253)], Annotated[str, Field(max_length=1024)]] | None,
-        Field(max_length=64, description="The alert's labels, cut to their bounds."),
-    ] = None
-    fingerprint: Annotated[
-        str | None, Field(max_length=64, description="Alertmanager's fingerprint of the alert's labels.")
-    ] = None
-    starts_at: Annotated[
-        datetime | None,
+        dict[Annotated[str, Field(max_length=LABEL_NAME_MAX)], Annotated[str, Field(max_length=1024)]] | None,
         Field(
-            description="When the alert began to fire.",
+            max_length=64,
+            description="The alert's labels, cut to their bounds.",
             json_schema_extra={
                 "x-kubernetes-validations": [
-                    {"rule": "self.getFullYear() > 0", "message": "the year 0 is before all times that can be kept"}
+                    {
+                        "rule": f"self.all(name, size(name) <= {LABEL_NAME_MAX})",
+                        "message": f"a label's name has {LABEL_NAME_MAX} characters at most",
+                    }
                 ]
             },
         ),
     ] = None
+    fingerprint: Annotated[
+        str | None, Field(max_length=64, description="Alertmanager's fingerprint of the alert's labels.")
+    ] = None
+    starts_at: Annotated[Time | None, Field(description="When the alert began to fire.")] = None
+
+
+COST_PATTERN = r"^[0-9]+(\.[0-9]+)?$"
+
+
+def cost_text(cost: float) -> str:
+    """A cost as a decimal number without exponent, with 14 digits and 12 decimals at most.
+
+    That tells the product of tokens and a price of six decimals exactly; the ends that floats add to sums are left out.
+    """
+    exact = f"{decimal.Decimal(f'{cost:.14g}'):.12f}"
+    return exact.rstrip("0").removesuffix(".")
 
 
 class Usage(base.Model):
@@ -199,7 +259,7 @@ class Usage(base.Model):
         str | None,
         Field(
             max_length=32,
-            pattern=r"^[0-9]+(\.[0-9]+)?$",
+            pattern=COST_PATTERN,
             description="In the currency of the providers' prices; absent where no model call had a price.",
         ),
     ] = None
@@ -225,6 +285,13 @@ class Gap(base.Model):
 
     tool: Annotated[str, Field(max_length=253, description="The tool, or the server.")]
     reason: Annotated[str, Field(max_length=253)]
+
+
+class Previous(base.Model):
+    """The investigation of the same alert that this one follows."""
+
+    name: base.Reference
+    uid: Annotated[str, Field(max_length=64, description="Its id in the API, too.")]
 
 
 class ChainReference(base.Model):
@@ -254,6 +321,16 @@ class Status(base.Model):
         ),
     ] = []
     usage: Usage = Usage()
+    target: Annotated[
+        str | None, Field(max_length=TARGET_MAX, description="The subject of the alert, such as shop/web-0.")
+    ] = None
+    headline: Annotated[
+        str | None,
+        Field(
+            max_length=HEADLINE_MAX,
+            description="The result in one short line; of what has failed or waits, its message.",
+        ),
+    ] = None
     summary: Annotated[str | None, Field(max_length=1024, description="The final analysis in one to four lines.")] = (
         None
     )
@@ -266,6 +343,13 @@ class Status(base.Model):
         base.Count, Field(description="Repeats of this alert that were counted here and not run.")
     ] = 0
     alert_status: Annotated[Literal["firing", "resolved"] | None, Field(description="As its source last said.")] = None
+    previous: Annotated[
+        Previous | None,
+        Field(
+            description="The investigation of this alert that this one follows: it failed, timed out, met MCP servers "
+            "that were away, or was purged."
+        ),
+    ] = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
     duration: Duration | None = None

@@ -14,6 +14,8 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 _LABEL_MAX = 63
+NAMED_MAX = 256
+"""Characters of an alert's name that its object's name is made of."""
 
 
 def for_alert(*, alertname: str, fingerprint: str, starts_at: datetime) -> str:

@@ -8,6 +8,7 @@ Source: Kubernetes documentation, "Extend the Kubernetes API with CustomResource
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ def structural(node: JSON, *, definitions: JSON, at: str) -> JSON:
         return structural({**given[0], **_without(node, "anyOf")}, definitions=definitions, at=at)
     if refused := [key for key in _REFUSED if key in node]:
         raise UnstructuralError(f"{at}: {', '.join(refused)}")
+    if "x-kubernetes-validations" in node:  # they have words, where of a pattern kubectl shows the expression
+        node = _without(node, "pattern")
     result: JSON = {}
     for key, value in node.items():
         if key in _DROPPED or (key == "default" and value in (None, "", [], {})) or _is_object_default(key, value):
@@ -67,7 +70,7 @@ def _keyword(key: str, value: Any, *, definitions: JSON, at: str) -> JSON:
         case "description":
             return {key: " ".join(value.split())}
         case _:
-            return {key: value}
+            return {key: copy.deepcopy(value)}  # what two places share would be an anchor in the YAML
 
 
 def _is_object_default(key: str, value: Any) -> bool:
@@ -155,12 +158,16 @@ def alert_investigation() -> JSON:
             _column("ALERT", ".spec.alertType"),
             _column("CHAIN", ".status.chain.name"),
             _column("PHASE", ".status.phase"),
+            _column("GROUNDED", '.status.conditions[?(@.type=="Grounded")].status'),
             _column("PROGRESS", ".status.progress"),
+            _column("SUMMARY", ".status.headline"),
+            _column("AGE", ".metadata.creationTimestamp", kind="date"),
+            _column("ALERTNAME", ".spec.labels.alertname", wide=True),
+            _column("TARGET", ".status.target", wide=True),
             _column("STAGE", ".status.currentStage", wide=True),
+            _column("REASON", '.status.conditions[?(@.type=="Finished")].reason', wide=True),
             _column("DURATION", ".status.duration", wide=True),
             _column("TOKENS", ".status.usage.totalTokens", kind="integer", wide=True),
-            _column("SUMMARY", ".status.summary", wide=True),
-            _column("AGE", ".metadata.creationTimestamp", kind="date"),
         ],
         selectable=[".spec.alertType", ".spec.fingerprint", ".status.phase"],
     )

@@ -24,7 +24,7 @@ _ADMIT = text("""
     UPDATE receipts SET investigation = :id
     WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
       AND (investigation = :id OR :made OR (investigation IS NULL AND CAST(:digest AS text) = ANY (digests)))
-    RETURNING word, address
+    RETURNING word, address, previous
   ), stands AS (
     SELECT CAST(:fingerprint AS text) AS fingerprint, CAST(:starts_ms AS bigint) AS starts_ms FROM receipt
   ), taken AS (
@@ -34,7 +34,7 @@ _ADMIT = text("""
   ), alert AS (
     SELECT coalesce(CAST(:alert_data AS text), (SELECT data FROM taken)) AS data
   ), decided AS (
-    SELECT data,
+    SELECT data, clock_timestamp() AS at,
       CASE WHEN data IS NULL THEN 'AlertDataNotFound' ELSE CAST(:refused_reason AS text) END AS reason,
       CASE WHEN data IS NULL THEN CAST(:missing_message AS text) ELSE CAST(:refused_message AS text) END AS message,
       CASE WHEN data IS NULL THEN CAST(:missing_body AS text) ELSE CAST(:refused_body AS text) END AS body
@@ -44,14 +44,15 @@ _ADMIT = text("""
       id, namespace, namespace_uid, name, generation, author, words,
       alert_type, alert_data, severity, runbook_url, fingerprint, alert_status,
       chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain, stage_names, stage_agents,
-      on_resolved, chain_ttl_seconds, ttl_seconds, ended_at, ending
+      on_resolved, chain_ttl_seconds, ttl_seconds, target, ended_at, ending, previous
     )
     SELECT :id, :namespace, :namespace_uid, :name, :generation, :author, tarsy_words(coalesce(data, '')),
       :alert_type, coalesce(data, ''), :severity, :runbook_url,
       stands.fingerprint, CASE WHEN stands.fingerprint IS NOT NULL THEN 'firing' END,
       snapshot.chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain,
-      coalesce(stage_names, '{}'), coalesce(stage_agents, '{}'), on_resolved, chain_ttl_seconds, :ttl_seconds,
-      CASE WHEN reason IS NOT NULL THEN clock_timestamp() END, CASE WHEN reason IS NOT NULL THEN 'Failed' END
+      coalesce(stage_names, '{}'), coalesce(stage_agents, '{}'), on_resolved, chain_ttl_seconds, :ttl_seconds, :target,
+      CASE WHEN reason IS NOT NULL THEN decided.at END, CASE WHEN reason IS NOT NULL THEN 'Failed' END,
+      (SELECT previous FROM receipt)
     FROM decided LEFT JOIN (
       SELECT CAST(:chain_name AS text) AS chain_name, CAST(:chain_namespace AS text) AS chain_namespace,
         CAST(:chain_generation AS bigint) AS chain_generation, CAST(:chain_hash AS text) AS chain_hash,
@@ -70,16 +71,16 @@ _ADMIT = text("""
   ), first_run AS (
     INSERT INTO runs (investigation, number, kind, suspended_at, ended_at, ending, reason, message)
     SELECT id, 0, 'investigation', CASE WHEN :suspend THEN clock_timestamp() END,
-      CASE WHEN reason IS NOT NULL THEN clock_timestamp() END, CASE WHEN reason IS NOT NULL THEN 'Failed' END, reason,
+      CASE WHEN reason IS NOT NULL THEN decided.at END, CASE WHEN reason IS NOT NULL THEN 'Failed' END, reason,
       message
     FROM added, decided
   ), refused AS (
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
-    SELECT id, 1, clock_timestamp(), 0, 'RunEnded', CAST(:version AS integer), 0, '', '', CAST(body AS json)
+    SELECT id, 1, decided.at, 0, 'RunEnded', CAST(:version AS integer), 0, '', '', CAST(body AS json)
     FROM added, decided WHERE reason IS NOT NULL
   ), selected AS (
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
-    SELECT id, 1, clock_timestamp(), 1, 'ToolsSelected', CAST(:selected_version AS integer), 0, '', '',
+    SELECT id, 1, decided.at, 1, 'ToolsSelected', CAST(:selected_version AS integer), 0, '', '',
       CAST(:selected_body AS json)
     FROM added, decided WHERE reason IS NULL AND CAST(:selected_body AS text) IS NOT NULL
   ), audited AS (
@@ -89,15 +90,15 @@ _ADMIT = text("""
   ), identified AS (
     INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
     SELECT id, :namespace, fingerprint, starts_ms
-    FROM added, decided, stands WHERE reason IS NULL AND starts_ms IS NOT NULL
+    FROM added, stands WHERE starts_ms IS NOT NULL
     ON CONFLICT (namespace, fingerprint, starts_ms) DO UPDATE
     SET investigation = excluded.investigation, first_seen = now()
   )
   SELECT id FROM added
 """)
-# An episode that was refused is not over with: deleted, it may come again. One that is forgotten is from now on this
-# investigation's. Only the object that intake made stands for an alert (`store.receipts`). What the alert selects is
-# written under the claim that it waits for: under none, the first claim would look like a takeover.
+# An episode that is forgotten, or whose investigation came to nothing, is from now on this investigation's, a refused
+# one too (`store.episodes`). Only the object that intake made stands for an alert (`store.receipts`). What the alert
+# selects is written under the claim that it waits for: under none, the first claim would look like a takeover.
 
 
 async def admit(
@@ -134,6 +135,7 @@ async def admit(
         "priority": admission.priority,
         "suspend": admission.suspend,
         "ttl_seconds": admission.ttl_seconds,
+        "target": admission.target,
         "version": entries.VERSIONS["RunEnded"],
         "selected_version": entries.VERSIONS["ToolsSelected"],
         "selected_body": _selection(admission.mcp),

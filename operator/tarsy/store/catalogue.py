@@ -17,6 +17,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from tarsy.config import offers
+from tarsy.config import workers as reports
 from tarsy.store import database as databases
 from tarsy.telemetry import standing
 
@@ -140,6 +141,31 @@ async def offered(database: databases.Database) -> offers.Catalogue:
         stopped = {one["tool"] for one in said.detail.get("stopped", ())}  # a process of an earlier version tells none
         listed += [offers.Tool(name=name, read_only=True, stopped=True) for name in sorted(stopped - names)]
     return found
+
+
+WORKERS = """
+  SELECT process FROM catalogue
+  WHERE kind = 'process' AND seen_at > clock_timestamp() - CAST(:fresh AS interval)
+    AND CAST(detail AS jsonb) @> '{"roles": ["worker"]}'"""
+"""The processes that work and were seen `:fresh` that time."""
+
+_WORKERS = text(f"""
+  WITH workers AS ({WORKERS})
+  SELECT workers.process, said.name,
+    CASE said.state WHEN 'unusable' THEN said.detail ->> 'problem' ELSE '' END AS problem
+  FROM workers LEFT JOIN catalogue AS said ON said.process = workers.process AND said.kind = 'provider'
+  ORDER BY said.name, workers.process
+""")  # noqa: S608 - our own text
+
+
+async def workers(database: databases.Database, *, within: timedelta = FRESH) -> reports.Workers:
+    """What the workers that were seen `within` that time report of the LLM providers of their platform files."""
+    rows = await database.run(_WORKERS, fresh=within)
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.name is not None:
+            found.setdefault(row.name, []).append(row.problem)
+    return reports.Workers(count=len({row.process for row in rows}), reports=found)
 
 
 def _said(row: databases.Row) -> Said:

@@ -38,6 +38,8 @@ class Course:
     """As it was when the investigation was admitted; None where there was none, or none that can be read."""
     owner: UUID | None
     """The process that runs it now."""
+    host: str | None
+    """The name of the pod, or machine, of that process; None where none runs it, or it has not told its name."""
     last_call_at: datetime | None
     """When the last of its model or tool calls was committed."""
     now: datetime
@@ -57,7 +59,7 @@ class Execution:
     """What it is called beside its siblings."""
     strategy: str
     """"" where it ended before it could begin."""
-    outcome: str | None
+    outcome: entries.Outcome | None
     error: str
     started_at: datetime
     ended_at: datetime | None
@@ -65,6 +67,9 @@ class Execution:
 
 _COURSES = text("""
   SELECT id, stage_names, chain_hash, CASE WHEN state = 'running' AND run = 0 THEN owner END AS owner,
+    CASE WHEN state = 'running' AND run = 0 THEN
+      (SELECT name FROM catalogue WHERE process = work.owner AND kind = 'process' LIMIT 1)
+    END AS host,
     ARRAY(SELECT name FROM stages WHERE investigation = id AND stages.run = 0 ORDER BY name) AS started,
     ARRAY(SELECT outcome FROM stages WHERE investigation = id AND stages.run = 0 ORDER BY name) AS outcomes,
     CASE WHEN CAST(:calls AS boolean) THEN (
@@ -95,6 +100,7 @@ async def of(database: databases.Database, ids: Collection[UUID], *, calls: bool
             outcomes=dict(zip(row.started, row.outcomes, strict=True)),
             chain=chains[row.chain_hash],
             owner=row.owner,
+            host=row.host,
             last_call_at=row.last_call_at,
             now=row.now,
         )

@@ -42,6 +42,16 @@ class Stage:
     iterations: int
     tool_calls: int
     total_tokens: int
+    unjoined: bool = False
+    """Whether the synthesis of its agents' results failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Previous:
+    """The investigation of the same alert that another one follows: it came to nothing."""
+
+    id: UUID
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +106,41 @@ class Summary:
     """What the program that last claimed it could not read: it stands still until one that can comes."""
     duplicates: int
     alert_status: Literal["firing", "resolved"] | None
+    previous: Previous | None = None
+    target: str = ""
+    """The subject of the alert, on one line."""
+    retrying: tuple[str, ...] = ()
+    """The requests to providers that are sent again, a sentence each."""
+    passed_over_since: datetime | None = None
+    """The time since when all workers pass it over; None if they do not."""
+    committed_at: datetime | None = None
+    """The time of the last commit to its log; None if it has ended, or there was none."""
+
+    @property
+    def shown_message(self) -> str:
+        """The message for people: what it waits for, the model requests that are sent again, or how it ended."""
+        return standing.shown_message(self.waits_for, self.retrying, self.message)
 
     @property
     def waits_for(self) -> str:
-        """What a program needs that is to go on with it, where it stands still because of its log; else ""."""
-        return standing.waits_for(self.phase, self.unreadable)
+        """What it waits for, if no worker can run it: a program that reads its log, or an LLM provider; else ""."""
+        return standing.waits_for(self.phase, self.unreadable, self.passed_over_since)
+
+    @property
+    def progress(self) -> str:
+        """Ended stages of all stages, such as 1/3."""
+        reason = self.reason if self.ended_at else None
+        ended = sum(
+            standing.ended_by_itself(stage.outcome, says_the_same=stage.message == self.message, reason=reason)
+            for stage in self.stages
+        )
+        return f"{ended}/{len(self.stage_names)}"
+
+    @property
+    def current_stage(self) -> str | None:
+        """The stage that runs; None where none does."""
+        running = (stage.name for stage in self.stages if stage.ended_at is None)
+        return None if self.ended_at else next(running, None)
 
     @property
     def phase(self) -> investigations.Phase:
@@ -141,17 +181,30 @@ async def whereabouts(
     return Whereabouts(**rows[0]) if rows else None
 
 
+RETRYING = """
+      coalesce(array_agg(retrying || to_char(retry_at AT TIME ZONE 'UTC',
+        '"; the request is sent again at "YYYY-MM-DD"T"HH24:MI:SS"Z"') ORDER BY retry_at)
+        FILTER (WHERE executions.ended_at IS NULL AND retry_claim = work.claims AND work.state = 'running'
+          AND retry_at IS NOT NULL), '{}')"""
+"""The requests of some `executions` that are sent again, a sentence each; `work` is the row of their investigation."""
+
+# Lists sort by `investigations.ended_at`; older versions wrote that of run 0 some microseconds apart.
 # What `work` says is of run 0 for as long as that is open, and of a question later.
-SUMMARIES = """
+SUMMARIES = f"""
   SELECT work.revision, work.stale, runs.attempts,
     CASE WHEN runs.ended_at IS NULL THEN work.state ELSE 'ended' END AS state,
     CASE WHEN runs.ended_at IS NULL THEN work.cancel END AS cancel,
     CASE WHEN runs.ended_at IS NULL THEN work.unreadable END AS unreadable,
+    CASE WHEN runs.ended_at IS NULL THEN work.passed_over_since END AS passed_over_since,
     runs.ended_at IS NULL AND work.suspend AS suspend,
     known.id, known.namespace, known.name, known.generation, known.author, known.alert_type, known.chain_name,
     known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
-    known.admitted_at, known.duplicates, known.alert_status,
-    runs.started_at, runs.ended_at, runs.ending, coalesce(runs.reason, '') AS reason,
+    known.admitted_at, known.duplicates, known.alert_status, known.target,
+    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+    CASE WHEN runs.ended_at IS NULL THEN (
+      SELECT at FROM entries WHERE entries.investigation = work.investigation AND seq = work.log_seq
+    ) END AS committed_at,
+    runs.started_at, known.ended_at, runs.ending, coalesce(runs.reason, '') AS reason,
     coalesce(runs.message, '') AS message, coalesce(runs.final_analysis, '') AS final_analysis,
     coalesce(runs.summary, '') AS summary, CAST(runs.gaps AS text) AS gaps, runs.grounds,
     used.*,
@@ -160,6 +213,7 @@ SUMMARIES = """
         'lacks', stages.lacks, 'started_at', stages.started_at, 'ended_at', stages.ended_at,
         'completed', count(executions.id)
           FILTER (WHERE executions.kind = 'agent' AND executions.outcome = 'Completed'),
+        'unjoined', coalesce(bool_or(executions.kind = 'synthesis' AND executions.outcome <> 'Completed'), false),
         'iterations', coalesce(sum(iterations), 0), 'tool_calls', coalesce(sum(tool_calls), 0),
         'total_tokens', coalesce(sum(total_tokens), 0)) AS text)
       FROM stages
@@ -178,9 +232,10 @@ SUMMARIES = """
       CAST(coalesce(sum(total_tokens), 0) AS bigint) AS total_tokens,
       CAST(coalesce(sum(iterations), 0) AS bigint) AS llm_calls,
       CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls,
-      sum(cost) AS cost
+      sum(cost) AS cost,
+{RETRYING} AS retrying
     FROM executions WHERE executions.investigation = work.investigation AND executions.run = 0
-  ) AS used"""
+  ) AS used"""  # noqa: S608 - our own texts
 """Each investigation in numbers, as `summarised` reads it."""
 _SUMMARY = text(f"{SUMMARIES} WHERE work.investigation = :id")
 
@@ -198,15 +253,23 @@ def summarised(facts: Mapping[str, Any]) -> Summary:
     """An investigation in numbers, from its row."""
     stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
     names = tuple(facts["stage_names"])
-    built = ("stage_names", "stage_agents", "stages", "gaps", "cancel")
+    built = ("stage_names", "stage_agents", "stages", "gaps", "cancel", "retrying", "previous", "previous_name")
     return Summary(
         **{key: value for key, value in facts.items() if key not in built},
         gaps=json.loads(facts["gaps"]),
+        retrying=tuple(facts["retrying"]),
+        previous=previous_of(facts),
         cancel=facts["cancel"] or _CANCELLED.get(facts["reason"]),
         stage_names=names,
         stage_agents=tuple(facts["stage_agents"]),
         stages=tuple(stages[name] for name in names if name in stages),
     )
+
+
+def previous_of(facts: Mapping[str, Any]) -> Previous | None:
+    """The investigation that another one follows, from the other's row; None if there is none, or none any more."""
+    name = facts["previous_name"]
+    return None if name is None else Previous(id=facts["previous"], name=name)
 
 
 def _stage(stored: str) -> Stage:
@@ -287,7 +350,10 @@ _FACTS = text("""
 """)
 
 _RUNS = text("""
-  SELECT number, kind, attempts, started_at, ended_at, ending, coalesce(reason, '') AS reason,
+  SELECT number, kind, attempts, started_at,
+    CASE WHEN number = 0 THEN (SELECT ended_at FROM investigations WHERE id = investigation) ELSE ended_at END
+      AS ended_at,
+    ending, coalesce(reason, '') AS reason,
     coalesce(message, '') AS message, coalesce(final_analysis, '') AS final_analysis,
     (SELECT sum(cost) FROM executions
      WHERE executions.investigation = runs.investigation AND executions.run = runs.number) AS cost

@@ -25,7 +25,7 @@ from sqlalchemy import TextClause, text
 
 from tarsy.resources import base, investigation
 from tarsy.store import database as databases
-from tarsy.store import standing
+from tarsy.store import history, standing
 
 SUMMARY_MAX = 1024
 """Characters of a summary that are told."""
@@ -60,6 +60,8 @@ class Query:
     """The chain's name."""
     author: str | None = None
     fingerprint: str | None = None
+    grounded: bool | None = None
+    """Whether the result stands on what was looked at; one without a result is neither."""
     since: datetime | None = None
     """Admitted then or later."""
     until: datetime | None = None
@@ -103,7 +105,10 @@ class Listed:
     """None where no model call had a price."""
     summary: str
     message: str
+    grounded: bool | None
+    """Whether its result stands on what was looked at; None where there is no result that could."""
     duplicates: int
+    previous: history.Previous | None
 
     def place(self, key: Key) -> Place:
         """Where it stands in a list that is sorted by `key`."""
@@ -187,6 +192,7 @@ def _values(query: Query) -> dict[str, Any]:
         "chain": query.chain,
         "author": query.author,
         "fingerprint": query.fingerprint,
+        "grounded": query.grounded,
         "since": query.since,
         "until": query.until,
         "words": query.search and query.search.text,
@@ -201,6 +207,8 @@ _FILTERS = {
     "chain": "chain_name = :chain",
     "author": "author = :author",
     "fingerprint": "fingerprint = :fingerprint",
+    "grounded": f"""EXISTS (SELECT 1 FROM runs WHERE runs.investigation = id AND runs.number = 0
+        AND (runs.grounds IN ({", ".join(f"'{one}'" for one in standing.GROUNDED)})) = CAST(:grounded AS boolean))""",  # noqa: S608 - our own text
     "since": "admitted_at >= :since",
     "until": "admitted_at < :until",
     "words": "words @@ (SELECT plainto_tsquery('simple', tarsy_plain(:words)))",
@@ -226,9 +234,14 @@ _KEYS: dict[Key, tuple[str, str]] = {
 _TOLD = f"""
   SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
     known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
-    known.ending, work.state, work.cancel, work.suspend, work.unreadable,
+    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+    known.ending, work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
+    CASE WHEN known.ending IS NULL THEN (
+      SELECT {history.RETRYING} FROM executions
+      WHERE executions.investigation = known.id AND executions.run = 0
+    ) END AS retrying,
     runs.started_at, known.ended_at, runs.reason, left(coalesce(runs.message, ''), {base.MESSAGE_MAX}) AS message,
-    left(coalesce(runs.summary, ''), {SUMMARY_MAX}) AS summary,
+    left(coalesce(runs.summary, ''), {SUMMARY_MAX}) AS summary, runs.grounds,
     (SELECT CAST(coalesce(sum(total_tokens), 0) AS bigint) FROM executions
      WHERE executions.investigation = known.id AND executions.run = 0) AS total_tokens,
     (SELECT sum(cost) FROM executions
@@ -361,12 +374,15 @@ def _listed(row: Any) -> Listed:
         for stage in stages.values()
     )
     running = [name for name in row.stage_names if name in stages and stages[name]["runs"]]
+    waits_for = standing.waits_for(phase, row.unreadable, row.passed_over_since)
     return Listed(
         **{name: row[name] for name in _AS_STORED},
         phase=phase,
         progress=f"{ended}/{len(row.stage_names)}",
         current_stage=running[0] if running and not row.ended_at else None,
-        message=standing.waits_for(phase, row.unreadable)[: base.MESSAGE_MAX] or row.message,
+        previous=history.previous_of(row),
+        message=standing.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],
+        grounded=standing.is_grounded(row.grounds),
     )
 
 

@@ -22,22 +22,27 @@ from tarsy.transcript import entries
 SEARCHED_MAX = 64 * 1024
 """Characters of the analysis, and of the summary, by which an investigation is found; `tarsy_words` takes no more."""
 
+ERROR_SHOWN = 200
+"""Characters of a provider's error that the status shows while its request is sent again."""
+
 Place = Callable[[str], tuple[int, str]]
 """From an execution's id to its run and stage."""
 
 _FENCE = """
   fenced AS (
     UPDATE work
-    SET log_seq = log_seq + :count, attempts_without_progress = 0,
+    SET log_seq = log_seq + :count,
+      attempts_without_progress = CASE WHEN :progresses THEN 0 ELSE attempts_without_progress END,
       revision = revision + CAST(run = 0 AS integer), stale = stale OR run = 0,
       changed = CASE WHEN :moves_on AND run = 0 THEN tarsy_now() ELSE changed END,
       state = CASE WHEN :ends THEN 'ended' ELSE state END,
       token = CASE WHEN :forget THEN NULL ELSE token END
     WHERE investigation = :investigation AND log_seq = :log_seq AND token IS NOT DISTINCT FROM :token
       AND state <> 'ended'
-    RETURNING investigation, claims
+    RETURNING investigation, claims, clock_timestamp() AS at
   )"""
 
+_RETRY = {"retrying": "text", "retry_seconds": "double precision"}
 _COUNTERS = ("iterations", "tool_calls", "input_tokens", "output_tokens", "thinking_tokens", "total_tokens")
 _STANDING = {"outcome": "text", "error": "text", **dict.fromkeys(_COUNTERS, "bigint"), "cost": "double precision"}
 
@@ -59,7 +64,7 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
         """
     INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body, opaque,
       messages, model_calls, tool_calls)
-    SELECT investigation, seq, clock_timestamp(), claims, kind, version, run, stage, execution, CAST(body AS json),
+    SELECT investigation, seq, fenced.at, claims, kind, version, run, stage, execution, CAST(body AS json),
       CAST(opaque AS json), messages, model_calls, tool_calls
     FROM fenced, {rows}""",
     ),
@@ -73,15 +78,15 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
         {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text"},
         """
     INSERT INTO stages (investigation, run, name, started_at, ended_at, outcome, message, lacks)
-    SELECT investigation, run, name, CASE WHEN outcome IS DISTINCT FROM 'Skipped' THEN clock_timestamp() END,
-      CASE WHEN outcome IS NOT NULL THEN clock_timestamp() END, outcome, message, CAST(lacks AS json)
+    SELECT investigation, run, name, CASE WHEN outcome IS DISTINCT FROM 'Skipped' THEN fenced.at END,
+      CASE WHEN outcome IS NOT NULL THEN fenced.at END, outcome, message, CAST(lacks AS json)
     FROM fenced, {rows}""",
     ),
     "ended_stages": (
         {"run": "integer", "name": "text", "outcome": "text", "message": "text", "lacks": "text"},
         """
     UPDATE stages
-    SET ended_at = clock_timestamp(), outcome = added.outcome, message = added.message,
+    SET ended_at = fenced.at, outcome = added.outcome, message = added.message,
       lacks = CAST(added.lacks AS json)
     FROM fenced, {rows}
     WHERE stages.investigation = fenced.investigation AND stages.run = added.run AND stages.name = added.name""",
@@ -103,8 +108,8 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
     INSERT INTO executions
       (investigation, id, run, stage, kind, index, parent, name, provider, strategy, started_at, ended_at, outcome,
       error, iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens, cost)
-    SELECT investigation, id, run, stage, kind, index, parent, name, provider, strategy, clock_timestamp(),
-      CASE WHEN outcome IS NOT NULL THEN clock_timestamp() END, outcome, error,
+    SELECT investigation, id, run, stage, kind, index, parent, name, provider, strategy, fenced.at,
+      CASE WHEN outcome IS NOT NULL THEN fenced.at END, outcome, error,
       iterations, tool_calls, input_tokens, output_tokens, thinking_tokens, total_tokens, cost
     FROM fenced, {rows}""",
     ),
@@ -113,6 +118,7 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
             "id": "text",
             "provider": "text",
             **_STANDING,
+            **_RETRY,
         },
         """
     UPDATE executions AS known
@@ -123,8 +129,10 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
       total_tokens = known.total_tokens + added.total_tokens,
       cost = CASE WHEN added.cost IS NULL THEN known.cost ELSE coalesce(known.cost, 0) + added.cost END,
       provider = coalesce(added.provider, known.provider),
-      ended_at = CASE WHEN added.outcome IS NOT NULL THEN clock_timestamp() ELSE known.ended_at END,
-      outcome = coalesce(added.outcome, known.outcome), error = added.error
+      ended_at = CASE WHEN added.outcome IS NOT NULL THEN fenced.at ELSE known.ended_at END,
+      outcome = coalesce(added.outcome, known.outcome), error = added.error,
+      retrying = added.retrying, retry_at = fenced.at + added.retry_seconds * interval '1 second',
+      retry_claim = fenced.claims
     FROM fenced, {rows}
     WHERE known.investigation = fenced.investigation AND known.id = added.id""",
     ),
@@ -141,7 +149,7 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
         },
         """
     UPDATE runs
-    SET ended_at = clock_timestamp(), ending = added.ending, reason = added.reason, message = added.message,
+    SET ended_at = fenced.at, ending = added.ending, reason = added.reason, message = added.message,
       final_analysis = added.final_analysis, summary = added.summary, gaps = CAST(added.gaps AS json),
       grounds = added.grounds
     FROM fenced, {rows}
@@ -151,7 +159,7 @@ _PARTS: dict[str, tuple[dict[str, str], str]] = {
         {"ending": "text", "analysis": "text", "summary": "text"},
         """
     UPDATE investigations
-    SET ended_at = clock_timestamp(), ending = added.ending,
+    SET ended_at = fenced.at, ending = added.ending,
       words = words || tarsy_words(added.analysis) || tarsy_words(added.summary)
     FROM fenced, {rows}
     WHERE investigations.id = fenced.investigation""",
@@ -182,9 +190,11 @@ class _Changes:
         return next(found, None)
 
     def execution(self, identity: str) -> Row:
-        """The row of an execution, new or not."""
+        """The row of an execution, new or not: whatever is added to it, no request of it is sent again any more."""
         known = self.find("new_executions", id=identity) or self.find("moved_executions", id=identity)
-        return known or self.add("moved_executions", {"id": identity, "provider": None, **_NOTHING_YET})
+        row = known or self.add("moved_executions", {"id": identity, "provider": None, **_NOTHING_YET})
+        row |= dict.fromkeys(_RETRY)
+        return row
 
 
 _NOTHING_YET: Row = {"outcome": None, "error": "", **dict.fromkeys(_COUNTERS, 0), "cost": None}
@@ -228,6 +238,7 @@ def appending(
         "token": token,
         "log_seq": log_seq,
         "count": len(added),
+        "progresses": not all(isinstance(one.entry, entries.ModelRetried) for one in added),
         "ends": "ended_runs" in parts,
         "moves_on": not _STAGES.isdisjoint(parts),
         "forget": forget_token,
@@ -327,6 +338,9 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
                 row["provider"] = entry.provider
         case entries.ToolsAnswered():
             _count_tools(changes, entry)
+        case entries.ModelRetried():
+            row = changes.execution(entry.execution)
+            row |= {"retrying": _retrying(entry), "retry_seconds": entry.seconds}
         case entries.RunEnded():
             changes.add(
                 "ended_runs",
@@ -364,6 +378,14 @@ def _count(row: Row, call: entries.ModelCall) -> None:
         row[tokens] += getattr(call.usage, tokens)
     if call.cost is not None:
         row["cost"] = (row["cost"] or 0.0) + call.cost
+
+
+def _retrying(entry: entries.ModelRetried) -> str:
+    """The provider and why its request is sent again, on one line, for people."""
+    line = " ".join(entry.error[: 2 * ERROR_SHOWN].split())
+    error = line if len(line) <= ERROR_SHOWN else f"{line[: ERROR_SHOWN - 1]}…"
+    code = f" (code {entry.code})" if entry.code and entry.code not in error else ""
+    return f"{entry.provider}: {error}{code}"
 
 
 def _stage_row(run: int, name: str) -> Row:

@@ -1,8 +1,8 @@
 """Purging: all that was said in an ended investigation, and about it, is deleted for good.
 
 What is left is that it was: its row, with names and times alone, its place in the queue, and whose alert it stood for.
-So the watch does not take its object for a new one, and its alert does not come back with the next notification. It
-has no run any more, which to all who read means that it is not there.
+So the watch does not take its object for a new one, and its alert does not come back at once: it stands for that for
+its cool-down (`episodes`). It has no run any more, which to all who read means that it is not there.
 
 All of it, and its row in the audit, is one transaction. Its object goes after that: until it is known to be gone
 (`gone_at`), to purge again is no harm, and `retention` has it deleted, so it does not matter who dies in between.
@@ -47,9 +47,9 @@ _PURGE = text("""
   UPDATE investigations
   SET purged_at = clock_timestamp(),
     author = '', words = NULL, alert_type = '', alert_data = '', severity = NULL, runbook_url = NULL,
+    target = '',
     chain_name = NULL, chain_namespace = NULL, chain_generation = NULL, chain_hash = NULL, chain_version = NULL,
-    chain = NULL, stage_names = '{}', stage_agents = '{}', on_resolved = NULL, chain_ttl_seconds = NULL,
-    ttl_seconds = NULL
+    chain = NULL, stage_names = '{}', stage_agents = '{}', on_resolved = NULL
   WHERE id = :id
 """)
 

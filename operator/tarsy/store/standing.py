@@ -6,6 +6,8 @@ two.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import get_args
 
 from tarsy.resources import investigation
@@ -36,11 +38,34 @@ def phase(
             return "Suspended" if suspend or unreadable else "Queued"
 
 
-def waits_for(found: investigation.Phase, unreadable: str | None) -> str:
-    """What a program needs that is to go on with it, where it stands still because of its log; else ""."""
-    if found != "Suspended" or not unreadable:
-        return ""
-    return f"waits for a version of TARSy that can read its log: {unreadable}"
+def waits_for(found: investigation.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
+    """Return what an investigation that no worker runs waits for; "" if any worker may claim it, or it is suspended.
+
+    `unreadable` is what of its log could not be read, `passed_over_since` the time since when all workers pass it over.
+    """
+    if found == "Suspended" and unreadable:
+        return f"waits for a version of TARSy that can read its log: {unreadable}"
+    if found in ("Queued", "Running") and passed_over_since is not None:
+        since = passed_over_since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return (
+            f"waits for a worker that can use the LLM providers of its chain: all workers have passed it over since "
+            f"{since}; condition ProvidersUsable of the chain says why"
+        )
+    return ""
+
+
+def shown_message(waits_for: str, retrying: Sequence[str], message: str) -> str:
+    """Return the message for people: what it waits for, the model requests that are sent again, or how it ended."""
+    return waits_for or "; ".join(retrying) or message
+
+
+GROUNDED: tuple[entries.Grounds, ...] = ("Inspected", "InspectedWithGaps")
+"""The grounds of a result that stands on what was looked at."""
+
+
+def is_grounded(grounds: str | None) -> bool | None:
+    """Whether a result stands on what was looked at; None where there is no result that could."""
+    return None if grounds is None else grounds in GROUNDED
 
 
 def ended_by_itself(outcome: str | None, *, says_the_same: bool, reason: str | None) -> bool:

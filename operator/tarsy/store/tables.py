@@ -87,13 +87,17 @@ investigations = Table(
     Column("ttl_seconds", BigInteger),
     _moment("gone_at"),
     Column("words", postgresql.TSVECTOR),
+    Column("previous", Uuid),
+    _text("target", default=""),
     CheckConstraint("alert_status IN ('firing', 'resolved')", name="investigations_alert_status_check"),
     postgresql_with={"fillfactor": 85, "toast_tuple_target": 700, "parallel_workers": 0},
 )
 """What came in, and which chain it runs, fixed at its admission but for generation, ttl_seconds, alert_status and
 duplicates. `ended_at` and `ending` are its run 0's; `gone_at` is since when its object is known to be gone, and
 `purged_at` since when its transcript is: what is left keeps its alert from coming back. `words` is what a search finds
-it by. `fingerprint` is that of the alert that it stands for: an object of people stands for none, whatever it says."""
+it by, and `target` the subject of the alert, on one line. `fingerprint` is that of the alert that it stands for: an
+object of people stands for none, whatever it says. `previous` is the investigation of the same alert that this one
+follows (`episodes`): it may be gone."""
 Index(
     "investigations_fingerprint",
     investigations.c.namespace,
@@ -150,6 +154,7 @@ work = Table(
     Column("unreadable_by", ARRAY(Text), nullable=False, server_default="{}"),
     _text("unreadable", nullable=True),
     _count("changed"),
+    _moment("passed_over_since"),
     CheckConstraint("cancel IN ('user', 'deleted', 'resolved')", name="work_cancel_check"),
     CheckConstraint("state IN ('queued', 'running', 'ended')", name="work_state_check"),
     postgresql_with=_ROOM,
@@ -161,7 +166,7 @@ a status shows, `stale` says that the one in the cluster does not show it yet; i
 leaves both alone. `changed` is the last transaction in which a run, a stage or what is asked of them changed, and not
 numbers alone (`changes`); 0 of what has not changed since there is one. `claims` counts the claims of all runs.
 `cancel` and `suspend` are the latest run's. `unreadable` is what a program could not read of the log, `unreadable_by`
-which programs.
+which programs. `passed_over_since` is since when all live workers pass it over (`passes`).
 """
 Index("work_claimable", work.c.priority.desc(), work.c.queued_at, postgresql_where=work.c.state != "ended")
 Index("work_stale", work.c.queued_at, postgresql_where=work.c.stale)
@@ -229,10 +234,14 @@ executions = Table(
     _count("thinking_tokens"),
     _count("total_tokens"),
     Column("cost", Double),
+    _text("retrying", nullable=True),
+    _moment("retry_at"),
+    Column("retry_claim", Integer),
     postgresql_with=_ROOM,
 )
 """Each agent's work in numbers. What it runs with, and what it found, is in the log. `provider` is the one that it asks
-now, or asked last: its own, or a fallback. `cost` is null where no call had a price."""
+now, or asked last: its own, or a fallback. `cost` is null where no call had a price. While a request to its
+provider is sent again, `retrying` says which provider and why, `retry_at` when, and `retry_claim` under which claim."""
 
 entries = Table(
     "entries",
@@ -290,10 +299,13 @@ receipts = Table(
     _moment("created_at", default=True),
     Column("digests", ARRAY(Text), nullable=False, server_default="{}"),
     _text("address", default=""),
+    Column("previous", Uuid),
+    Column("attempt", Integer, nullable=False, server_default="1"),
 )
 """What intake has made or is about to make: an object of that name with that word and a spec of such a digest, and the
 address that asked for it first: for the audit, where intake dies before it can write that.
-`investigation` is the first one that was admitted with them; any other is a copy."""
+`investigation` is the first one that was admitted with them; any other is a copy. `attempt` counts the objects of the
+episode, from 1, and `previous` is the investigation that the object's follows."""
 Index("receipts_name", receipts.c.namespace, receipts.c.name)
 Index("receipts_created_at", receipts.c.created_at)
 
@@ -371,6 +383,21 @@ tool_pins = Table(
 )
 """What the tools of MCP servers are pinned at: the hash of what its server said of each when it was first seen, or that
 somebody has confirmed since. Rows stay when their tool or their server is gone."""
+
+unserved = Table(
+    "unserved",
+    metadata,
+    _text("alert_type", primary_key=True),
+    Column("hour", DateTime(timezone=True), primary_key=True),
+    Column("alerts", BigInteger, nullable=False),
+    Column("last_at", DateTime(timezone=True), nullable=False),
+)
+"""Alerts that no chain has taken, counted by type and hour; the types are masked, and few in a day (`unserved`)."""
+
+notices = Table(
+    "notices", metadata, _text("name", primary_key=True), Column("told_at", DateTime(timezone=True), nullable=False)
+)
+"""When something was last told to people that is told once in a while, by whichever process came first."""
 
 clusters = Table("clusters", metadata, _text("uid", primary_key=True), _moment("first_seen", default=True))
 """The clusters (uid of kube-system) that this database belongs to: one, unless somebody made a mistake."""

@@ -22,7 +22,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from tarsy import errors
 from tarsy.resources import investigation as investigations
-from tarsy.store import audit, log, notify
+from tarsy.store import audit, choice, log, notify
 from tarsy.store import database as databases
 from tarsy.transcript import entries
 
@@ -65,9 +65,7 @@ class Claim:
     """The chain's name."""
 
 
-_CLAIMABLE = """
-  (state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp()))
-  AND NOT suspend AND NOT (:build = ANY(unreadable_by))"""
+_CLAIMABLE = f"{choice.CLAIMABLE} AND NOT (:build = ANY(unreadable_by)) AND NOT ({choice.PASSED_OVER})"
 
 _SHOWN = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
 """What a change does that the status has to show: it shows the investigation's own run, and no question."""
@@ -79,6 +77,10 @@ _CLAIM = text(f"""
     ORDER BY priority DESC, queued_at
     FOR UPDATE SKIP LOCKED
     LIMIT 1
+  ), first AS (
+    SELECT next.investigation, next.run, namespace, name, alert_type, chain_name,
+      CAST(:judged AS text[]) IS NULL OR next.run > 0 OR chain_hash IS NULL OR chain_hash = ANY(:judged) AS is_judged
+    FROM next JOIN investigations ON id = next.investigation
   ), started AS (
     UPDATE runs
     SET started_at = coalesce(started_at, clock_timestamp()),
@@ -86,20 +88,21 @@ _CLAIM = text(f"""
         WHEN suspended_at IS NULL OR started_at IS NULL THEN interval '0'
         ELSE clock_timestamp() - greatest(suspended_at, started_at) END,
       suspended_at = NULL, attempts = attempts + 1
-    FROM next WHERE runs.investigation = next.investigation AND number = next.run
+    FROM first WHERE is_judged AND runs.investigation = first.investigation AND number = first.run
     RETURNING started_at, suspended_for, attempts
   ), claimed AS (
     UPDATE work
     SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
         claims = claims + 1, attempts_without_progress = attempts_without_progress + 1, unreadable = NULL,
-        {_SHOWN}
-    FROM next, started, investigations AS about
-    WHERE work.investigation = next.investigation AND about.id = next.investigation
+        passed_over_since = NULL, {_SHOWN}
+    FROM first, started
+    WHERE work.investigation = first.investigation
     RETURNING work.investigation, token, work.run, started.attempts, attempts_without_progress, log_seq, cancel,
       extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
-      about.namespace || '/' || about.name AS name, about.alert_type, coalesce(about.chain_name, '') AS chain
+      first.namespace || '/' || first.name AS name, first.alert_type, coalesce(first.chain_name, '') AS chain
   )
-  SELECT claimed.*, EXISTS (SELECT 1 FROM work WHERE {_CLAIMABLE}) AS waits
+  SELECT claimed.*, (SELECT investigation FROM first WHERE NOT is_judged) AS unjudged,
+    claimed.investigation IS NULL AND EXISTS (SELECT 1 FROM work WHERE {_CLAIMABLE}) AS waits
   FROM (VALUES (1)) AS always LEFT JOIN claimed ON true
 """)  # noqa: S608 - our own text
 
@@ -110,15 +113,22 @@ _RUNNING = text("SELECT count(*) FROM work WHERE state = 'running' AND lease_unt
 
 
 async def claim(
-    database: databases.Database, *, owner: UUID, lease: timedelta, build: str, max_running: int = 0
+    database: databases.Database,
+    *,
+    owner: UUID,
+    lease: timedelta,
+    build: str,
+    max_running: int = 0,
+    chooses: choice.Choice | None = None,
 ) -> Claim | None:
     """Take the investigation that comes first, by priority and then by age, for `owner` (a process) and for `lease`.
 
     `build` is what the process can read (`record.build`). None where none waits, or where `max_running` (0: no limit)
     run already, in all processes. A BusyError: what waits is locked by others just now, for a claim of theirs or for a
-    short write.
+    short write. A worker that `chooses` passes over what it cannot run; a choice.UnjudgedError: it has to judge
+    a snapshot first.
     """
-    values = {"owner": owner, "lease": lease, "build": build}
+    values = {"owner": owner, "lease": lease, "build": build, **choice.values(chooses)}
     row: Any
     if max_running:
         async with database.begin() as connection:
@@ -129,6 +139,8 @@ async def claim(
     else:
         (row,) = await database.run(_CLAIM, **values)
     if row.investigation is None:
+        if row.unjudged is not None:
+            raise choice.UnjudgedError(row.unjudged)
         if row.waits:
             raise BusyError("what waits is being written to")
         return None
@@ -339,7 +351,7 @@ async def _end_cancelled(
 ) -> None:
     """End a cancelled run that nobody runs, whose row is locked."""
     reason, message = cancelled(why)
-    await _end(connection, investigation, "Cancelled", reason=reason, message=message)
+    await end(connection, investigation, "Cancelled", reason=reason, message=message)
 
 
 async def give_up(database: databases.Database, claim: Claim, *, reason: str, message: str) -> None:
@@ -350,11 +362,11 @@ async def give_up(database: databases.Database, claim: Claim, *, reason: str, me
             {"id": claim.investigation, "token": claim.token},
         )
         if held.first() is not None:
-            await _end(connection, claim.investigation, "Failed", reason=reason, message=message)
+            await end(connection, claim.investigation, "Failed", reason=reason, message=message)
     await notify.send(database, (notify.STATUS, str(claim.investigation)))
 
 
-async def _end(
+async def end(
     connection: sqlalchemy_asyncio.AsyncConnection,
     investigation: UUID,
     ending: entries.Outcome,

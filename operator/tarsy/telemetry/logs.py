@@ -3,6 +3,9 @@
 Records carry `extra={"action": ..., ...}` on each change of state, and what `fields` has put around them: of a run its
 investigation, stage and execution. Bodies of alerts, prompts and tool results are never logged; names and errors that
 came from outside are, and so a value is written in a way that cannot be taken for more than one value.
+
+Libraries that speak to models and MCP servers quote what they could not read: requests, answers, and pieces of them, in
+which no mask finds a secret that is cut. Of their records only the place and the kinds of the errors are written.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import json
 import logging
 import math
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +29,15 @@ _NOBODYS: Mapping[str, object] = MappingProxyType({})
 _around: ContextVar[Mapping[str, object]] = ContextVar("around", default=_NOBODYS)
 _SUSPECT = re.compile("[^ -<>-~]")
 _INDENT = "    "
+QUOTING = (
+    *("aiohttp", "anthropic", "asyncio", "client", "google", "google_auth", "google_genai", "httpcore", "httpcore2"),
+    *("httpx", "httpx2", "kubernetes", "langchain", "langchain_anthropic", "langchain_core", "langchain_openai"),
+    *("langchain_xai", "langsmith", "mcp", "openai", "urllib3"),
+)
+"""The loggers of libraries whose words may quote what they sent or received; `client` is the MCP SDK's session.
+
+asyncio quotes the errors of tasks.
+"""
 
 
 @contextmanager
@@ -69,10 +82,14 @@ class _Formatter(logging.Formatter):
         self._mask = mask
 
     def _message(self, record: logging.LogRecord) -> str:
+        if _is_quoting(record):
+            return f"[the library's words are not shown] {record.filename}:{record.lineno}"
         return self._mask(record.getMessage())
 
     def _below(self, record: logging.LogRecord) -> list[str]:
         """The lines of traceback and stack; not the record's own copy, which any other formatter may have made."""
+        if _is_quoting(record):
+            return [*_without_words(record.exc_info[1], set())] if record.exc_info else []
         told = [self.formatException(record.exc_info)] if record.exc_info else []
         told += [self.formatStack(record.stack_info)] if record.stack_info else []
         return self._mask("\n".join(told)).split("\n") if told else []
@@ -121,19 +138,41 @@ _FORMATTERS: Mapping[Format, type[_Formatter]] = {"text": TextFormatter, "json":
 
 
 def configure(*, level: str = "INFO", form: Format = "text", mask: Mask = str) -> None:
-    """Send all at `level` and above to standard error, masked; quiet the libraries that log bodies or each request."""
+    """Send all at `level` and above to standard error, masked; quiet the libraries that log bodies or each request.
+
+    A library that the environment tells to say more (`OPENAI_LOG`) shows no words either.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(_FORMATTERS[form](mask=mask))
     handler.addFilter(Around())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    for noisy in ("alembic", "anthropic", "asyncio", "google_genai", "httpx2", "mcp", "openai", "uvicorn"):
+    for noisy in (*QUOTING, "alembic", "kopf", "uvicorn"):  # at INFO and DEBUG kopf logs whole objects
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.getLogger("kopf").setLevel(logging.WARNING)  # at INFO and DEBUG it logs whole objects
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # warns that it leaves our signals alone
 
 
+def _is_quoting(record: logging.LogRecord) -> bool:
+    """Return whether the words of a record may quote requests or answers."""
+    return record.name.partition(".")[0] in QUOTING
+
+
+def _without_words(error: BaseException | None, seen: set[int]) -> Iterator[str]:
+    """Yield the kind and the traceback of an error, and of those that led to it, without what they say."""
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    yield type(error).__name__
+    for frame in traceback.extract_tb(error.__traceback__):
+        yield f"  {frame.filename}:{frame.lineno} in {frame.name}"
+    for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from _without_words(inner, seen)
+    yield from _without_words(error.__cause__ or error.__context__, seen)
+
+
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key, value in sorted(vars(record).items()) if key not in _STANDARD}
+    found = {key: value for key, value in sorted(vars(record).items()) if key not in _STANDARD}
+    around = _around.get()
+    return {key: value for key, value in found.items() if key in around} if _is_quoting(record) else found
 
 
 def _value(value: object) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-Kind = Literal["process", "configuration", "server", "tools", "provider", "watch"]
+Kind = Literal["process", "configuration", "server", "tools", "provider", "passed", "watch"]
 
 
 @dataclass(frozen=True, kw_only=True)

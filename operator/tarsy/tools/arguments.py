@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from tarsy.tools import bounds, schemas
+from tarsy import rawjson
+from tarsy.tools import schemas
 from tarsy.transcript import inputs, messages
 
 VALUES_MAX = 10_000
@@ -48,9 +49,7 @@ def of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str,
 
 
 def _of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str, Any]:
-    values = bounds.Values()
-    values.feed(text.encode("utf-8", "replace"))
-    if values.count > VALUES_MAX:
+    if rawjson.has_more_values(text.encode("utf-8", "replace"), VALUES_MAX):
         raise UnfitError(f"they have more than {VALUES_MAX} values")
     schema = schemas.Schema(parameters)
     given = messages.storable_json(_fitted(_read(text, schema), schema.of_all(), schema))

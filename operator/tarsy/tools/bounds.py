@@ -37,26 +37,6 @@ _USABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 
 
 _PLACE_MAX = 4
-_STRING = re.compile(rb'"[^"\r\n]*["\r\n]')
-"""A string without escapes; none goes on in another line, be it of JSON or of an event stream."""
-
-
-class Values:
-    """Counts the values of JSON that comes in pieces, without parsing it: what stands in strings does not count."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._carried = b""
-
-    def feed(self, data: bytes) -> bool:
-        """Count on; False when it is too many."""
-        data = (self._carried + data).replace(b"\\\\", b"")
-        escape = b"\\" if data.endswith(b"\\") else b""
-        data = data[: len(data) - len(escape)].replace(b'\\"', b"")
-        outside, begun, _ = _STRING.sub(b"", data).partition(b'"')
-        self._carried = begun + escape
-        self.count += sum(map(outside.count, (b",", b"[", b"{")))
-        return self.count <= VALUES_MAX
 
 
 def checked(received: message.SessionMessage | Exception) -> message.SessionMessage | Exception:
@@ -109,6 +89,8 @@ class Offer:
     def problem(self) -> str:
         """What is missing of the tools, or ""; no word of it is the server's but what stands behind a colon."""
         of_names = f"has {len(self.left_out)} tools that are left out, because of their names" if self.left_out else ""
+        if len(self.left_out) == 1:
+            of_names = "has 1 tool that is left out, because of its name"
         of_number = f"offers too many tools, those after the first {TOOLS_MAX} are left out" if self.full else ""
         return "; ".join(filter(None, (of_names, of_number, pins.told(self.stopped))))
 

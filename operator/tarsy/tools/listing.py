@@ -10,26 +10,46 @@ import mcp
 from mcp import types
 
 from tarsy.telemetry import standing
-from tarsy.tools import bounds, offered, results, toolbox
+from tarsy.tools import bounds, offered, results, toolbox, wire
 
 PAGES_MAX = 100
 """Pages of one list; a server that offers as many tools as are taken has had room for ten on each."""
+BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of the messages that one list comes in."""
 TOLD_MAX = 500
 """Characters of a tool's description that are told to people."""
 
 
+class TooLongError(ValueError):
+    """A list of tools that is longer than is read; the message says which bound it is beyond."""
+
+
+def is_too_long(error: BaseException) -> bool:
+    """Return whether `error` is a TooLongError, in any groups that the SDK has put it into."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(is_too_long, error.exceptions))
+    return isinstance(error, TooLongError)
+
+
 async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bounds.Offer:
-    """The tools of a server, masked; its hashes are of what the server said."""
+    """Return the tools of a server, masked; its hashes are of what the server said.
+
+    A TooLongError where the whole list is beyond a bound: another attempt would cost as much again.
+    """
     found = bounds.Offer(server)
     cursor: str | None = None
+    read = 0
     for _ in range(PAGES_MAX):
         page = await client.list_tools(cursor=cursor)
+        read += (page.meta or {}).get(wire.LIST_BYTES, 0)
+        if read > BYTES_MAX:
+            raise TooLongError(f"its list of tools has more than {BYTES_MAX // 2**20} MiB")
         found.add(page.tools)
         cursor = page.next_cursor
         if not cursor or found.full:
             break
     else:
-        raise ValueError(f"its list of tools has more than {PAGES_MAX} pages")
+        raise TooLongError(f"its list of tools has more than {PAGES_MAX} pages")
     found.tools = await asyncio.to_thread(_masked, found.tools, mask)
     return found
 

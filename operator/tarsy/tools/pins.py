@@ -120,11 +120,15 @@ def told(stopped: Mapping[str, Stopped]) -> str:
     """
     if not stopped:
         return ""
-    what = (
-        f"has {len(stopped)} tools that are stopped until somebody confirms them, because they are not what was pinned"
-    )
-    if any(one.written for one in stopped.values()):
-        what = f"has {len(stopped)} tools that are stopped, because they are not what they have to be"
+    are_to_be = any(one.written for one in stopped.values())
+    if len(stopped) == 1:
+        why = "because it is not what it has to be" if are_to_be else "because it is not what was pinned"
+        until = "" if are_to_be else " until somebody confirms it"
+        what = f"has 1 tool that is stopped{until}, {why}"
+    else:
+        why = "because they are not what they have to be" if are_to_be else "because they are not what was pinned"
+        until = "" if are_to_be else " until somebody confirms them"
+        what = f"has {len(stopped)} tools that are stopped{until}, {why}"
     shown = list(stopped.values())[:NAMED_MAX]
     more = f", and {len(stopped) - NAMED_MAX} more" if len(stopped) > NAMED_MAX else ""
     return f"{what}: {', '.join(one.tool for one in shown)}{more} ({'; '.join(one.short for one in shown)})"

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import mcp
 from mcp import types
@@ -113,6 +113,8 @@ class Server:
         self._spoken = chatter.Chatter(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
+        self._least_backoff = FIRST_BACKOFF
+        """Also where a call waits; longer behind an attempt that has read a list of tools beyond its bounds."""
         self._pausing: asyncio.Timeout | None = None
         """Until when it is not tried again."""
         self._waiting = 0
@@ -172,9 +174,11 @@ class Server:
                 await self._connected()
             except Exception as error:  # noqa: BLE001 - the owner: whatever broke the client, connect anew
                 self._lost(error)
+                if listing.is_too_long(error):
+                    self._backoff = self._least_backoff = LONGEST_BACKOFF
             self.tried.set()
             with suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_BACKOFF if self._waiting else self._backoff) as self._pausing:
+                async with asyncio.timeout(self._least_backoff if self._waiting else self._backoff) as self._pausing:
                     await self._unused.wait()
             self._pausing = None
             self._backoff = min(self._backoff * 2, LONGEST_BACKOFF)
@@ -200,7 +204,7 @@ class Server:
 
     def _hurry(self) -> None:
         """Have it tried again soon: somebody wants it now."""
-        soon = asyncio.get_running_loop().time() + FIRST_BACKOFF
+        soon = asyncio.get_running_loop().time() + self._least_backoff
         if self._pausing is not None and not self._pausing.expired() and (self._pausing.when() or 0.0) > soon:
             self._pausing.reschedule(soon)
 
@@ -309,6 +313,9 @@ class Server:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     offer = await listing.offer(self.name, client, mask=self.mask)
                     offer.stop(await self._pins.stopped(offer.hashes))
+            except listing.TooLongError as error:
+                log.warning("%s was not looked at: %s", self.name, error, extra={"action": "mcp_relist"})
+                await asyncio.sleep(RELIST_SECONDS)
             except (mcp.MCPError, RuntimeError, ValueError, TimeoutError, errors.TemporaryError) as error:
                 log.info("%s was not looked at: %s", self.name, type(error).__name__, extra={"action": "mcp_relist"})
             else:
@@ -328,10 +335,7 @@ class Server:
             "problem": self.problem,
             "missing": self.missing,
             "tools": len(self.tools),
-            "stopped": [
-                {"tool": one.tool, "pinned": one.pinned, "offered": one.offered, "written": one.written}
-                for one in self.stopped.values()
-            ],
+            "stopped": [asdict(tool) for tool in self.stopped.values()],
         }
         yield standing.Fact(
             kind="server", name=self.name, state=self.standing.state, since=self.standing.since, detail=detail
@@ -340,7 +344,7 @@ class Server:
             yield self._offered
 
     async def _publish(self, client: mcp.Client, offer: bounds.Offer) -> None:
-        self._backoff = FIRST_BACKOFF
+        self._backoff = self._least_backoff = FIRST_BACKOFF
         self.calls.answered()
         self._offer_now(offer)
         await self._give(client)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import httpx2
 
-from tarsy import transport
+from tarsy import rawjson, transport
 from tarsy.config import platform, transports
-from tarsy.tools import bounds
+from tarsy.tools import bounds, wire
 
 CONNECT_SECONDS = 30.0
 LATE_SECONDS = 30.0
@@ -33,13 +33,6 @@ _LOOK_CONNECTS = 0.8
 """What of it may go into connecting, so that who cannot be reached is told from who is silent."""
 _AWAY = frozenset({502, 503, 504})
 """What a proxy says of a server that is not there."""
-
-
-class UnreadableError(httpx2.StreamError, httpx2.SSEError):
-    """A body that is not read on: of both kinds that the SDK makes the call's error, for JSON and for events."""
-
-    def __init__(self, why: str) -> None:
-        httpx2.SSEError.__init__(self, why)
 
 
 @contextlib.asynccontextmanager
@@ -98,7 +91,9 @@ async def _client(
 
     async def stays(request: httpx2.Request) -> None:
         if transport.origin(request.url) != origin:
-            raise UnreadableError("it redirects to another origin, which gets nothing of what is meant for this one")
+            raise wire.UnreadableError(
+                "it redirects to another origin, which gets nothing of what is meant for this one"
+            )
 
     async with httpx2.AsyncClient(
         transport=kind(settings.url, tls=tls),
@@ -193,20 +188,20 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self._packed:
-            raise UnreadableError("it sent a compressed answer, which was not asked for")
-        read, values = 0, bounds.Values()
+            raise wire.UnreadableError("it sent a compressed answer, which was not asked for")
+        read, values = 0, rawjson.Values(bounds.VALUES_MAX)
         try:
             async for chunk in self._stream:
                 read += len(chunk)
                 if not self._is_endless and read > bounds.MESSAGE_MAX:
-                    raise UnreadableError(bounds.TOO_LARGE)
+                    raise wire.UnreadableError(bounds.TOO_LARGE)
                 if not self._is_endless and not values.feed(chunk):
-                    raise UnreadableError(bounds.TOO_MANY)
+                    raise wire.UnreadableError(bounds.TOO_MANY)
                 yield chunk
         except httpx2.TransportError as error:
-            if isinstance(error, UnreadableError) or not self._is_json:  # events may be resumed
+            if isinstance(error, wire.UnreadableError) or not self._is_json:  # events may be resumed
                 raise
-            raise UnreadableError("its answer broke off") from error
+            raise wire.UnreadableError("its answer broke off") from error
 
     async def aclose(self) -> None:
         await self._stream.aclose()

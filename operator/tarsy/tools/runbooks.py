@@ -50,6 +50,13 @@ _ADDRESS = re.compile(
 """An address without a user, whose host is written in ASCII: what other forms mean, parsers do not agree on."""
 _PAGE = re.compile(r"/(?P<repository>[^/]+/[^/]+)/(?:blob|raw)/(?P<file>.+)")
 """The path of a page of GitHub that shows a file."""
+_FILE = re.compile(
+    r"/(?P<owner>[a-z0-9-]{1,39})/(?P<name>(?!\.{1,2}/)[a-z0-9._-]{1,100})"
+    r"(?:/(?!\.{1,2}(?:/|\Z))(?:[\w.~!$&'()*+,;=:@-]|%20|%[89A-F][0-9A-F])+)+",
+    re.ASCII | re.IGNORECASE,
+)
+"""The path of a file at `runbooks.TOKEN_DOMAIN` that names its repository in one way only: no part is empty, `.` or
+`..`, and nothing is escaped but spaces and what is no ASCII."""
 _LOOPBACK = (*runbooks.LOOPBACK, "[::1]")
 _REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
 _PRIVATE = frozenset({401, 403, 404})
@@ -101,6 +108,14 @@ def checked(url: str, *, allowed: Collection[str], loopback: bool) -> yarl.URL:
         file = f"https://{runbooks.TOKEN_DOMAIN}/{page['repository']}/{page['file']}"
         return checked(file, allowed=allowed, loopback=loopback)
     return parsed
+
+
+def repository(address: yarl.URL) -> str | None:
+    """The repository of GitHub, `owner/name` in small letters, whose file `address` is; None if it is no such file."""
+    if address.scheme != "https" or address.raw_host != runbooks.TOKEN_DOMAIN or address.port != 443:
+        return None
+    match = _FILE.fullmatch(address.raw_path)
+    return f"{match['owner']}/{match['name']}".lower() if match else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +184,7 @@ class Runbooks:
         """`direct` is a `session`; `proxied` one for proxies, which are at any address; `loopback` as in `checked`."""
         self._allowed = settings.allowed_domains
         self._token = token
+        self._repositories = frozenset(settings.token_repositories)
         self._direct = direct
         self._proxied = proxied
         self._mask = mask
@@ -178,6 +194,8 @@ class Runbooks:
         self._known: dict[yarl.URL, _Outcome] = {}
         if token.problem:
             log.warning("private runbooks cannot be read: %s", token.problem, extra={"action": "runbook_token_missing"})
+        for warning in settings.warnings:
+            log.warning("%s", warning, extra={"action": "runbook_token_unused"})
 
     async def read(self, url: str) -> str:
         """The runbook at `url`, masked and storable; a RunbookError says why there is none."""
@@ -247,7 +265,7 @@ class Runbooks:
         for _ in range(REDIRECTIONS_MAX + 1):
             proxy = proxies.proxy_for(str(address))
             headers = dict(_HEADERS)
-            if self._token.value and address.raw_host == runbooks.TOKEN_DOMAIN:
+            if self._token.value and self._is_listed(address):
                 headers["Authorization"] = f"Bearer {self._token.value}"
             async with (self._proxied if proxy else self._direct).get(
                 address,
@@ -258,7 +276,7 @@ class Runbooks:
                 timeout=aiohttp.ClientTimeout(total=None),  # ours is for all together
             ) as response:
                 if response.status not in _REDIRECTIONS:
-                    return await self._text(response)
+                    return await self._text(response, address)
                 location = response.headers.get("Location", "")
             try:
                 there = urllib.parse.urljoin(str(address), location)
@@ -267,13 +285,26 @@ class Runbooks:
                 raise ports.RunbookError(f"it redirects where nobody is asked: {error}") from error
         raise ports.RunbookError(f"it redirects more than {REDIRECTIONS_MAX} times")
 
-    async def _text(self, response: aiohttp.ClientResponse) -> str:
-        """The text that an answer is; a RunbookError where it is something else."""
+    def _is_listed(self, address: yarl.URL) -> bool:
+        """Whether `runbooks.token_repositories` lists the repository of that file."""
+        name = repository(address)
+        return name is not None and not self._repositories.isdisjoint((name, f"{name.partition('/')[0]}/*"))
+
+    def _no_token(self, address: yarl.URL) -> str:
+        """The reason why `address` was asked without a token; empty if it was asked with it, or none is configured."""
+        if self._token.problem:
+            return self._token.problem
+        if not self._token.value or self._is_listed(address):
+            return ""
+        return f"no token was sent, because runbooks.token_repositories does not list {repository(address) or 'it'}"
+
+    async def _text(self, response: aiohttp.ClientResponse, address: yarl.URL) -> str:
+        """The text that an answer of `address` is; a RunbookError where it is something else."""
         if response.status != 200:
-            host = response.url.raw_host
+            host = address.raw_host
             is_private = host == runbooks.TOKEN_DOMAIN and response.status in _PRIVATE
-            why = f": {self._token.problem}" if self._token.problem and is_private else ""
-            raise ports.RunbookError(f"{host} answers {response.status}{why}")
+            why = self._no_token(address) if is_private else ""
+            raise ports.RunbookError(f"{host} answers {response.status}{why and f': {why}'}")
         kind, charset = response.content_type, (response.charset or "utf-8").lower()
         if not _TEXTS.fullmatch(kind):
             raise ports.RunbookError(f"it is {kind[:100]!r}, and no plain text")

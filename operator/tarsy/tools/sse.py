@@ -18,7 +18,7 @@ from anyio.streams import memory
 from mcp import types
 from mcp.shared import message
 
-from tarsy import transport
+from tarsy import rawjson, transport
 from tarsy.config import platform
 from tarsy.tools import bounds, progress, remote, wire
 
@@ -37,6 +37,7 @@ class SSE(wire.Wire):
     ) -> None:
         super().__init__(ended=ended)
         self._reports = reports
+        self._requests = wire.Requests()
         self._settings = settings
 
     @contextlib.asynccontextmanager
@@ -90,10 +91,10 @@ class SSE(wire.Wire):
                 async for event in events:
                     if event.event != "message" or not event.data:  # a sign of life
                         continue
-                    if not bounds.Values().feed(event.data.encode()):
+                    if rawjson.has_more_values(event.data.encode(), bounds.VALUES_MAX):
                         self.problem = bounds.TOO_MANY
                         break
-                    one = bounds.checked(_message(event.data))
+                    one = bounds.checked(self._requests.read(event.data))
                     if self._reports.takes(one):
                         await asyncio.sleep(0)  # there may be many more of these
                     else:
@@ -114,6 +115,7 @@ class SSE(wire.Wire):
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with sent, asyncio.TaskGroup() as posts:
                 async for one in sent:
+                    self._requests.sent(one.message)
                     posting = self._post(http, address, one.message, received)
                     if _comes_first(one.message):
                         await posting
@@ -131,7 +133,7 @@ class SSE(wire.Wire):
         body = said.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             response = await http.post(address, content=body, headers={"Content-Type": "application/json"})
-        except (httpx2.HTTPError, remote.UnreadableError) as error:
+        except (httpx2.HTTPError, wire.UnreadableError) as error:
             self._end(received, f"a message could not be sent: {error}")
             return
         if response.status_code in _OK:
@@ -156,10 +158,3 @@ class SSE(wire.Wire):
 def _comes_first(said: types.JSONRPCMessage) -> bool:
     """Whether a server has to have it before it takes anything else."""
     return isinstance(said, types.JSONRPCNotification) and said.method == "notifications/initialized"
-
-
-def _message(data: str) -> wire.Received:
-    try:
-        return message.SessionMessage(types.jsonrpc_message_adapter.validate_json(data, by_name=False))
-    except ValueError as error:
-        return error

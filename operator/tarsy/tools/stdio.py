@@ -20,6 +20,7 @@ from mcp import types
 from mcp.client import stdio
 from mcp.shared import message
 
+from tarsy import rawjson
 from tarsy.tools import bounds, chatter, progress, wire
 
 _GRACE = 2.0  # seconds for a server to end, once its input is closed, and again once it was told to
@@ -47,6 +48,7 @@ class Stdio(wire.Wire):
         self._environment = {**stdio.get_default_environment(), **environment}
         self._spoken = spoken
         self._reports = reports
+        self._requests = wire.Requests()
 
     @contextlib.asynccontextmanager
     async def _open(self) -> AsyncIterator[wire.Streams]:
@@ -57,7 +59,7 @@ class Stdio(wire.Wire):
         writes, sent = anyio.create_memory_object_stream[message.SessionMessage](0)
         bridges = [
             asyncio.create_task(self._receive(child, received)),
-            asyncio.create_task(_send(child, sent, received)),
+            asyncio.create_task(self._send(child, sent, received)),
         ]
         try:
             yield reads, writes
@@ -79,6 +81,19 @@ class Stdio(wire.Wire):
                 self._spoken.close()
                 await asyncio.gather(*bridges, return_exceptions=True)
 
+    async def _send(
+        self,
+        child: _Child,
+        sent: memory.MemoryObjectReceiveStream[message.SessionMessage],
+        received: memory.MemoryObjectSendStream[wire.Received],
+    ) -> None:
+        with sent, received:  # a server that cannot be written to would leave its callers waiting
+            async for one in sent:
+                self._requests.sent(one.message)
+                data = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+                if not await child.write(data.encode() + b"\n"):
+                    return
+
     async def _receive(self, child: _Child, received: memory.MemoryObjectSendStream[wire.Received]) -> None:
         with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._receive_all(child, received)
@@ -98,18 +113,13 @@ class Stdio(wire.Wire):
                 self.problem = bounds.TOO_MANY
                 child.stop()
                 return
-            one = bounds.checked(self._message(line))
+            one = bounds.checked(self._requests.read(line))
+            if isinstance(one, Exception):
+                self._spoken.write(b"[a line on its standard output is no message]\n")
             if self._reports.takes(one):
                 await asyncio.sleep(0)  # there may be many more of these
             else:
                 await received.send(one)
-
-    def _message(self, line: bytes) -> wire.Received:
-        try:
-            return message.SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError as error:
-            self._spoken.write(b"[a line on its standard output is no message]\n")
-            return error
 
 
 @contextlib.asynccontextmanager
@@ -193,25 +203,13 @@ class _Child(asyncio.SubprocessProtocol):
 
 async def _few_values(line: bytes) -> bool:
     """Whether a line may be parsed; others have their turn while it is looked at."""
-    values = bounds.Values()
+    values = rawjson.Values(bounds.VALUES_MAX)
     for start in range(0, len(line), _PIECE):
         if not values.feed(line[start : start + _PIECE]):
             return False
         if start:
             await asyncio.sleep(0)
     return True
-
-
-async def _send(
-    child: _Child,
-    sent: memory.MemoryObjectReceiveStream[message.SessionMessage],
-    received: memory.MemoryObjectSendStream[wire.Received],
-) -> None:
-    with sent, received:  # a server that cannot be written to would leave its callers waiting
-        async for one in sent:
-            data = one.message.model_dump_json(by_alias=True, exclude_unset=True)
-            if not await child.write(data.encode() + b"\n"):
-                return
 
 
 def _told(status: int | None) -> str:

@@ -19,12 +19,22 @@ from mcp.client import streamable_http
 from mcp.shared import message
 
 from tarsy.config import platform
-from tarsy.tools import bounds, progress, remote
+from tarsy.tools import bounds, progress, remote, wire
 
 _OF_STATUS = ("Server returned an error response", "Not Found")
 """The SDK's words for a refusal; another, that of a session which has ended, is told apart by who calls."""
 Refused: TypeAlias = dict[Any, int]
 """The statuses of requests that were refused, by their ids."""
+
+
+class _Parser:
+    """Stands for the parser of the SDK's transport."""
+
+    def validate_json(self, data: str | bytes, *, by_name: bool) -> types.JSONRPCMessage:  # noqa: ARG002 - the SDK's
+        return wire.parse(data)
+
+
+streamable_http.jsonrpc_message_adapter = _Parser()  # type: ignore[assignment,attr-defined]
 
 
 @contextlib.asynccontextmanager

@@ -128,6 +128,11 @@ class PoolToolbox:
             if problem
         )
 
+    @property
+    def away(self) -> Sequence[str]:
+        """The servers that cannot be called now."""
+        return tuple(server.name for server in self._servers.values() if server.problem)
+
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
         """Call a tool within the time that a call may take."""
         server_name, _, tool = call.name.partition(".")
@@ -188,7 +193,7 @@ class PoolToolbox:
         broken: _BrokenError | None = None
         while True:
             if (client := await self._client(server)) is None:
-                return _failed(str(broken)) if broken else _away(name, server)
+                return _failed(str(broken), away=True) if broken else _away(name, server)
             await scope.ensure_lease()
             again = " again" if broken else ""
             if stopped := server.stopped.get(tool.name):  # since it was looked at: the server may be another by now
@@ -202,10 +207,10 @@ class PoolToolbox:
                         return await self._send(server, client, asked)
             except TimeoutError:
                 problem = f": MCP server '{server.name}' {server.problem}" if server.problem else ""
-                return _failed(f"'{name}' did not answer within {seconds:g} s{problem}")
+                return _failed(f"'{name}' did not answer within {seconds:g} s{problem}", away=bool(problem))
             except _BrokenError as error:
                 if broken or error.is_ours or not offered.reads_only(tool):
-                    return _failed(str(error))
+                    return _failed(str(error), away=not error.is_ours)
                 broken = error
                 log.info("%s is called again: %s", name, error, extra={"action": "mcp_again", "server": server.name})
 
@@ -218,6 +223,8 @@ class PoolToolbox:
             for reason in (bounds.TOO_LARGE, bounds.TOO_MANY, bounds.TOO_MANY_ITEMS):
                 if reason in error.message:  # over HTTP, where it costs only this call
                     return _failed(f"'{server.name}' gave an answer that cannot be used: {reason}; ask for less")
+            if wire.UNREADABLE in error.message:
+                return _failed(f"'{server.name}' gave an answer that cannot be used: {wire.UNREADABLE}")
             if (error.code, error.message) not in _CLOSED:
                 return _failed(f"'{server.name}' refused the call: {error.message}")
             server.broke(client)
@@ -251,8 +258,8 @@ def _spec(server: str, tool: types.Tool) -> messages.ToolSpec:
 
 def _away(name: str, server: Server) -> ports.ToolOutput:
     problem = server.problem or "was away"  # it may be back by now
-    return _failed(f"'{name}' was not called: MCP server '{server.name}' {problem}")
+    return _failed(f"'{name}' was not called: MCP server '{server.name}' {problem}", away=True)
 
 
-def _failed(text: str) -> ports.ToolOutput:
-    return ports.ToolOutput(text=messages.storable(text), failed=True)
+def _failed(text: str, *, away: bool = False) -> ports.ToolOutput:
+    return ports.ToolOutput(text=messages.storable(text), failed=True, away=away)

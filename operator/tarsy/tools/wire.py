@@ -1,21 +1,123 @@
-"""What a connection of ours to an MCP server is to `mcp.Client`, where the SDK's own does not do."""
+"""What a connection of ours to an MCP server is to `mcp.Client`, where the SDK's own does not do.
+
+Messages are parsed here, over every transport. The SDK's parser quotes the beginning and the end of what it cannot
+parse, in errors and in its log; a secret that is cut so is found by no mask. And it leaves the request unanswered.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import TypeAlias
 
+import httpx2
 import mcp
 from anyio.streams import memory
+from mcp import types
 from mcp.shared import message
+
+from tarsy import rawjson
 
 Received: TypeAlias = message.SessionMessage | Exception
 Streams: TypeAlias = tuple[
     memory.MemoryObjectReceiveStream[Received], memory.MemoryObjectSendStream[message.SessionMessage]
 ]
+
+
+UNREADABLE = "its answer is not valid JSON-RPC"
+LIST_BYTES = "tarsy.dev/bytes"
+"""The key in `_meta` of a page of tools that has the size of its message in bytes."""
+_ID = rb'"id"\s*:\s*(-?[0-9]{1,19}|"[^"\\]{0,256}")\s*'
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+_ID_AT_BEGINNING = re.compile(rb"\s*\{\s*(?:%b,\s*)?%b[,}]" % (_VERSION, _ID))
+_ID_AT_END = re.compile(rb",\s*%b(?:,\s*%b)?\}\s*\Z" % (_ID, _VERSION))
+"""SDKs write the id before the result or after it."""
+_METHOD_AT_BEGINNING = re.compile(rb'\s*\{\s*(?:%b,\s*)?(?:%b,\s*)?"method"' % (_VERSION, _ID))
+_END = 512
+"""Bytes from the end in which that id stands."""
+
+
+class UnreadableError(httpx2.StreamError, httpx2.SSEError):
+    """A body that is not read on: of both kinds that the SDK makes the call's error, for JSON and for events."""
+
+    def __init__(self, why: str) -> None:
+        httpx2.SSEError.__init__(self, why)
+
+
+def parse(data: str | bytes) -> types.JSONRPCMessage:
+    """Return the message that `data` is, with U+FFFD for what is not Unicode; an UnreadableError quotes none of it."""
+    try:
+        found = _parsed(data)
+    except ValueError:
+        raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+        try:
+            found = _parsed(rawjson.repair(raw))
+        except ValueError:
+            found = None
+    if found is None:
+        raise UnreadableError(UNREADABLE)
+    if isinstance(found, types.JSONRPCResponse) and "tools" in found.result:
+        about = found.result.setdefault("_meta", {})
+        if isinstance(about, dict):
+            about[LIST_BYTES] = len(data)
+    return found
+
+
+def _parsed(data: str | bytes) -> types.JSONRPCMessage:
+    return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+
+
+class Requests:
+    """The requests of one connection that have no answer yet."""
+
+    def __init__(self) -> None:
+        self._ids: set[types.RequestId] = set()
+
+    def sent(self, said: types.JSONRPCMessage) -> None:
+        """Take note of a message to the server."""
+        if isinstance(said, types.JSONRPCRequest):
+            self._ids.add(said.id)
+        elif isinstance(said, types.JSONRPCNotification) and said.method == "notifications/cancelled":
+            self._ids.discard((said.params or {}).get("requestId", ""))
+
+    def read(self, data: str | bytes) -> Received:
+        """Return the message that `data` is; the error of its request where it is an answer that cannot be read.
+
+        An UnreadableError stands for what is no answer, or nobody's.
+        """
+        try:
+            received = parse(data)
+        except UnreadableError as error:
+            request = self._request_of(data.encode("utf-8", "replace") if isinstance(data, str) else data)
+            if request is None:
+                return error
+            failed = types.ErrorData(code=types.PARSE_ERROR, message=UNREADABLE)
+            received = types.JSONRPCError(jsonrpc="2.0", id=request, error=failed)
+        if isinstance(received, types.JSONRPCResponse | types.JSONRPCError) and received.id is not None:
+            self._ids.discard(received.id)
+        return message.SessionMessage(received)
+
+    def _request_of(self, data: bytes) -> types.RequestId | None:
+        """The id of the request that an unreadable message answers.
+
+        Where the message does not say it, that of the only request; of several none, which wait on.
+        """
+        if b'"jsonrpc"' not in data or not data.lstrip().startswith(b"{"):
+            return None  # a line that a program has printed among its messages
+        if _METHOD_AT_BEGINNING.match(data):
+            return None  # a request or a notification of the server
+        found = _ID_AT_BEGINNING.match(data) or _ID_AT_END.search(data, max(0, len(data) - _END))
+        if found is None:
+            return next(iter(self._ids)) if len(self._ids) == 1 else None
+        try:
+            request: types.RequestId = json.loads(found[1])
+        except ValueError:
+            return None
+        return request if request in self._ids else None
 
 
 class Wire(ABC):

@@ -60,5 +60,7 @@ class Admission:
     """What it says of its agents' tools."""
     ttl_seconds: int | None = None
     """How long the object stays once it has ended, by its own word; None leaves that to its chain."""
+    target: str = ""
+    """The subject of the alert, on one line."""
     chain: AdmittedChain | Refusal
     """What it runs, or why it cannot."""

@@ -38,8 +38,10 @@ ExecutionKind = Literal["agent", "synthesis", "summary", "chat"]
 """What an execution does: the work of an agent of a stage, to join the results of a stage's agents, to sum up the
 investigation in a few lines, or to answer a question about it. The last two are of no stage."""
 
-Grounds = Literal["Inspected", "InspectedWithGaps", "NothingInspected", "UnknownReferences"]
-"""What a run's result stands on: whether its agents looked, and whether it names only calls that there were."""
+Grounds = Literal["Inspected", "InspectedWithGaps", "NothingInspected", "ServersAway", "UnknownReferences"]
+"""The grounds of a run's result: whether its agents looked, and whether it names only calls that there were.
+
+ServersAway: nothing was inspected, and an agent could call none of its MCP servers because they were away."""
 
 INVESTIGATION = 0
 """The run that is the investigation itself; it is there from its admission on."""
@@ -149,6 +151,34 @@ class ModelCall:
     """How many of its requests repeated one that had failed: the last attempt of a call that failed was not."""
     cost: float | None = None
     """By the provider's price, attempts included; None where it has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServersAway:
+    """MCP servers of an execution could not be reached: when it began, or for some of its calls."""
+
+    execution: str
+    servers: tuple[str, ...]
+    calls: tuple[str, ...] = ()
+    """The ids of the calls that reached no server because of it; () of the beginning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRetried:
+    """A request to a provider failed, and is sent again. The call goes on: it is accounted for with its end."""
+
+    execution: str
+    turn: int
+    """The model call, from 0."""
+    provider: str
+    model: str
+    attempt: int
+    """The number of the failed request within its call, from 1."""
+    error: str
+    code: str = ""
+    """The provider's code of the error: an HTTP status, or a word; "" if there is none."""
+    seconds: float
+    """The wait until it is sent again, counted from the time of this entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,6 +352,8 @@ Entry: TypeAlias = (
     | ToolsSelected
     | StageStarted
     | ExecutionStarted
+    | ServersAway
+    | ModelRetried
     | Answered
     | Unanswered
     | FellBack
@@ -378,6 +410,8 @@ _KINDS: dict[str, type[Any]] = {
     "RunbookRead": RunbookRead,
     "StageStarted": StageStarted,
     "ExecutionStarted": ExecutionStarted,
+    "ServersAway": ServersAway,
+    "ModelRetried": ModelRetried,
     "Answered": Answered,
     "Unanswered": Unanswered,
     "FellBack": FellBack,
@@ -396,7 +430,7 @@ VERSIONS: dict[str, int] = {
     "ToolsAnswered": 3,  # the same, of messages; what is kept beside the log, and what is to be summed up
     "ExecutionEnded": 2,  # ungrounded
     "StageEnded": 2,  # CompletedWithErrors
-    "RunEnded": 2,  # summary, gaps, grounds
+    "RunEnded": 3,  # summary, gaps, grounds; ServersAway among the grounds
 }
 """The version that each kind is written in."""
 

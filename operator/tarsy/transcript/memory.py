@@ -128,15 +128,24 @@ class NoThrottle:
 
 
 class DictToolbox:
-    """Tools that always answer the same; those in `writing` may not be repeated, and those in `failing` fail."""
+    """Tools that always answer the same; those in `writing` may not be repeated, and those in `failing` fail.
+
+    The MCP servers in `away` cannot be reached: calls of their tools are not made.
+    """
 
     def __init__(
-        self, answers: Mapping[str, str], *, writing: Collection[str] = (), failing: Collection[str] = ()
+        self,
+        answers: Mapping[str, str],
+        *,
+        writing: Collection[str] = (),
+        failing: Collection[str] = (),
+        away: Collection[str] = (),
     ) -> None:
         self.answers = answers
         self.failing = failing
         self.specs = tuple(messages.ToolSpec(name=name, idempotent=name not in writing) for name in answers)
-        self.problems = ()
+        self.problems = tuple(f"MCP server '{name}' cannot be reached: refused" for name in away)
+        self.away = tuple(away)
         self.called: list[messages.ToolCall] = []
 
     async def __aenter__(self) -> Self:
@@ -149,6 +158,9 @@ class DictToolbox:
     async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
         """Answer by the tool's name; an unknown tool is an error."""
         await scope.ensure_lease()
+        server = call.name.partition(".")[0]
+        if server in self.away:
+            return ports.ToolOutput(text=f"'{call.name}' was not called: {server} is away", failed=True, away=True)
         self.called.append(call)
         if call.name not in self.answers:
             return ports.ToolOutput(text=f"unknown tool {call.name!r}", failed=True)

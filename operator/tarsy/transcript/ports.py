@@ -95,6 +95,22 @@ UNWATCHED: Stream = _Unwatched()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Retry:
+    """A request of a model call failed, and is sent again."""
+
+    attempt: int
+    """The number of the failed request within its call, from 1."""
+    failed: entries.Attempt
+    model: str
+    seconds: float
+    """The wait until it is sent again."""
+
+
+async def _untold(_: Retry) -> None:
+    """Nobody is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scope:
     """The execution on whose behalf something is sent."""
 
@@ -110,6 +126,8 @@ class Scope:
     """Whether another provider is asked where this one gives no answer: it is then tried less often."""
     may_retry: Callable[[], bool] = lambda: True
     """Asked before each repeated request: whether the investigation may have one more; that one is counted then."""
+    retrying: Callable[[Retry], Awaitable[None]] = _untold
+    """Told of a repeated request before the wait for it, at most once in ten seconds of a call."""
     only_reads: bool = False
     """Whether a tool is called as one that may be called again: one that is none any more is not called then."""
     stream: Stream = UNWATCHED
@@ -133,6 +151,8 @@ class ToolOutput:
     failed: bool = False
     length: int | None = None
     """The characters that it had, where `text` lacks some for which there was no time."""
+    away: bool = False
+    """Whether the call failed because its MCP server could not be reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +206,11 @@ class Toolbox(Protocol):
 
         Behind the first colon of one stand the words of others: they are for people, and not for prompts.
         """
+        ...
+
+    @property
+    def away(self) -> Sequence[str]:
+        """The names of its MCP servers that cannot be reached now."""
         ...
 
     async def call(self, call: messages.ToolCall, scope: Scope) -> ToolOutput:

@@ -62,7 +62,9 @@ class Reported:
 
 
 OfExecution: TypeAlias = (
-    entries.Answered
+    entries.ServersAway
+    | entries.ModelRetried
+    | entries.Answered
     | entries.Unanswered
     | entries.FellBack
     | entries.ContextCompacted
@@ -96,6 +98,10 @@ class Execution:
     """The calls of whose results only a part was read: how many characters each had."""
     due: dict[str, entries.SummaryDue] = field(default_factory=dict)
     """The calls whose results are to be summed up before the model is asked again."""
+    away: set[str] = field(default_factory=set)
+    """The MCP servers that could not be reached when it began, or later for a call."""
+    unreached: set[str] = field(default_factory=set)
+    """The ids of the calls that reached no server because it was away."""
 
     @property
     def source(self) -> resolve.Fallback:
@@ -145,10 +151,13 @@ class Execution:
             case entries.ContextCompacted():
                 now = dict.fromkeys(entry.results, 0) | dict.fromkeys(entry.cut, entry.shown)
                 self.compacted = {**self.compacted, **now}  # a new one: what was reported keeps the old
+            case entries.ServersAway():
+                self.away |= set(entry.servers)
+                self.unreached |= set(entry.calls)
             case entries.ExecutionEnded():
                 self.ended = entry
-        if not isinstance(entry, entries.ToolsAnswered | entries.ExecutionEnded) and entry.call:
-            self.retries += entry.call.retries
+        if (call := getattr(entry, "call", None)) is not None:
+            self.retries += call.retries
 
     def _summarised(self, entry: entries.ToolSummarised) -> None:
         """Have the summary stand for the result, if there is one."""
@@ -266,7 +275,9 @@ class _Scopes:
             case entries.ExecutionStarted():
                 self.begin(_execution(entry), within=_stage(entry) if entry.stage else _run(entry))
             case (
-                entries.Answered()
+                entries.ServersAway()
+                | entries.ModelRetried()
+                | entries.Answered()
                 | entries.Unanswered()
                 | entries.FellBack()
                 | entries.ContextCompacted()
@@ -310,6 +321,8 @@ def _stage(entry: entries.StageStarted | entries.StageEnded | entries.ExecutionS
 
 def _execution(
     entry: entries.ExecutionStarted
+    | entries.ServersAway
+    | entries.ModelRetried
     | entries.Answered
     | entries.Unanswered
     | entries.FellBack
@@ -378,7 +391,9 @@ class Record:
                 scope = run.stages[entry.stage] if entry.stage else run
                 scope.executions[entry.execution] = execution
             case (
-                entries.Answered()
+                entries.ServersAway()
+                | entries.ModelRetried()
+                | entries.Answered()
                 | entries.Unanswered()
                 | entries.FellBack()
                 | entries.ContextCompacted()

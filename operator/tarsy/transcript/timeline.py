@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from tarsy.resources import chain, investigation
@@ -36,6 +36,7 @@ Type = Literal[
     "provider_fallback",
     "native_tools_left_out",
     "context_compacted",
+    "model_retry",
     "error",
     "resumed",
 ]
@@ -154,6 +155,7 @@ _AGENT = Kind(kind="agent", strategy="native-thinking")
 
 
 _TEXTS = ("llm_response", "final_analysis")
+_DAY = 24 * 3600.0
 
 
 def _turned_out(last: Event, entry: entries.Entry | entries.Unreadable) -> Type | None:
@@ -187,6 +189,8 @@ def _events(logged: entries.Logged, kind: Kind) -> Iterator[Event]:
             yield new(f"{entry.turn}.error", "error", "failed", failure.text, metadata)
         case entries.FellBack() | entries.ContextCompacted() | entries.ToolSummarised() as entry:
             yield _changed(entry, new)
+        case entries.ModelRetried() as entry:
+            yield _retried(entry, logged, new)
         case entries.ToolsAnswered() as entry:
             for run in entry.runs:
                 yield from _ran(run, new)
@@ -322,6 +326,20 @@ def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
     first = (*entry.results, *entry.cut, "")[0]
     place = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
     return new(place, "context_compacted", "completed", "; ".join(told), metadata)
+
+
+def _retried(entry: entries.ModelRetried, logged: entries.Logged, new: _New) -> Event:
+    # What stands in a row may be no time that there is; a model call waits for less than a day.
+    wait = timedelta(seconds=min(entry.seconds, _DAY)) if entry.seconds > 0 else timedelta(0)
+    metadata = {
+        "provider": entry.provider,
+        "model": entry.model,
+        "code": entry.code,
+        "attempt": entry.attempt,
+        "again_at": (logged.at + wait).isoformat(),
+    }
+    # By its entry: the worker that takes over begins to count attempts anew.
+    return new(f"{entry.turn}.retry-{logged.seq}", "model_retry", "completed", entry.error, metadata)
 
 
 def _selected(mcp: investigation.MCP, new: _New) -> Event:

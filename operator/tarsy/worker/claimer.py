@@ -1,4 +1,7 @@
-"""Claims investigations while there are free slots: on every hint that there is work, and every so often without."""
+"""Claims investigations while there are free slots: on every hint that there is work, and every so often without.
+
+A claim passes over what needs an LLM provider that is unusable here (`eligibility`); what is behind it is claimed.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from uuid import UUID
 from tarsy.config import platform
 from tarsy.store import database as databases
 from tarsy.store import work
+from tarsy.worker import eligibility, run
 from tarsy.worker import lease as leases
-from tarsy.worker import run
 
 POLL_SECONDS = 2.0
 BUSY_SECONDS = 0.05
@@ -32,12 +35,15 @@ class Claimer:
         lease_manager: leases.LeaseManager,
         owner: UUID,
         queue: platform.Queue,
+        eligible: eligibility.Eligibility,
     ) -> None:
+        """`eligible` claims what this worker can run."""
         self._supervisor = supervisor
         self._database = database
         self._lease_manager = lease_manager
         self._owner = owner
         self._queue = queue
+        self._eligible = eligible
         self._hinted = asyncio.Event()
         self._free = asyncio.Semaphore(queue.slots)
         self._running = 0
@@ -95,7 +101,7 @@ class Claimer:
                 await work.try_unreadable_again(self._database, build=run.BUILD)
                 self._tried_again = True
             self._busy = False
-            return await work.claim(
+            return await self._eligible.claim(
                 self._database,
                 owner=self._owner,
                 lease=self._queue.lease,

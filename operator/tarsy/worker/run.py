@@ -24,6 +24,7 @@ from typing import Any
 from uuid import UUID
 
 from tarsy.engine import chat, grounds, investigation
+from tarsy.resources import chain
 from tarsy.store import database as databases
 from tarsy.store import journal as journals
 from tarsy.store import notify, work
@@ -31,8 +32,6 @@ from tarsy.telemetry import logs
 from tarsy.transcript import entries, ports, record
 from tarsy.worker import lease as leases
 
-DEFAULT_DEADLINE = 900
-"""Seconds from the first claim, for chains that say nothing of it."""
 RELEASE_SECONDS = 5.0
 """How long a process that stops tries to give a claim back; its lease passes anyway."""
 
@@ -146,7 +145,7 @@ class Supervisor:
     def _limit(self, snapshot: record.Snapshot, run: int) -> tuple[float, str]:
         """How many seconds a run has, and what says so."""
         if run == entries.INVESTIGATION:
-            return snapshot.chain.active_deadline_seconds or DEFAULT_DEADLINE, "activeDeadlineSeconds"
+            return snapshot.chain.active_deadline_seconds or chain.DEADLINE_SECONDS, "activeDeadlineSeconds"
         with self.runtime.in_force() as now:
             return now.platform.limits.chat.total_seconds(), "limits.chat"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 from uuid import UUID
 
 from pydantic import Field
@@ -119,6 +119,44 @@ def alert_status_updates(
             yield _update(found, chain, before | {stage: outcome}, step=f"Completed {stage}")
         case entries.RunEnded(run=entries.INVESTIGATION):
             yield _update(found, chain, told, step="Chain execution finished", ended=entry)
+
+
+def updates_since(
+    told: int, found: history.Summary, chain: Sequence[plans.Plan] = ()
+) -> tuple[Sequence[AlertStatusUpdate], int]:
+    """The updates of an investigation behind the first `told` ones, and the number of all so far.
+
+    The same as its log gives, made from its numbers: so a reader of many investigations needs no log. With `told` -1
+    only the latest is returned.
+    """
+    steps = list(_steps(found))
+    return [_update(found, chain, **step) for step in steps[told:]], len(steps)
+
+
+def _steps(found: history.Summary) -> Iterator[dict[str, Any]]:
+    """What differs between the updates of an investigation, in their order; a later look only adds to them."""
+    outcomes: dict[str, str | None] = {}
+    begun = False
+    for stage in found.stages:
+        if stage.outcome == "Skipped":
+            outcomes[stage.name] = "Skipped"
+            continue
+        if not begun:
+            yield {"outcomes": {}, "step": "Starting chain execution"}
+            begun = True
+        outcomes[stage.name] = None
+        yield {"outcomes": dict(outcomes), "step": f"Starting {stage.name}", "current": stage.name}
+        if stage.outcome:
+            outcomes[stage.name] = stage.outcome
+            yield {"outcomes": dict(outcomes), "step": f"Completed {stage.name}"}
+    if found.ended_at and found.ending:
+        ended = entries.RunEnded(
+            ending=cast("entries.Ending", found.ending),
+            reason=found.reason,
+            message=found.message,
+            final_analysis=found.final_analysis,
+        )
+        yield {"outcomes": outcomes, "step": "Chain execution finished", "ended": ended}
 
 
 def _before(stage: str, found: history.Summary) -> Sequence[str]:

@@ -22,10 +22,10 @@ class AgentExecution(shapes.Part):
     session_id: UUID
     agent_name: str
     agent_index: int
-    """Its place in the stage, from 0."""
+    """Its place in the stage, from 1."""
     iteration_strategy: str | None
     """None where it ended before it could begin."""
-    status: words.Stage
+    status: words.Execution
     error_message: str | None
     started_at: datetime
     completed_at: datetime | None
@@ -67,7 +67,7 @@ class AlertSession(shapes.Part):
     chain_id: str | None
     """The chain's name."""
     pod_id: str | None
-    """The process that runs it now."""
+    """The name of the pod (or machine) whose worker runs it now; null while none does."""
     final_analysis: str | None
     executive_summary: str | None
     mcp_selection: dict[str, Any] | None
@@ -124,7 +124,7 @@ def of(head: history.Head, found: course.Course, executions: Iterable[course.Exe
         alert_type=summary.alert_type,
         status=status,
         chain_id=summary.chain_name,
-        pod_id=found.owner and str(found.owner),
+        pod_id=found.host or (found.owner and str(found.owner)),
         final_analysis=summary.final_analysis or None,
         executive_summary=summary.summary or None,
         mcp_selection=head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
@@ -207,9 +207,9 @@ def _execution(summary: history.Summary, stage: str, found: course.Execution) ->
         stage_id=stage_id(summary.id, stage),
         session_id=summary.id,
         agent_name=found.name,
-        agent_index=found.index,
+        agent_index=found.index + 1,
         iteration_strategy=found.strategy or None,
-        status=words.of_outcome(found.outcome).status,
+        status=words.EXECUTIONS[found.outcome],
         error_message=found.error or None,
         started_at=found.started_at,
         completed_at=found.ended_at,

@@ -10,6 +10,9 @@ Failed                 failed        failed            Failed                 fa
 Cancelled              cancelled     failed            Cancelled              failed, has_errors
 TimedOut               timed_out     failed            TimedOut               failed, has_errors
 Skipped                skipped
+
+execution, for them: Running is `active`, Completed `completed`, Failed `failed`, TimedOut `timed_out`, Cancelled
+`cancelled`. Source: ExecutionStatus of the founding documents; their stages have no word for the last two.
 """
 
 from __future__ import annotations
@@ -19,10 +22,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, cast
 
 from tarsy.resources import investigation
+from tarsy.transcript import entries
 
 Session = Literal["pending", "in_progress", "cancelling", "completed", "failed", "cancelled", "timed_out"]
 Processing = Literal["queued", "processing", "completed", "failed"]
 Stage = Literal["pending", "active", "completed", "failed", "skipped"]
+Execution = Literal["pending", "active", "completed", "failed", "timed_out", "cancelled"]
+"""`pending` is the founding documents'; an execution here has a row once it is active."""
 
 LATEST_US = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""
@@ -64,6 +70,15 @@ STAGES: Mapping[investigation.StagePhase, StageWords] = {
     "Cancelled": StageWords("failed", has_errors=True),
     "Skipped": StageWords("skipped", has_errors=False),
 }
+
+EXECUTIONS: Mapping[entries.Outcome | None, Execution] = {
+    None: "active",
+    "Completed": "completed",
+    "Failed": "failed",
+    "TimedOut": "timed_out",
+    "Cancelled": "cancelled",
+}
+"""The words for the outcome of an execution; None: it runs."""
 
 
 def of_outcome(outcome: str | None) -> StageWords:

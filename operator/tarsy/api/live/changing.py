@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
+from tarsy.api.compat import plans, progress
 from tarsy.api.live import outbox, telling, wire
-from tarsy.store import changes, history
+from tarsy.store import changes, course, history
 from tarsy.store import database as databases
 
 AT_ONCE = 200
@@ -36,6 +38,20 @@ class Namespace:
     uid: str
 
 
+class _Told(NamedTuple):
+    """What the listeners to a list have been told of an investigation."""
+
+    revision: int
+    ended: bool
+    updates: int
+    """How many updates of its stages, which only earlier clients are sent."""
+
+
+_NOTHING = _Told(-1, ended=False, updates=0)
+_Chains = Mapping[UUID, Sequence[plans.Plan]]
+"""The stages of investigations, for earlier clients; None where none listens."""
+
+
 class Lists:
     """All lists that are watched through this process."""
 
@@ -46,8 +62,7 @@ class Lists:
         self._listeners: dict[outbox.Listener, Namespace] = {}
         self._changed = 0
         """What to ask for the next time."""
-        self._told: OrderedDict[UUID, tuple[int, bool]] = OrderedDict()
-        """Of each investigation the revision that was told, and whether it had ended."""
+        self._told: OrderedDict[UUID, _Told] = OrderedDict()
         self._turns = asyncio.Lock()
 
     @property
@@ -89,13 +104,14 @@ class Lists:
                 if after is not None:
                     found = await self._since(after, {namespace.name: namespace.uid}, limit=_PAGE)
                     left -= len(found.summaries)
+                chains = await self._chains(found.summaries if found else (), [listener])
                 if found is None or not found.more or left <= 0:
-                    listener.put(_caught_up(found))
+                    listener.put(_caught_up(found, chains))
                     self._replace(namespace)
                     self._listeners[listener] = namespace
                     return
             after = found.horizon
-            rendered = listener.rendered(_messages(found.summaries, found.horizon))
+            rendered = listener.rendered(_messages(found.summaries, found.horizon, chains))
             del found  # what waits is counted as it is sent
             await listener.outbox.put_in_turn(rendered)
 
@@ -117,22 +133,33 @@ class Lists:
                     for listener in self._listeners:
                         listener.end("the database was restored from a backup: read the list again")
                     return
+                chains = await self._chains(found.summaries, self._listeners)
                 self._changed = found.horizon
-                self._tell(found)
+                self._tell(found, chains)
                 if not found.more:
                     return
 
-    def _tell(self, found: changes.Changes) -> None:
+    async def _chains(
+        self, summaries: Iterable[history.Summary], listeners: Iterable[outbox.Listener]
+    ) -> _Chains | None:
+        """The stages of these investigations; None where no earlier client is among the listeners."""
+        if not any(listener.channel.words == "session" for listener in listeners):
+            return None
+        found = await course.of(self._database, [one.id for one in summaries])
+        return {identity: plans.of(one) for identity, one in found.items()}
+
+    def _tell(self, found: changes.Changes, chains: _Chains | None) -> None:
         by_namespace: dict[str, list[history.Summary]] = defaultdict(list)
         for summary in found.summaries:
-            if self._told.get(summary.id, (-1, False))[0] < summary.revision:
+            if self._told.get(summary.id, _NOTHING).revision < summary.revision:
                 by_namespace[summary.namespace].append(summary)
-        told = {name: _messages(new, found.horizon, known=self._told) for name, new in by_namespace.items()}
+        told = {name: _messages(new, found.horizon, chains, known=self._told) for name, new in by_namespace.items()}
         for listener, namespace in self._listeners.items():
             if namespace.name in told:
                 listener.put(told[namespace.name])
         for summary in found.summaries:
-            self._told[summary.id] = summary.revision, summary.ended_at is not None
+            updates = progress.updates_since(-1, summary)[1]
+            self._told[summary.id] = _Told(summary.revision, ended=summary.ended_at is not None, updates=updates)
             self._told.move_to_end(summary.id)
         while len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
@@ -145,32 +172,41 @@ class Lists:
 
 
 def _messages(
-    summaries: Sequence[history.Summary], horizon: int, *, known: dict[UUID, tuple[int, bool]] | None = None
+    summaries: Sequence[history.Summary],
+    horizon: int,
+    chains: _Chains | None,
+    *,
+    known: Mapping[UUID, _Told] | None = None,
 ) -> list[wire.Message]:
-    """What is told of these; the last one carries where to go on."""
-    bodies = [*_bodies(summaries, known or {})]
-    last = len(bodies) - 1
-    return [
-        wire.Message(kind, body, of=of, id=horizon if place == last else None)
-        for place, (kind, body, of) in enumerate(bodies)
-    ]
+    """The messages about these investigations; the last one carries where to go on.
+
+    `known` is what all listeners have been told; None of one that catches up, which is told where each one stands now.
+    """
+    messages: list[wire.Message] = []
+    for place, one in enumerate(summaries, 1):
+        before = None if known is None else known.get(one.id, _NOTHING)
+        if chains is not None:
+            updates, _ = progress.updates_since(-1 if before is None else before.updates, one, chains.get(one.id, ()))
+            messages += (telling.update_message(update, of=one.id) for update in updates)
+        bodies = [*_bodies(one, is_known_to_have_ended=before is not None and before.ended)]
+        for number, (kind, body) in enumerate(bodies, 1):
+            is_last = (place, number) == (len(summaries), len(bodies))
+            messages.append(wire.Message(kind, body, of=one.id, id=horizon if is_last else None))
+    return messages
 
 
-def _bodies(
-    summaries: Iterable[history.Summary], known: dict[UUID, tuple[int, bool]]
-) -> Iterator[tuple[str, dict[str, object], UUID]]:
-    for one in summaries:
-        named = {"namespace": one.namespace, "name": one.name, "alert_type": one.alert_type, "chain": one.chain_name}
-        yield "investigation.status", named | telling.of_status(one), one.id
-        if one.ended_at is not None and not known.get(one.id, (-1, False))[1]:
-            yield "investigation.completed", named | telling.of_end(one), one.id
+def _bodies(one: history.Summary, *, is_known_to_have_ended: bool) -> Iterator[tuple[str, dict[str, object]]]:
+    named = {"namespace": one.namespace, "name": one.name, "alert_type": one.alert_type, "chain_name": one.chain_name}
+    yield "investigation.status", named | telling.of_status(one)
+    if one.ended_at is not None and not is_known_to_have_ended:
+        yield "investigation.completed", named | telling.of_end(one)
 
 
-def _caught_up(found: changes.Changes | None) -> list[wire.Message]:
+def _caught_up(found: changes.Changes | None, chains: _Chains | None) -> list[wire.Message]:
     """What is told last of a catch-up, if there was one."""
     if found is None:
         return []
-    messages = _messages(found.summaries, found.horizon)
+    messages = _messages(found.summaries, found.horizon, chains)
     if found.more:
         overflow = {"last_event_id": found.horizon, "limit": AT_ONCE}
         messages.append(wire.Message("catchup.overflow", overflow, of=None))

@@ -34,6 +34,7 @@ PING_SECONDS = 20.0
 _LINES_MAX = 100
 _LINE_MAX = 8000
 _TOO_LARGE = f"the request of a WebSocket has at most {_LINES_MAX} lines, of {_LINE_MAX} bytes each"
+_NO_HANDSHAKE = "this is no request that opens a WebSocket: it is a GET without a body (RFC 6455, section 4.1)"
 _log = logging.getLogger("uvicorn.error.websockets")
 _log.setLevel(logging.WARNING)  # below that, it tells URLs
 
@@ -83,12 +84,11 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
             return
         lines = [] if self.handshake_initiated else data.split(b"\r\n")
         if len(lines) > _LINES_MAX or any(len(line) > _LINE_MAX for line in lines):
-            self.handshake_complete = self.close_sent = True
-            self.transport.write(problems.raw(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE))
-            self.transport.close()
-            self._abort_soon()
-        else:
-            super().data_received(data)
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, _TOO_LARGE)
+            return
+        super().data_received(data)
+        if not self.handshake_initiated:  # uvicorn would say nothing, and keep the connection
+            self._refuse(HTTPStatus.BAD_REQUEST, _NO_HANDSHAKE)
 
     async def run_asgi(self) -> None:
         """Serve the connection, and be done with it then."""
@@ -166,6 +166,13 @@ class Protocol(websockets_sansio_impl.WebSocketsSansIOProtocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
+
+    def _refuse(self, status: HTTPStatus, detail: str) -> None:
+        """Close the connection, of which no WebSocket comes, and say why."""
+        self.handshake_complete = self.close_sent = True
+        self.transport.write(problems.raw(status, detail))
+        self.transport.close()
+        self._abort_soon()
 
     def _mind_progress(self) -> None:
         """Drop the connection of who takes nothing; what waits does not grow, since nothing is written meanwhile."""

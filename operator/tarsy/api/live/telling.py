@@ -7,7 +7,7 @@ heard all of the entry, and who was cut off within one hears it again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -91,9 +91,14 @@ def _updates(
     logged: entries.Logged, summary: history.Summary | None, chain: Sequence[plans.Plan]
 ) -> Iterator[wire.Message]:
     """What earlier clients are told of a chain and its stages, beside all else."""
-    for update in progress.alert_status_updates(logged.entry, summary, chain) if summary else ():
-        body = update.model_dump(mode="json", exclude={"type"})
-        yield wire.Message(update.type, body, of=summary.id if summary else None, only="session")
+    if summary:
+        for update in progress.alert_status_updates(logged.entry, summary, chain):
+            yield update_message(update, of=summary.id)
+
+
+def update_message(update: progress.AlertStatusUpdate, *, of: UUID) -> wire.Message:
+    """An update of an investigation's stages as the message that only earlier clients are sent."""
+    return wire.Message(update.type, update.model_dump(mode="json", exclude={"type"}), of=of, only="session")
 
 
 def _of_event(event: timeline.Event, logged: entries.Logged, *, is_new: bool) -> _Body:
@@ -102,7 +107,7 @@ def _of_event(event: timeline.Event, logged: entries.Logged, *, is_new: bool) ->
 
 
 def _of_frame(logged: entries.Logged, summary: history.Summary | None) -> Iterator[_Body]:
-    at = {"run": logged.run, "at": logged.at.isoformat()}
+    at = {"run": logged.run, "at": wire.moment(logged.at)}
     match logged.entry:
         case entries.StageStarted(stage=stage):
             yield "stage.started", {"stage": stage, **at}
@@ -130,35 +135,28 @@ def of_end(found: history.Summary) -> dict[str, Any]:
         "final_analysis": found.final_analysis,
         "summary": found.summary,
         "grounds": found.grounds,
-        "ended_at": found.ended_at.isoformat() if found.ended_at else None,
+        "grounded": standing.is_grounded(found.grounds),
+        "ended_at": wire.moment(found.ended_at) if found.ended_at else None,
         "revision": found.revision,
     }
 
 
 def of_status(found: history.Summary) -> dict[str, Any]:
     """Where an investigation stands."""
-    running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
     return {
         "phase": found.phase,
-        "progress": f"{sum(_ended_by_itself(found))}/{len(found.stage_names)}",
-        "current_stage": None if found.ended_at else running,
-        "stages": [{"name": name, "outcome": outcome} for name, outcome in _outcomes(found)],
+        "progress": found.progress,
+        "current_stage": found.current_stage,
+        "stages": [{"name": name, "phase": phase} for name, phase in _phases(found)],
         "attempts": found.attempts,
         "cancel": found.cancel,
-        "message": found.waits_for or found.message,
+        "message": found.shown_message,
         "revision": found.revision,
     }
 
 
-def _ended_by_itself(found: history.Summary) -> Iterable[bool]:
-    reason = found.reason if found.ended_at else None
-    return (
-        standing.ended_by_itself(stage.outcome, says_the_same=stage.message == found.message, reason=reason)
-        for stage in found.stages
-    )
-
-
-def _outcomes(found: history.Summary) -> Iterator[tuple[str, str | None]]:
-    """Each stage of the chain: how it ended, "Running", or None where it has not begun."""
+def _phases(found: history.Summary) -> Iterator[tuple[str, str]]:
+    """Each stage of the chain with its phase, as in the status of the object."""
     begun = {stage.name: stage.outcome or "Running" for stage in found.stages}
-    return ((name, begun.get(name)) for name in found.stage_names)
+    not_begun = "Cancelled" if found.ended_at else "Pending"
+    return ((name, begun.get(name, not_begun)) for name in found.stage_names)

@@ -109,7 +109,7 @@ class Watch:
             if piece.state == "over":
                 return
             self._texts[piece.event] = text = _Text(
-                piece=piece, content=piece.text, since=datetime.now(UTC).isoformat()
+                piece=piece, content=piece.text, since=wire.moment(datetime.now(UTC))
             )
             self.tell([self._created(text)])
         elif piece.state == "over":
@@ -182,7 +182,7 @@ class Watch:
             "content": text.content,
             "metadata": metadata,
             "created_at": text.since,
-            "updated_at": datetime.now(UTC).isoformat(),
+            "updated_at": wire.moment(datetime.now(UTC)),
         }
         return wire.Message(kind, {"run": piece.run, "event": event}, of=self.investigation)
 

@@ -9,6 +9,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -128,6 +129,11 @@ def _in_old_words(body: Mapping[str, Any]) -> dict[str, Any]:
     if phase is None:
         return dict(body)
     return {**body, "status": words.INVESTIGATIONS[phase].session, "has_errors": phase == "CompletedWithErrors"}
+
+
+def moment(at: datetime) -> str:
+    """A time as REST writes it: RFC 3339, in UTC with a Z."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def encoded(told: Mapping[str, Any]) -> str:

@@ -1,0 +1,81 @@
+"""Tells people, at the operator's own Deployment, of alerts that no chain takes: an event an hour at most.
+
+The store remembers when it was told, so that all replicas together tell it as often as one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from tarsy import errors
+from tarsy.config import check, platform
+from tarsy.kube import client, objects
+from tarsy.store import database as databases
+from tarsy.store import unserved
+
+EVERY = timedelta(hours=1)
+TYPES_TOLD = 5
+REASON = "AlertsUnserved"
+
+log = logging.getLogger(__name__)
+
+
+class Notices:
+    """Events at the Deployment that this process belongs to."""
+
+    def __init__(
+        self,
+        *,
+        cluster: client.Cluster,
+        database: databases.Database,
+        deployment: str,
+        index: check.Indexer,
+        ingest: Callable[[], platform.Ingest],
+    ) -> None:
+        """`deployment` is its name, in the operator's namespace; `ingest` is what is in force of that section."""
+        self._cluster = cluster
+        self._database = database
+        self._deployment = deployment
+        self._index = index
+        self._ingest = ingest
+
+    async def tell(self) -> None:
+        """Post an event if alerts have come that no chain takes, and none was posted within the hour.
+
+        A TemporaryError: it could not be posted, and is to be tried again.
+        """
+        at = await unserved.take_notice(self._database, every=EVERY)
+        if at is None:
+            return
+        try:
+            await self._post(at)
+        except (errors.TemporaryError, objects.RefusedError):
+            await unserved.give_back(self._database)
+            raise
+
+    async def _post(self, at: datetime) -> None:
+        namespace = self._cluster.namespace
+        index = self._index(await objects.list_chains(self._cluster, namespace=namespace), unusable_providers={})
+        default = self._ingest().default_alert_type
+        found = [one for one in await unserved.read(self._database) if not index.takes(one.alert_type, default=default)]
+        uid = await objects.deployment_uid(self._cluster, namespace=namespace, name=self._deployment)
+        if not found or uid is None:
+            return
+        message = message_of(found)
+        log.warning("%s", message, extra={"action": "alerts_unserved"})
+        event = objects.Event(
+            reason=REASON, message=message, at=at, warning=True, recurs=True, about=objects.DEPLOYMENT
+        )
+        await objects.post_event(self._cluster, event, namespace=namespace, name=self._deployment, uid=uid)
+
+
+def message_of(found: Sequence[unserved.Unserved]) -> str:
+    """Say how many alerts of which types no chain has taken, the most frequent first, and what to do."""
+    named = [one for one in found if one.alert_type != unserved.OTHERS][:TYPES_TOLD]
+    told = [f"{one.alert_type} ({one.alerts})" for one in named]
+    if others := sum(one.alerts for one in found) - sum(one.alerts for one in named):
+        told.append(f"others ({others})")
+    types = ", ".join(told)
+    return f"no chain takes these alerts of the last day: {types}: {unserved.REMEDY}. See /api/v1/system/warnings"

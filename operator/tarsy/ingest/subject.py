@@ -1,0 +1,52 @@
+"""The subject of an alert, by its labels: which workload it is about, as a line for people and as Kubernetes labels.
+
+Source of the label syntax: Kubernetes documentation, "Labels and Selectors".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from tarsy.resources import base, investigation
+
+WORKLOADS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "pod")
+"""The labels that name a workload; the first one that is there counts."""
+_OTHERS = ("node", "instance")
+"""The labels that name the subject of an alert about no workload."""
+_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+SEVERITY, ALERTNAME, NAMESPACE, WORKLOAD = (
+    f"{base.GROUP}/{name}" for name in ("severity", "alertname", "namespace", "workload")
+)
+
+
+def target(labels: Mapping[str, str]) -> str:
+    """Return the subject of an alert on one line, such as `shop/web-0`; "" if no label names one.
+
+    A workload stands behind its namespace. Without a workload it is a node, an instance, or the namespace alone.
+    """
+    shown = {name: _line(labels.get(name, "")) for name in ("namespace", *WORKLOADS, *_OTHERS)}
+    workload = next((shown[name] for name in WORKLOADS if shown[name]), "")
+    other = next((shown[name] for name in _OTHERS if shown[name]), "")
+    found = "/".join(filter(None, [shown["namespace"], workload])) if workload else other or shown["namespace"]
+    return found[: investigation.TARGET_MAX]
+
+
+def object_labels(labels: Mapping[str, str], *, mask: Callable[[str, str], str]) -> dict[str, str]:
+    """Return the labels of an alert's object.
+
+    Only values that Kubernetes takes, and that `mask`, given name and value, leaves as they are.
+    """
+    workload = next((name for name in WORKLOADS if labels.get(name)), WORKLOADS[-1])
+    sources = {SEVERITY: "severity", ALERTNAME: "alertname", NAMESPACE: "namespace", WORKLOAD: workload}
+    return {
+        key: labels[name]
+        for key, name in sources.items()
+        if _VALUE.fullmatch(labels.get(name, "")) and mask(name, labels[name]) == labels[name]
+    }
+
+
+def _line(text: str) -> str:
+    """`text` on one line, without what is not printed."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())

@@ -1,0 +1,76 @@
+"""The choice of a worker: which investigations its claims pass over, in words of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from tarsy.resources import chain
+
+
+class UnjudgedError(Exception):
+    """The first investigation in the queue runs a snapshot of a chain that the worker has not judged yet."""
+
+    def __init__(self, investigation: UUID) -> None:
+        super().__init__(str(investigation))
+        self.investigation = investigation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The investigations that a worker claims, by the snapshots of their chains (`passes`)."""
+
+    judged: Collection[str] = ()
+    """Hashes of the snapshots that the worker has judged; it claims no other."""
+    passed: Collection[tuple[str, int, int]] = ()
+    """Hash, stage and agent of those that the worker cannot run; stages and agents are counted from 0."""
+
+
+CLAIMABLE = "(state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp())) AND NOT suspend"
+"""Whether a row of `work` waits for a worker, by its state alone."""
+
+UNFINISHED = """
+  NOT EXISTS (
+    SELECT 1 FROM stages AS known
+    WHERE known.investigation = about.id AND known.run = 0 AND known.ended_at IS NOT NULL
+      AND known.name = about.stage_names[passes.stage + 1]
+  ) AND NOT EXISTS (
+    SELECT 1 FROM executions AS known
+    WHERE known.investigation = about.id AND known.run = 0 AND known.ended_at IS NOT NULL
+      AND known.kind = 'agent' AND known.stage = about.stage_names[passes.stage + 1] AND known.index = passes.index
+  )"""
+"""Whether an agent (`passes.stage`, `passes.index`) of an investigation (`about`) has not ended yet."""
+
+IN_TIME = f"""
+  NOT EXISTS (
+    SELECT 1 FROM runs WHERE runs.investigation = about.id AND number = 0
+      AND CASE WHEN started_at IS NULL THEN false ELSE
+        CASE WHEN suspended_at IS NULL THEN clock_timestamp() ELSE greatest(suspended_at, started_at) END
+          - started_at - suspended_for
+          >= make_interval(secs => CASE json_typeof(about.chain -> 'activeDeadlineSeconds')
+            WHEN 'number' THEN CAST(about.chain ->> 'activeDeadlineSeconds' AS float8)
+            ELSE {chain.DEADLINE_SECONDS} END)
+      END
+  )"""  # noqa: S608 - our own text, and a number of ours
+"""Whether an investigation (`about`) has time left. One without is passed over by nobody: any worker can end it."""
+
+PASSED_OVER = f"""
+  cardinality(CAST(:hashes AS text[])) > 0 AND work.run = 0 AND cancel IS NULL AND EXISTS (
+    SELECT 1 FROM investigations AS about
+      JOIN unnest(CAST(:hashes AS text[]), CAST(:stages AS integer[]), CAST(:indexes AS integer[]))
+        AS passes (hash, stage, index) ON hash = chain_hash
+    WHERE about.id = work.investigation AND {UNFINISHED} AND {IN_TIME}
+  )"""  # noqa: S608 - our own text
+"""Whether a choice (`values`) passes over a row of `work`. Questions are never passed over."""
+
+
+def values(choice: Choice | None) -> Mapping[str, object]:
+    """Return the values that PASSED_OVER has, and `judged`: None where there is no choice, and everything is taken."""
+    passed = list(choice.passed) if choice else []
+    return {
+        "judged": None if choice is None else list(choice.judged),
+        "hashes": [snapshot for snapshot, _, _ in passed],
+        "stages": [stage for _, stage, _ in passed],
+        "indexes": [index for _, _, index in passed],
+    }

@@ -1,0 +1,112 @@
+"""The investigations that this worker can run, by the LLM providers of their agents.
+
+It judges each snapshot of a chain that it meets in the queue once, and again when its platform file, a key or a package
+changes. A provider that its platform file does not have is unusable, too: files reach workers one after the other.
+Fallbacks, the synthesis, the summary and questions do not count: an investigation goes on without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from tarsy.config import platform as platforms
+from tarsy.config import resolve
+from tarsy.store import choice, passes, work
+from tarsy.store import database as databases
+from tarsy.telemetry import standing
+
+ABSENT = "the worker's platform file does not have it"
+"""The problem of a provider that a snapshot names, and the platform file does not."""
+
+SNAPSHOTS_MAX = 1000
+"""Number of judged snapshots from which on those that no open investigation runs are forgotten."""
+
+Agent = tuple[int, int, str, str]
+"""Stage and agent, counted from 0; the provider, and why it is unusable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """A snapshot, and its agents that this worker cannot run, since when it could not."""
+
+    snapshot: passes.Snapshot
+    agents: Sequence[Agent]
+    since: datetime
+
+
+class Eligibility:
+    """The verdicts of this worker."""
+
+    def __init__(
+        self, *, platform: Callable[[], platforms.Platform], unusable: Callable[[], Mapping[str, str]]
+    ) -> None:
+        """`platform` is the platform in force, `unusable` its providers that this process cannot use, with why."""
+        self._platform = platform
+        self._unusable = unusable
+        self._judged: dict[str, _Judged] = {}
+        self._judged_by: tuple[platforms.Platform, Mapping[str, str]] | None = None
+        self._most = SNAPSHOTS_MAX
+
+    async def claim(
+        self, database: databases.Database, *, owner: UUID, lease: timedelta, build: str, max_running: int = 0
+    ) -> work.Claim | None:
+        """Claim the first investigation in the queue that this worker can run; see `work.claim`."""
+        while True:
+            try:
+                return await work.claim(
+                    database, owner=owner, lease=lease, build=build, max_running=max_running, chooses=self.choose()
+                )
+            except choice.UnjudgedError as error:
+                if (found := await passes.snapshot(database, error.investigation)) is not None:
+                    self.judge(found)
+            if len(self._judged) > self._most:
+                kept = await passes.still_open(database, self._judged)
+                self._judged = {name: known for name, known in self._judged.items() if name in kept}
+                self._most = max(SNAPSHOTS_MAX, 2 * len(kept))
+
+    def judge(self, snapshot: passes.Snapshot) -> None:
+        """Judge one more snapshot."""
+        self._renew()
+        self._judged[snapshot.hash] = self._verdict(snapshot)
+
+    def choose(self) -> choice.Choice:
+        """Return what the next claim takes and passes over."""
+        self._renew()
+        passed = [(name, stage, index) for name, known in self._judged.items() for stage, index, _, _ in known.agents]
+        return choice.Choice(judged=tuple(self._judged), passed=passed)
+
+    def facts(self) -> Iterator[standing.Fact]:
+        """Return a fact for each snapshot that this worker cannot run whole."""
+        self._renew()
+        for name, known in self._judged.items():
+            if known.agents:
+                detail = passes.detail(known.agents)
+                yield standing.Fact(kind="passed", name=name, state="passed", since=known.since, detail=detail)
+
+    def _renew(self) -> None:
+        """Judge all snapshots again if what they were judged by has changed."""
+        now = (self._platform(), dict(self._unusable()))
+        if self._judged_by is None or now[0] is not self._judged_by[0] or now[1] != self._judged_by[1]:
+            self._judged_by = now
+            self._judged = {name: self._verdict(known.snapshot) for name, known in self._judged.items()}
+
+    def _verdict(self, snapshot: passes.Snapshot) -> _Judged:
+        known = self._judged.get(snapshot.hash)
+        agents = [] if snapshot.spec is None else list(self._cannot_run(snapshot))
+        since = known.since if known and known.agents == agents else datetime.now(UTC)
+        return _Judged(snapshot=snapshot, agents=agents, since=since)
+
+    def _cannot_run(self, snapshot: passes.Snapshot) -> Iterator[Agent]:
+        assert self._judged_by and snapshot.spec  # noqa: S101, PT018 - both callers have looked
+        platform, unusable = self._judged_by
+        for number, stage in enumerate(snapshot.spec.stages):
+            for index, member in enumerate(stage.members):
+                name = resolve.own_provider(platform, chain=snapshot.spec, stage=stage, member=member)
+                if name is None:
+                    continue
+                problem = ABSENT if name not in platform.llm_providers else unusable.get(name, "")
+                if problem:
+                    yield number, index, name, problem

@@ -1,0 +1,156 @@
+"""Alerts that no chain takes, from the webhook to the warnings and to the event at the operator's Deployment."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support import apis, kubeconfigs, manifests, queue
+from tarsy import process
+from tarsy.api import concerns
+from tarsy.config import check, platform
+from tarsy.controller import notices
+from tarsy.kube import client
+from tarsy.store import database as databases
+from tarsy.store import unserved
+from tarsy_dev.controlplane import ControlPlane
+
+TOKEN = "ghp_" + "a1B2c3D4e5" * 4
+JSON = {"Content-Type": "application/json"}
+REMEDY = "name the type in alertTypes of a chain, or set ingest.default_alert_type"
+DEPLOYMENT = "tarsy"
+
+
+@pytest.fixture
+async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[aiohttp.ClientSession]:
+    parts = apis.parts(cluster=cluster, database=database, mask=process.ALERT_MASKER.text)
+    async with apis.served(parts, headers=JSON) as session:
+        yield session
+
+
+async def notify(api: aiohttp.ClientSession, *types: str) -> None:
+    """Send a notification with one alert of each type."""
+    body = json.loads(manifests.notification())
+    (alert,) = body["alerts"]
+    body["alerts"] = [
+        alert | {"labels": {"alertname": name}, "fingerprint": f"{number:016x}"} for number, name in enumerate(types)
+    ]
+    async with api.post("/api/v1/webhooks/alertmanager", data=json.dumps(body)) as response:
+        receipt = await response.json()
+        assert (response.status, receipt["counts"]["ignored"]) == (200, len(types)), receipt
+
+
+async def warned(api: aiohttp.ClientSession) -> dict[str, str]:
+    """The warnings about alerts that no chain takes, by their names."""
+    async with api.get("/api/v1/system/warnings") as response:
+        items = (await response.json())["items"]
+    return {one["name"]: one["message"] for one in items if one["kind"] == "alert-type"}
+
+
+async def test_types_that_no_chain_takes_are_warnings_until_one_takes_them(
+    api: aiohttp.ClientSession, plane: ControlPlane, cluster: client.Cluster
+) -> None:
+    assert await warned(api) == {}
+    for _ in range(3):
+        await notify(api, "KubePodCrashLooping", TOKEN, "")
+    told = await warned(api)
+    message = f"no chain takes alerts of this type: 3 alerts in the last day: {REMEDY}"
+    assert told.pop("KubePodCrashLooping") == message
+    assert told.pop("(no type)") == message
+    ((masked, _),) = told.items()
+    assert "[MASKED" in masked
+    assert TOKEN[4:20] not in json.dumps(told)
+    plane.kubectl(
+        "apply", "-f", "-", input=json.dumps(manifests.chain("KubePodCrashLooping")), namespace=cluster.namespace
+    )
+    assert "KubePodCrashLooping" not in await warned(api)
+
+
+async def test_sender_that_makes_up_types_crowds_out_no_other_warning(
+    api: aiohttp.ClientSession, database: databases.Database
+) -> None:
+    await notify(api, *["Often"] * 9, *(f"type-{number}" for number in range(3 * unserved.TYPES_MAX)))
+    told = await warned(api)
+    assert len(told) == concerns.TYPES_TOLD + 1
+    assert "9 alerts in the last day" in told["Often"]
+    left = 3 * unserved.TYPES_MAX - (concerns.TYPES_TOLD - 1)
+    assert told["others"].startswith(f"no chain takes alerts of more types than are named here: {left} alerts in")
+    ((rows,),) = await queue.rows(database, "SELECT count(*) FROM unserved")
+    assert rows <= unserved.TYPES_MAX + 1
+
+
+def deployment() -> dict[str, Any]:
+    labels = {"app": DEPLOYMENT}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "tarsy", "image": "tarsy"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": DEPLOYMENT},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod},
+    }
+
+
+def telling(cluster: client.Cluster, database: databases.Database, **ingest: Any) -> notices.Notices:
+    index = functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
+    return notices.Notices(
+        cluster=cluster,
+        database=database,
+        deployment=DEPLOYMENT,
+        index=index,
+        ingest=lambda: platform.Ingest(**ingest),
+    )
+
+
+async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_replicas(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database
+) -> None:
+    kubectl = functools.partial(plane.kubectl, namespace=cluster.namespace)
+    kubectl(
+        "create",
+        "-f",
+        "-",
+        input=json.dumps({"kind": "List", "apiVersion": "v1", "items": [deployment(), manifests.chain("Taken")]}),
+    )
+    first, second = telling(cluster, database), telling(cluster, database)
+    await first.tell()
+    await unserved.count(database, {"Watchdog": 4, "Taken": 1, unserved.OTHERS: 2})
+    for replica in (first, second, first):
+        await replica.tell()
+        await unserved.count(database, {"Watchdog": 1})
+
+    def events() -> list[dict[str, Any]]:
+        uid = json.loads(kubectl("get", "deployment", DEPLOYMENT, "-o", "json"))["metadata"]["uid"]
+        found = json.loads(kubectl("get", "events", "-o", "json", f"--field-selector=involvedObject.uid={uid}"))
+        return [one for one in found["items"] if one["source"].get("component") == "tarsy"]
+
+    (event,) = events()
+    assert (event["type"], event["reason"], event["involvedObject"]["kind"]) == (
+        "Warning",
+        "AlertsUnserved",
+        "Deployment",
+    )
+    assert event["message"] == (
+        f"no chain takes these alerts of the last day: Watchdog (4), others (2): {REMEDY}. See /api/v1/system/warnings"
+    )
+    assert "AlertsUnserved" in kubectl("describe", "deployment", DEPLOYMENT)
+    await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
+    await second.tell()
+    assert len(events()) == 2
+
+
+async def test_event_waits_for_an_api_server_that_is_away_and_is_not_lost(
+    plane: ControlPlane, cluster: client.Cluster, database: databases.Database, tmp_path: Path
+) -> None:
+    plane.kubectl("create", "-f", "-", input=json.dumps(deployment()), namespace=cluster.namespace)
+    await unserved.count(database, {"Watchdog": 1})
+    away = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
+    with pytest.raises(client.ClusterDownError):
+        await telling(away, database).tell()
+    await away.close()
+    await telling(cluster, database).tell()
+    assert "AlertsUnserved" in plane.kubectl("get", "events", namespace=cluster.namespace)

@@ -1,0 +1,390 @@
+"""Workers that cannot use an LLM provider: what they pass over, what they claim, and when waiting ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from support import manifests, queue, workers
+from tarsy.config import providers
+from tarsy.resources import chain as chains
+from tarsy.store import catalogue, chat, keeper, listing, passes, work
+from tarsy.store import database as databases
+from tarsy.transcript import entries
+from tarsy.worker import eligibility
+
+KEY = "environment variable GOOGLE_API_KEY is not set"
+GOOGLE = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
+PLATFORM = queue.PLATFORM.model_copy(update={"llm_providers": {"only": GOOGLE, "other": GOOGLE}})
+MIXED = queue.chain(
+    stages=[
+        manifests.stage("look"),
+        {"name": "judge", "agents": [{"name": "KubernetesAgent"}, {"name": "KubernetesAgent", "llmProvider": "other"}]},
+    ]
+)
+
+
+@pytest.fixture(autouse=True)
+def two_providers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chains are admitted by the platform of these tests."""
+    monkeypatch.setattr(queue, "PLATFORM", PLATFORM)
+
+
+class Worker:
+    """A worker that reports by the catalogue and claims, with `unusable` providers that the test may change."""
+
+    def __init__(self, database: databases.Database, number: int = 1, /, **unusable: str) -> None:
+        self.unusable: Mapping[str, str] = unusable
+        self.platform = PLATFORM
+        self.eligible = eligibility.Eligibility(platform=lambda: self.platform, unusable=lambda: self.unusable)
+        self._database = database
+        self._number = number
+        self._kept = keeper.Keeper(
+            database,
+            process=UUID(int=number),
+            host=f"worker-{number}",
+            detail={"roles": ["worker"], "slots": 1, "version": "0", "build": queue.BUILD},
+            mask=str,
+        )
+        self._kept.hear(self.eligible.facts)
+
+    async def claim(self) -> UUID | None:
+        """Claim what it can run, if that waits, and tell others what it passes over."""
+        found = await self.eligible.claim(
+            self._database, owner=UUID(int=self._number), lease=queue.LEASE, build=queue.BUILD
+        )
+        await self.report()
+        return found.investigation if found else None
+
+    async def report(self) -> None:
+        self._kept._due = 0.0
+        await self._kept.look()
+
+    async def vanish(self) -> None:
+        await workers.vanish(self._database, self._number)
+
+
+async def wait_ten_minutes(database: databases.Database) -> None:
+    """As if what is passed over now had been so for ten minutes."""
+    await passes.sweep(database)
+    await queue.execute(database, "UPDATE work SET passed_over_since = passed_over_since - CAST('10 min' AS interval)")
+
+
+async def passed_over(database: databases.Database) -> list[UUID]:
+    return [
+        row[0] for row in await queue.rows(database, "SELECT investigation FROM work WHERE passed_over_since > 'epoch'")
+    ]
+
+
+async def waits(database: databases.Database, identity: UUID) -> None:
+    """Its status is to be written, and says that it waits for a worker, as the lists do."""
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.stale) == ("Queued", True)
+    assert found.shown_message.startswith("waits for a worker that can use the LLM providers of its chain: ")
+    query = listing.Query(namespace="tarsy", namespace_uid="any", phases=("Queued",))
+    (listed,) = (await listing.page(database, query, limit=10)).items
+    assert listed.message == found.shown_message
+    await work.projected(database, identity, revision=found.revision)
+    await passes.sweep(database)
+    assert not (await queue.summary(database, identity)).stale, "it is told once"
+
+
+def asks(provider: str) -> chains.AgentChain:
+    return queue.chain(stages=[{"name": "look", "agent": "KubernetesAgent", "llmProvider": provider}])
+
+
+async def test_what_cannot_be_run_waits_for_a_worker_that_can(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    keyless, other = Worker(database, 1, only=KEY), Worker(database, 2, other=KEY)
+    assert await keyless.claim() is None
+    assert (await queue.summary(database, identity)).state == "queued"
+    assert await other.claim() == identity
+
+
+async def test_those_that_are_passed_over_hold_up_nothing_behind_them(database: databases.Database) -> None:
+    for _ in range(300):
+        await queue.admit(database, queue.subject(priority=5))
+    behind = await queue.admit(database, chain=asks("other"))
+    worker = Worker(database, only=KEY)
+    assert await worker.claim() == behind
+    assert await worker.claim() is None
+    assert len(list(worker.eligible.facts())) == 1, "one for all that run the same chain"
+
+
+async def test_the_order_of_the_queue_is_kept_where_chains_come_that_are_not_judged_yet(
+    database: databases.Database,
+) -> None:
+    last = await queue.admit(database)
+    worker = Worker(database)
+    first = await queue.admit(database, queue.subject(priority=5), chain=asks("other"))
+    assert [await worker.claim() for _ in range(3)] == [first, last, None]
+
+
+async def commit(database: databases.Database, *batches: list[entries.Entry]) -> None:
+    """Run what is claimable up to here, and let the worker die."""
+    journal = await queue.opened(database, await queue.claimed(database))
+    for batch in batches:
+        await journal.commit(*batch)
+    await queue.let_leases_pass(database)
+
+
+def started(stage: str, execution: str, index: int = 0) -> list[entries.Entry]:
+    return [entries.ExecutionStarted(stage=stage, execution=execution, index=index, name="KubernetesAgent", agent=None)]
+
+
+def ended(execution: str) -> list[entries.Entry]:
+    return [entries.ExecutionEnded(execution=execution, outcome="Completed")]
+
+
+LOOKED = [
+    [entries.StageStarted(stage="look", clock=0.0), *started("look", "a")],
+    [*ended("a"), entries.StageEnded(stage="look", outcome="Completed")],
+]
+JUDGES = [entries.StageStarted(stage="judge", clock=0.0), *started("judge", "b"), *started("judge", "c", 1)]
+SINGLE = queue.chain(
+    stages=[
+        {"name": "look", "agent": "KubernetesAgent", "llmProvider": "other"},
+        {"name": "judge", "agent": "KubernetesAgent"},
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("chain", "log", "unusable", "is_claimed"),
+    [
+        (SINGLE, [], "other", False),
+        (SINGLE, [[entries.StageStarted(stage="look", clock=0.0), *started("look", "a")]], "other", False),
+        (SINGLE, LOOKED, "other", True),
+        (SINGLE, LOOKED, "only", False),
+        (MIXED, LOOKED, "other", False),
+        (MIXED, [*LOOKED, JUDGES], "other", False),
+        (MIXED, [*LOOKED, JUDGES, ended("c")], "other", True),
+        (MIXED, [*LOOKED, JUDGES, ended("c")], "only", False),
+    ],
+    ids=["new", "in it", "behind it", "before it", "one of two", "both at work", "one ended", "the other one is open"],
+)
+async def test_a_takeover_needs_the_providers_of_what_has_not_ended(
+    database: databases.Database,
+    chain: chains.AgentChain,
+    log: list[list[entries.Entry]],
+    unusable: str,
+    is_claimed: bool,
+) -> None:
+    identity = await queue.admit(database, chain=chain)
+    await commit(database, *log)
+    worker = Worker(database, **{unusable: KEY})
+    assert await worker.claim() == (identity if is_claimed else None)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"fallbackProviders": ["other"]},
+        {"executiveSummary": {"llmProvider": "other"}},
+        {"chat": {"llmProvider": "other"}},
+        {"stages": [manifests.stage("look", replicas=2, synthesis={"llmProvider": "other"})]},
+    ],
+    ids=lambda spec: next(iter(spec)),
+)
+async def test_what_an_investigation_can_do_without_keeps_it_from_no_worker(
+    database: databases.Database, spec: dict[str, Any]
+) -> None:
+    identity = await queue.admit(database, chain=queue.chain(**spec))
+    assert await Worker(database, other=KEY).claim() == identity
+
+
+async def test_a_question_is_claimed_whatever_its_chain_needs(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    worker = Worker(database)
+    assert await worker.claim() == identity
+    await queue.execute(database, "UPDATE work SET state = 'ended'")
+    assert await chat.ask(database, identity, "why?", max_queued=10, by=queue.CALLER) == 1
+    worker.unusable = {"only": KEY}
+    assert await worker.claim() == identity
+
+
+async def test_a_cancelled_one_ends_whatever_it_needs(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    await queue.claimed(database)
+    await work.cancel(database, identity, why="user")
+    await queue.let_leases_pass(database)
+    assert await Worker(database, only=KEY).claim() == identity
+
+
+async def test_a_snapshot_that_cannot_be_read_is_claimed_and_not_judged(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    await queue.execute(database, "UPDATE investigations SET chain_version = 99")
+    assert await Worker(database, only=KEY).claim() == identity
+
+
+async def test_a_worker_judges_again_when_its_platform_file_or_a_key_changes(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = PLATFORM.model_copy(update={"llm_providers": {**PLATFORM.llm_providers, "new": GOOGLE}})
+    monkeypatch.setattr(queue, "PLATFORM", new)
+    identity = await queue.admit(database, chain=asks("new"))
+    worker = Worker(database)
+    assert await worker.claim() is None, "its platform file does not have the provider yet"
+    (fact,) = worker.eligible.facts()
+    assert fact.detail["agents"][0]["problem"] == eligibility.ABSENT
+    worker.platform, worker.unusable = new, {"new": KEY}
+    assert await worker.claim() is None
+    worker.unusable = {}
+    assert list(worker.eligible.facts()) == []
+    assert await worker.claim() == identity
+
+
+async def test_what_all_workers_have_passed_over_for_ten_minutes_ends_with_the_reason(
+    database: databases.Database,
+) -> None:
+    identity = await queue.admit(database, chain=MIXED)
+    fine = await queue.admit(database)
+    workers = [Worker(database, 1, other=KEY), Worker(database, 2, other=KEY, only=KEY)]
+    assert [await worker.claim() for worker in workers] == [fine, None]
+    assert await passes.sweep(database) == 0
+    assert await passed_over(database) == [identity], "what runs is passed over by nobody"
+    await waits(database, identity)
+    assert await passes.sweep(database) == 0
+    await wait_ten_minutes(database)
+    assert await passes.sweep(database) == 1
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.reason, found.stale) == ("Failed", "ProviderUnusable", True)
+    needs = ("'judge': LLM provider 'only'", "'judge': LLM provider 'other'", "'look': LLM provider 'only'")
+    assert found.message == (
+        f"no worker could run it for 10 minutes: {'; '.join(f'stage {need} cannot be used: {KEY}' for need in needs)}. "
+        "Give the workers what is missing, or name another provider in the chain or the platform file, and have it "
+        "investigated again"
+    )
+    (entry,) = await queue.log(database, identity)
+    assert isinstance(entry.entry, entries.RunEnded)
+    assert await passes.sweep(database) == 0
+
+
+async def test_a_takeover_that_nobody_can_do_ends_with_all_that_is_open_in_it(database: databases.Database) -> None:
+    identity = await queue.admit(database, chain=MIXED)
+    await commit(database, *LOOKED, JUDGES)
+    assert await Worker(database, only=KEY, other=KEY).claim() is None
+    await wait_ten_minutes(database)
+    assert await passes.sweep(database, patience=timedelta(minutes=10)) == 1
+    found = await queue.summary(database, identity)
+    assert [(stage.name, stage.outcome) for stage in found.stages] == [("look", "Completed"), ("judge", "Failed")]
+    assert "'look'" not in found.message, "that stage has ended"
+
+
+async def test_the_time_ends_and_begins_anew_with_who_is_there(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    keyless, starting, gone = Worker(database, 1, only=KEY), Worker(database, 2, only=KEY), Worker(database, 3)
+    await gone.report()
+    await gone.vanish()
+    await keyless.claim()
+    await passes.sweep(database)
+    assert await passed_over(database) == [identity], "who is gone could have been anything"
+    await wait_ten_minutes(database)
+    await starting.report()
+    assert await passes.sweep(database) == 0, "one that has not looked yet may be able to"
+    assert await passed_over(database) == []
+    await starting.claim()
+    assert await passes.sweep(database) == 0
+    assert await passed_over(database) == [identity]
+    await wait_ten_minutes(database)
+    await keyless.vanish()
+    await starting.vanish()
+    assert await passes.sweep(database) == 0, "without a worker it waits"
+    assert await passed_over(database) == []
+
+
+async def test_a_worker_that_gets_its_key_at_the_last_moment_runs_it(database: databases.Database) -> None:
+    identity = await queue.admit(database)
+    worker = Worker(database, only=KEY)
+    await worker.claim()
+    await wait_ten_minutes(database)
+    worker.unusable = {}
+    assert await worker.claim() == identity
+    assert await passes.sweep(database) == 0
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.shown_message) == ("Running", "")
+
+
+async def test_time_in_which_it_is_suspended_is_not_time_in_which_it_is_passed_over(
+    database: databases.Database,
+) -> None:
+    subject = queue.subject()
+    identity = await queue.admit(database, subject)
+    await Worker(database, only=KEY).claim()
+    await wait_ten_minutes(database)
+    metadata = subject.metadata.model_copy(update={"generation": 2})
+    spec = subject.spec.model_copy(update={"suspend": True})
+    await work.observe(database, subject.model_copy(update={"metadata": metadata, "spec": spec}))
+    assert await passes.sweep(database) == 0
+    assert (await queue.summary(database, identity)).phase == "Suspended"
+    assert await passed_over(database) == []
+
+
+async def test_judged_snapshots_are_forgotten_once_nothing_open_runs_them(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eligibility, "SNAPSHOTS_MAX", 2)
+    worker = Worker(database)
+    for seconds in range(60, 66):
+        await queue.admit(database, chain=queue.chain(activeDeadlineSeconds=seconds))
+        assert await worker.claim() is not None
+        await queue.execute(database, "UPDATE work SET state = 'ended', token = NULL, lease_until = NULL")
+    assert len(worker.eligible.choose().judged) <= 3
+
+
+async def test_workers_report_what_they_can_use_for_as_long_as_they_are_there(database: databases.Database) -> None:
+    assert (await catalogue.workers(database)).count == 0
+    await workers.report(database, 1, roles=("api", "controller"), a="not asked for")
+    assert (await catalogue.workers(database)).count == 0
+    await workers.report(database, 2, a=KEY, b="")
+    await workers.report(database, 3, roles=("api", "controller", "worker"), a=KEY)
+    found = await catalogue.workers(database)
+    assert (found.count, found.reports, found.unusable) == (2, {"a": [KEY, KEY], "b": [""]}, {"a": KEY})
+    await workers.report(database, 4)
+    assert (await catalogue.workers(database)).unusable == {}, "one says nothing of it"
+    await workers.vanish(database, 4)
+    assert (await catalogue.workers(database)).unusable == {"a": KEY}
+    await workers.vanish(database, 2)
+    await workers.vanish(database, 3)
+    assert (await catalogue.workers(database)).count == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "minutes", "is_claimed"),
+    [
+        ({"activeDeadlineSeconds": 600}, 5, False),
+        ({"activeDeadlineSeconds": 600}, 10, True),
+        ({}, 10, False),
+        ({}, 15, True),
+    ],
+    ids=["in time", "late", "in the time of chains that say nothing", "late for that"],
+)
+async def test_a_takeover_whose_deadline_is_over_is_ended_by_any_worker(
+    database: databases.Database, spec: dict[str, Any], minutes: int, is_claimed: bool
+) -> None:
+    identity = await queue.admit(database, chain=queue.chain(**spec))
+    worker = Worker(database, only=KEY)
+    assert await worker.claim() is None, "what has never begun has no deadline yet"
+    await commit(database)
+    await queue.execute(database, "UPDATE runs SET started_at = started_at - make_interval(mins => :m)", m=minutes)
+    assert await worker.claim() == (identity if is_claimed else None)
+    await wait_ten_minutes(database)
+    assert await passes.sweep(database) == (0 if is_claimed else 1)
+
+
+async def test_a_suspension_is_no_part_of_the_time_after_which_any_worker_ends_a_takeover(
+    database: databases.Database,
+) -> None:
+    identity = await queue.admit(database, chain=queue.chain(activeDeadlineSeconds=600))
+    worker = Worker(database, only=KEY)
+    await commit(database)
+    await queue.execute(
+        database,
+        "UPDATE runs SET started_at = now() - interval '2 hours', suspended_at = now() - interval '115 minutes'",
+    )
+    assert await worker.claim() is None
+    await queue.execute(database, "UPDATE runs SET suspended_for = '1 hour', suspended_at = NULL")
+    assert await worker.claim() == identity

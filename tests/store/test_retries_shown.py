@@ -1,0 +1,94 @@
+"""Model requests that are sent again: shown while it lasts, and no progress; on a real Postgres."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from support import queue, stories
+from tarsy.store import database as databases
+from tarsy.store import listing, work
+from tarsy.transcript import entries
+
+RETRY = entries.ModelRetried(
+    execution="one",
+    turn=0,
+    provider="google-default",
+    model="m",
+    attempt=1,
+    error="429 too\nfast",
+    code="429",
+    seconds=90.0,
+)
+BEGUN = (stories.stage_started(), stories.started())
+
+
+async def shown(database: databases.Database, claim: work.Claim) -> tuple[str, ...]:
+    return (await queue.summary(database, str(claim.investigation))).retrying
+
+
+async def test_retry_is_shown_until_its_answer_is_there(database: databases.Database) -> None:
+    await queue.admit(database)
+    claim = await queue.claimed(database)
+    writing = await queue.opened(database, claim)
+    await writing.commit(*BEGUN)
+    before = await queue.summary(database, str(claim.investigation))
+    assert before.retrying == ()
+    await writing.commit(RETRY)
+    found = await queue.summary(database, str(claim.investigation))
+    (told,) = found.retrying
+    assert re.fullmatch(
+        r"google-default: 429 too fast; the request is sent again at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told
+    )
+    assert found.shown_message == told
+    query = listing.Query(namespace="tarsy", namespace_uid="any")
+    assert [one.message for one in (await listing.page(database, query, limit=1)).items] == [told], "in lists, too"
+    assert found.stale
+    assert found.revision > before.revision
+    logged = (await queue.log(database, str(claim.investigation)))[-1]
+    again = logged.at + timedelta(seconds=90)
+    assert told.endswith(f"{again:%Y-%m-%dT%H:%M:%SZ}"), "by the clock of the database"
+    assert found.committed_at == logged.at
+    await writing.commit(stories.answers())
+    assert await shown(database, claim) == ()
+
+
+async def test_retry_is_not_shown_once_its_worker_is_gone(database: databases.Database) -> None:
+    await queue.admit(database)
+    claim = await queue.claimed(database)
+    writing = await queue.opened(database, claim)
+    await writing.commit(*BEGUN, RETRY)
+    await writing.commit(RETRY)
+    assert await shown(database, claim)
+    await work.release(database, claim)
+    assert await shown(database, claim) == ()
+    await queue.claimed(database)
+    assert await shown(database, claim) == (), "the next worker has sent nothing again yet"
+
+
+async def test_retry_is_no_progress(database: databases.Database) -> None:
+    await queue.admit(database)
+    claims = [await queue.claimed(database)]
+    await (await queue.opened(database, claims[0])).commit(*BEGUN)
+    for _ in range(3):
+        await queue.let_leases_pass(database)
+        claims.append(await queue.claimed(database))
+        writing = await queue.opened(database, claims[-1])
+        await writing.commit(RETRY)
+    assert [claim.attempts_without_progress for claim in claims] == [1, 1, 2, 3]
+    await writing.commit(RETRY, stories.answers())
+    await queue.let_leases_pass(database)
+    assert (await queue.claimed(database)).attempts_without_progress == 1
+
+
+async def test_error_with_a_code_of_its_own_and_a_long_one_are_short(database: databases.Database) -> None:
+    await queue.admit(database)
+    claim = await queue.claimed(database)
+    writing = await queue.opened(database, claim)
+    long = entries.ModelRetried(
+        execution="one", turn=0, provider="p", model="m", attempt=1, error="x" * 2000, code="ECONN", seconds=1.0
+    )
+    await writing.commit(*BEGUN)
+    await writing.commit(long)
+    (told,) = await shown(database, claim)
+    assert told.startswith(f"p: {'x' * 199}… (code ECONN); ")

@@ -1,0 +1,72 @@
+"""Alerts that no chain takes: counted by type over all replicas, in a table that no sender can fill, and told once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from support import queue
+from tarsy.store import database as databases
+from tarsy.store import unserved
+
+HOUR = timedelta(hours=1)
+
+
+async def counted(database: databases.Database) -> dict[str, int]:
+    return {one.alert_type: one.alerts for one in await unserved.read(database)}
+
+
+async def test_replicas_count_together(database: databases.Database) -> None:
+    given = {"KubePodCrashLooping": 2, "Watchdog": 1}
+    await asyncio.gather(*(unserved.count(database, given) for _ in range(10)))
+    await unserved.count(database, {"Watchdog": 50})
+    assert list((await counted(database)).items()) == [("Watchdog", 60), ("KubePodCrashLooping", 20)]
+    first, _ = await unserved.read(database)
+    assert first.since <= first.last_at
+
+
+async def test_sender_that_makes_up_types_fills_no_table(database: databases.Database) -> None:
+    await unserved.count(database, {"early": 1})
+    batches = [
+        {f"{batch}-{number}": 1 for number in range(unserved.TYPES_MAX)} | {unserved.OTHERS: 9_000}
+        for batch in range(10)
+    ]
+    await asyncio.gather(*(unserved.count(database, batch) for batch in batches))
+    found = await counted(database)
+    assert len(found) == unserved.TYPES_MAX + 1
+    assert list(found)[-1] == unserved.OTHERS
+    assert sum(found.values()) == 1 + 10 * 9_100
+    await unserved.count(database, {"early": 1, "late": 1})
+    assert (await counted(database))["early"] == 2, "a type that has its place keeps it"
+    assert "late" not in await counted(database)
+
+
+async def test_types_of_another_day_are_not_told_and_give_their_places_back(database: databases.Database) -> None:
+    await unserved.count(database, {f"old-{number}": 1 for number in range(unserved.TYPES_MAX)})
+    await queue.execute(database, "UPDATE unserved SET hour = hour - interval '25 hours'")
+    await unserved.count(database, {"new": 1})
+    assert await counted(database) == {"new": 1}
+    await queue.execute(database, "UPDATE unserved SET hour = hour - interval '25 hours'")
+    await unserved.drop_old(database)
+    assert await queue.rows(database, "SELECT alert_type FROM unserved") == [("new",)]
+
+
+async def test_one_of_several_processes_tells_and_the_next_an_hour_later(database: databases.Database) -> None:
+    assert await unserved.take_notice(database, every=HOUR) is None
+    await unserved.count(database, {"Watchdog": 1})
+    taken = await asyncio.gather(*(unserved.take_notice(database, every=HOUR) for _ in range(5)))
+    assert len([at for at in taken if at]) == 1
+    await unserved.count(database, {"Watchdog": 1})
+    assert await unserved.take_notice(database, every=HOUR) is None, "the hour is not over"
+    await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
+    assert await unserved.take_notice(database, every=HOUR)
+    await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
+    await queue.execute(database, "UPDATE unserved SET last_at = last_at - interval '2 hours'")
+    assert await unserved.take_notice(database, every=HOUR) is None, "nothing has come since"
+
+
+async def test_notice_that_could_not_be_posted_is_told_by_the_next(database: databases.Database) -> None:
+    await unserved.count(database, {"Watchdog": 1})
+    assert await unserved.take_notice(database, every=HOUR)
+    await unserved.give_back(database)
+    assert await unserved.take_notice(database, every=HOUR)

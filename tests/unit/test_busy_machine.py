@@ -1,0 +1,93 @@
+"""No test bets on the machine being idle: an upper bound of seconds is a guard against hanging, and generous.
+
+What is to be exact leaps (`support.leaping`), what grows is held against itself (`support.pace`), what is to be fast is
+measured by `make bench`; tests that are slow may hold what takes seconds to a bound of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+GENEROUS = 20
+"""Seconds."""
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}
+
+
+def is_marked(node: ast.AST, *marks: str) -> bool:
+    return any(isinstance(one, ast.Attribute) and one.attr in marks for one in ast.walk(node))
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions that are neither slow nor leap."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and is_marked(node.value, "slow", "leaps"):
+            return
+        marks = node.decorator_list if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
+            is_marked(mark, "slow", "leaps") for mark in marks
+        ):
+            yield node
+
+
+def is_timed(node: ast.AST, names: set[str]) -> bool:
+    """Whether it is made of what a clock says."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and one.id in names:
+            return True
+        if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in CLOCKS:
+            return True
+    return False
+
+
+def bets(source: str) -> Iterator[int]:
+    """The lines in which a test holds what a clock says to few seconds."""
+    for function in functions(ast.parse(source)):
+        names: set[str] = set()
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and is_timed(node.value, names) and isinstance(node.value, ast.BinOp):
+                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Compare):
+                continue
+            sides = [node.left, *node.comparators]
+            for left, how, right in zip(sides, node.ops, sides[1:], strict=False):
+                if (
+                    isinstance(how, ast.Lt | ast.LtE)
+                    and is_timed(left, names)
+                    and isinstance(right, ast.Constant)
+                    and isinstance(right.value, int | float)
+                    and right.value < GENEROUS
+                ):
+                    yield node.lineno
+
+
+def test_no_test_holds_what_a_clock_says_to_few_seconds() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line}" for path in TESTS.rglob("test_*.py") for line in bets(path.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_bet"),
+    [
+        ("assert time.monotonic() - began < 2", True),
+        ("assert 0.3 < loop.time() - began <= 0.5", True),
+        ("took = time.perf_counter() - began; assert took < 1", True),
+        ("assert time.monotonic() - began > 0.3", False),
+        ("assert time.monotonic() - began < 20", False),
+        ("began = time.monotonic(); assert count < 2", False),
+        ("until = time.monotonic() + 2; assert until", False),
+    ],
+)
+def test_what_is_a_bet_is_found_unless_the_test_is_slow_or_leaps(line: str, is_bet: bool) -> None:
+    function = f"def test() -> None:\n    {line}\n"
+    assert bool(list(bets(function))) == is_bet
+    for mark in ("slow", "leaps"):
+        assert not list(bets(f"@pytest.mark.{mark}\n{function}"))
+        assert not list(bets(f"pytestmark = pytest.mark.{mark}\n{function}"))

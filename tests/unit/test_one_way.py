@@ -1,0 +1,212 @@
+"""The API says one thing one way: a field has one type, wherever it stands."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import jsonschema_rs
+import pytest
+from support import apis
+from tarsy.api import investigations, shapes
+from tarsy.api.live import telling
+from tarsy.controller import projector
+from tarsy.resources import investigation
+from tarsy.store import history
+
+DESCRIPTION = apis.description()
+SCHEMAS: dict[str, dict[str, Any]] = DESCRIPTION["components"]["schemas"]
+FORMER_TAG = "compat"
+"""The paths of earlier clients, whose words the founding documents fix."""
+OF_ITS_OWN = {"ChainSpec"}
+"""A chain's spec is what kubectl shows: its fields are the kind's."""
+FIXED = {
+    "tool_calls": "a count in the kinds' status, the calls of an answer in the founding documents' messages",
+    "status": "RFC 9457 makes it a number in a problem",
+}
+"""Fields with two types, and what fixes both."""
+FIXED_FOR_FORMER = {"alert_data": "a text in 004's AlertSession, an object in 000's history"}
+AT = datetime(2026, 11, 21, 3, 17, 40, 500_000, tzinfo=UTC)
+STAGE = history.Stage(
+    name="look",
+    outcome="Completed",
+    message="",
+    lacks=[],
+    started_at=AT,
+    ended_at=AT,
+    completed=1,
+    iterations=1,
+    tool_calls=0,
+    total_tokens=0,
+)
+_FIELDS: dict[str, Any] = {
+    **dict.fromkeys(history.Summary.__dataclass_fields__),
+    **dict.fromkeys(
+        ("author", "namespace", "name", "reason", "message", "final_analysis", "summary", "chain_hash", "target"), ""
+    ),
+    **dict.fromkeys(("revision", "attempts", "generation", "chain_generation", "duplicates"), 1),
+    **dict.fromkeys(("input_tokens", "output_tokens", "thinking_tokens", "total_tokens"), 0),
+    **dict.fromkeys(("llm_calls", "tool_calls"), 1),
+    **dict.fromkeys(("admitted_at", "started_at", "ended_at"), AT),
+    "id": UUID(int=1),
+    "alert_type": "kubernetes",
+    "state": "ended",
+    "ending": "Completed",
+    "grounds": "Inspected",
+    "gaps": [],
+    "suspend": False,
+    "chain_name": "pod-crash",
+    "chain_namespace": "shop",
+    "stage_names": ("look", "tell"),
+    "stage_agents": (1, 1),
+    "stages": (STAGE,),
+    "retrying": (),
+}
+ENDED = history.Summary(**_FIELDS)
+
+
+def references(node: object) -> Iterator[str]:
+    """The names of the schemas that a part of the description refers to."""
+    if isinstance(node, dict):
+        if isinstance(reference := node.get("$ref"), str) and reference.startswith("#/components/schemas/"):
+            yield reference.rpartition("/")[2]
+        for below in node.values():
+            yield from references(below)
+    elif isinstance(node, list):
+        for below in node:
+            yield from references(below)
+
+
+def answered(*, by_former: bool) -> set[str]:
+    """The names of the schemas that the answers of earlier clients' paths, or of all others, have."""
+    operations = [one for methods in DESCRIPTION["paths"].values() for one in methods.values()]
+    names: set[str] = set()
+    left = {
+        name
+        for operation in operations
+        if (FORMER_TAG in operation["tags"]) == by_former
+        for name in references(operation["responses"])
+    }
+    while left:
+        names |= left
+        left = {name for one in left for name in references(SCHEMAS[one])} - names
+    return names - OF_ITS_OWN
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """The JSON type of a schema, without null; of a list with that of its items, of a time its format."""
+    if "$ref" in schema:
+        return type_of(SCHEMAS[schema["$ref"].rpartition("/")[2]])
+    if "anyOf" in schema:
+        kinds = {type_of(one) for one in schema["anyOf"]} - {"null"}
+        return " or ".join(sorted(kinds))
+    kind = schema.get("type", "string" if "enum" in schema or "const" in schema else "anything")
+    match kind:
+        case "array" if "items" in schema:
+            return f"array of {type_of(schema['items'])}"
+        case "string" if schema.get("format") == "date-time":
+            return "time"
+        case _:
+            return str(kind)
+
+
+@pytest.mark.parametrize("by_former", [False, True], ids=["ours", "of earlier clients"])
+def test_fields_of_one_name_have_one_type(by_former: bool) -> None:
+    types: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name in sorted(answered(by_former=by_former)):
+        for field, schema in SCHEMAS[name].get("properties", {}).items():
+            types[field][type_of(schema)].append(name)
+    fixed = FIXED_FOR_FORMER if by_former else FIXED
+    several = {field: dict(kinds) for field, kinds in types.items() if len(kinds) > 1}
+    assert several.keys() == fixed.keys(), several
+
+
+def test_an_investigation_has_all_fields_of_its_row_with_the_same_schema() -> None:
+    row, whole = (SCHEMAS[one.__name__]["properties"] for one in (shapes.Row, investigations.Investigation))
+    assert row.items() <= whole.items()
+    facts = {name: schema for name, schema in whole.items() if name not in ("executions", "unreadable")}
+    assert facts.items() <= SCHEMAS["Export"]["properties"].items()
+
+
+def snake(name: str) -> str:
+    return re.sub("(?<=[a-z])([A-Z])", lambda found: f"_{found[1].lower()}", name)
+
+
+def of_kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields of a model of the kind's status, and of `usage` within it, as the API spells them."""
+    for name, given in schema["properties"].items():
+        options = [one for one in given.get("anyOf", [given]) if one.get("type") != "null"]
+        (option,) = options
+        if "$ref" in option:
+            option = definitions[option["$ref"].rpartition("/")[2]]
+        if name == "usage":
+            yield from of_kind(option, definitions)
+        elif "$ref" in (items := option.get("items", {})):
+            yield snake(name), f"array of {definitions[items['$ref'].rpartition('/')[2]]['type']}"
+        else:
+            yield snake(name), type_of(option)
+
+
+def test_what_the_api_names_as_the_kind_does_has_the_kinds_type() -> None:
+    kind = investigation.Status.model_json_schema(by_alias=True)
+    known = SCHEMAS["Investigation"]["properties"]
+    types = {name: found for name, found in of_kind(kind, kind["$defs"]) if name in known}
+    assert {"phase", "summary", "cost", "total_tokens", "progress", "attempts", "message", "gaps"} <= types.keys()
+    assert {name: type_of(known[name]) for name in types} == types
+
+
+def type_of_value(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case str():
+            return "time" if re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", value) else "string"
+        case list():
+            return f"array of {type_of_value(value[0])}"
+        case _:
+            return "object"
+
+
+def test_live_events_have_the_types_of_the_single_answer() -> None:
+    known = SCHEMAS["Investigation"]["properties"]
+    body = telling.of_status(ENDED) | telling.of_end(ENDED)
+    common = {name: value for name, value in body.items() if name in known}
+    assert body.keys() - common.keys() == set()
+    assert {name: type_of_value(value) for name, value in common.items() if value is not None} == {
+        name: type_of(known[name]) for name, value in common.items() if value is not None
+    }
+    assert body["stages"] == [{"name": "look", "phase": "Completed"}, {"name": "tell", "phase": "Cancelled"}]
+    assert body["ended_at"] == "2026-11-21T03:17:40.500000Z"
+
+
+@pytest.mark.parametrize(
+    ("cost", "told"),
+    [(None, None), (0.006299999999999999, "0.0063"), (0.1 + 0.2, "0.3"), (5e-7, "0.0000005"), (0.0, "0")],
+)
+def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str | None) -> None:
+    schemas = [one["properties"]["cost"] for name, one in SCHEMAS.items() if "cost" in one.get("properties", {})]
+    assert len(schemas) >= 7
+    for schema in schemas:
+        jsonschema_rs.validator_for(schema).validate(told)
+        assert not jsonschema_rs.validator_for(schema).is_valid(0.5)
+    head = history.Head(
+        summary=replace(ENDED, cost=cost),
+        alert_data="x",
+        severity=None,
+        fingerprint=None,
+        runbook_url=None,
+        chain=None,
+        runs=[],
+        log_seq=1,
+    )
+    assert investigations.facts(head).cost == told
+    assert projector.status_of(head.summary).usage.cost == told

@@ -1,0 +1,77 @@
+"""The subject of an alert: a line for people, and labels by which objects are selected."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tarsy.ingest import subject
+from tarsy.resources import investigation
+
+VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+
+
+def unmasked(_: str, value: str) -> str:
+    return value
+
+
+@pytest.mark.parametrize(
+    ("labels", "target"),
+    [
+        ({"namespace": "shop", "pod": "web-0"}, "shop/web-0"),
+        ({"namespace": "shop", "pod": "web-7c5-x", "deployment": "web"}, "shop/web"),
+        ({"namespace": "shop", "statefulset": "db", "daemonset": "log"}, "shop/db"),
+        ({"namespace": "shop", "daemonset": "log", "cronjob": "c"}, "shop/log"),
+        ({"namespace": "shop", "cronjob": "c", "job_name": "c-1"}, "shop/c"),
+        ({"namespace": "shop", "job_name": "c-1", "pod": "c-1-x"}, "shop/c-1"),
+        ({"namespace": "shop", "deployment": "", "pod": "web-0"}, "shop/web-0"),
+        ({"pod": "web-0"}, "web-0"),
+        ({"namespace": "shop"}, "shop"),
+        ({"node": "worker-1", "instance": "10.0.0.1:9100", "namespace": "monitoring"}, "worker-1"),
+        ({"instance": "10.0.0.1:9100"}, "10.0.0.1:9100"),
+        ({"namespace": "shop", "pod": "web\n-0\x1b[31m"}, "shop/web -0 [31m"),
+        ({"alertname": "Watchdog"}, ""),
+        ({}, ""),
+    ],
+)
+def test_target_is_the_workload_behind_its_namespace(labels: dict[str, str], target: str) -> None:
+    assert subject.target(labels) == target
+
+
+def test_object_labels_name_severity_alert_namespace_and_workload() -> None:
+    labels = {"severity": "critical", "alertname": "KubePodCrash", "namespace": "shop", "pod": "web-0", "x": "y"}
+    assert subject.object_labels(labels, mask=unmasked) == {
+        "tarsy.dev/severity": "critical",
+        "tarsy.dev/alertname": "KubePodCrash",
+        "tarsy.dev/namespace": "shop",
+        "tarsy.dev/workload": "web-0",
+    }
+
+
+def test_object_labels_leave_out_what_masking_changed() -> None:
+    labels = {"severity": "critical", "pod": "s3cret"}
+    masked = subject.object_labels(labels, mask=lambda _, value: value.replace("s3cret", "MASKED"))
+    assert masked == {"tarsy.dev/severity": "critical"}
+
+
+@given(
+    st.dictionaries(st.sampled_from(["severity", "alertname", "namespace", *subject.WORKLOADS]), st.text(max_size=80))
+)
+def test_object_labels_have_values_that_kubernetes_takes(labels: dict[str, str]) -> None:
+    for value in subject.object_labels(labels, mask=unmasked).values():
+        assert VALUE.fullmatch(value)
+        assert 0 < len(value) <= 63
+    target = subject.target(labels)
+    assert len(target) <= investigation.TARGET_MAX
+    assert target.isprintable()
+
+
+@pytest.mark.parametrize("value", ["", "-a", "a-", "a b", "ü", "a/b", "x" * 64, "a\n", "[MASKED:token]"])
+def test_object_labels_leave_out_what_is_no_label_value(value: str) -> None:
+    assert subject.object_labels({"alertname": value}, mask=unmasked) == {}
+
+
+def test_label_without_a_name_is_no_workload() -> None:
+    assert subject.object_labels({"": "web-0"}, mask=unmasked) == {}
