@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from support import manifests, queue, workers
+from tarsy.config import platform as platforms
 from tarsy.config import providers
 from tarsy.resources import chain as chains
 from tarsy.store import catalogue, chat, keeper, listing, passes, work
@@ -83,7 +84,7 @@ async def waits(database: databases.Database, identity: UUID) -> None:
     """Its status is to be written, and says that it waits for a worker, as the lists do."""
     found = await queue.summary(database, identity)
     assert (found.phase, found.stale) == ("Queued", True)
-    assert found.shown_message.startswith("waits for a worker that can use the LLM providers of its chain: ")
+    assert found.shown_message.startswith("waits for a worker that can run its chain: ")
     query = listing.Query(namespace="tarsy", namespace_uid="any", phases=("Queued",))
     (listed,) = (await listing.page(database, query, limit=10)).items
     assert listed.message == found.shown_message
@@ -229,12 +230,74 @@ async def test_a_worker_judges_again_when_its_platform_file_or_a_key_changes(
     worker = Worker(database)
     assert await worker.claim() is None, "its platform file does not have the provider yet"
     (fact,) = worker.eligible.facts()
-    assert fact.detail["agents"][0]["problem"] == eligibility.ABSENT
+    assert fact.detail["agents"][0]["problem"].endswith(f"LLM provider 'new' cannot be used: {eligibility.ABSENT}")
     worker.platform, worker.unusable = new, {"new": KEY}
     assert await worker.claim() is None
     worker.unusable = {}
     assert list(worker.eligible.facts()) == []
     assert await worker.claim() == identity
+
+
+LATER = platforms.Agent(mcp_servers=["later"], custom_instructions="look")
+SERVER = platforms.Platform.model_validate(
+    {"mcp_servers": {"later": {"transport": {"type": "http", "url": "http://127.0.0.1/mcp"}}}}
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "missing"),
+    [
+        (
+            {"stages": [manifests.stage("look", agent="LaterAgent")]},
+            {"agents": {"LaterAgent": LATER}},
+            "agent 'LaterAgent'",
+        ),
+        ({"mcpServers": ["later"]}, {}, "MCP server 'later'"),
+        ({"fallbackProviders": ["new"]}, {"llm_providers": {"new": GOOGLE}}, "LLM provider 'new'"),
+    ],
+    ids=["an agent", "a server", "a fallback"],
+)
+async def test_a_worker_whose_platform_file_comes_later_waits_for_it(
+    database: databases.Database,
+    monkeypatch: pytest.MonkeyPatch,
+    spec: dict[str, Any],
+    more: dict[str, Any],
+    missing: str,
+) -> None:
+    """As a ConfigMap reaches one pod after the other, and the controller may be ahead of the worker."""
+    more = {name: {**getattr(PLATFORM, name), **values} for name, values in more.items()}
+    new = PLATFORM.model_copy(update={"mcp_servers": {**PLATFORM.mcp_servers, **SERVER.mcp_servers}, **more})
+    monkeypatch.setattr(queue, "PLATFORM", new)
+    identity = await queue.admit(database, chain=queue.chain(**spec))
+    worker = Worker(database)
+    assert await worker.claim() is None
+    (fact,) = worker.eligible.facts()
+    problem = fact.detail["agents"][0]["problem"]
+    assert problem.startswith("stage '")
+    assert f"references unknown {missing}" in problem
+    await wait_ten_minutes(database)
+    assert await passes.sweep(database) == 1
+    found = await queue.summary(database, identity)
+    assert (found.phase, found.reason) == ("Failed", "ReferenceNotFound")
+    assert problem in found.message
+
+    identity = await queue.admit(database, chain=queue.chain(**spec))
+    assert await worker.claim() is None
+    worker.platform = new
+    assert await worker.claim() == identity
+
+
+@pytest.mark.parametrize(("log", "is_claimed"), [(LOOKED, False), ([*LOOKED, JUDGES], True)], ids=["ahead", "begun"])
+async def test_an_execution_that_has_begun_goes_on_without_what_only_a_start_needs(
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch, log: list[list[entries.Entry]], is_claimed: bool
+) -> None:
+    judged = {"name": "judge", "agents": [{"name": "KubernetesAgent"}, {"name": "KubernetesAgent"}]}
+    chain = queue.chain(stages=[manifests.stage("look"), judged | {"mcpServers": ["later"]}])
+    monkeypatch.setattr(queue, "PLATFORM", PLATFORM.model_copy(update={"mcp_servers": SERVER.mcp_servers}))
+    identity = await queue.admit(database, chain=chain)
+    await commit(database, *log)
+    worker = Worker(database)
+    assert await worker.claim() == (identity if is_claimed else None)
 
 
 async def test_what_all_workers_have_passed_over_for_ten_minutes_ends_with_the_reason(
@@ -255,7 +318,7 @@ async def test_what_all_workers_have_passed_over_for_ten_minutes_ends_with_the_r
     needs = ("'judge': LLM provider 'only'", "'judge': LLM provider 'other'", "'look': LLM provider 'only'")
     assert found.message == (
         f"no worker could run it for 10 minutes: {'; '.join(f'stage {need} cannot be used: {KEY}' for need in needs)}. "
-        "Give the workers what is missing, or name another provider in the chain or the platform file, and have it "
+        "Give the workers what is missing, or name another in the chain or the platform file, and have it "
         "investigated again"
     )
     (entry,) = await queue.log(database, identity)

@@ -348,8 +348,8 @@ def test_what_a_stage_lacked_is_told_behind_what_failed() -> None:
 
 
 PASSED_OVER = (
-    "waits for a worker that can use the LLM providers of its chain: all workers have passed it over since "
-    f"{STARTED:%Y-%m-%dT%H:%M:%SZ}; condition ProvidersUsable of the chain says why"
+    "waits for a worker that can run its chain: all workers have passed it over since "
+    f"{STARTED:%Y-%m-%dT%H:%M:%SZ}; the chain's conditions say why"
 )
 
 

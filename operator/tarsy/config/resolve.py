@@ -138,8 +138,12 @@ class ResolvedAgent:
 
 
 def place(chain_name: str, *, stage: str = "", block: str = "") -> str:
-    """Where in a chain something stands, as messages say it: `Chain 'a' stage 'b' synthesis`."""
-    return f"Chain '{chain_name}'" + (f" stage '{stage}'" if stage else "") + (f" {block}" if block else "")
+    """Return where in a chain something stands, as messages say it: `Chain 'a' stage 'b' synthesis`.
+
+    Without a name of the chain, only where in the chain.
+    """
+    parts = (chain_name and f"Chain '{chain_name}'", stage and f"stage '{stage}'", block)
+    return " ".join(filter(None, parts))
 
 
 def agent_for(
@@ -296,7 +300,7 @@ def summary_for(platform: platforms.Platform, *, chain_name: str, chain: chains.
 
 def check_agent(agent: chains.Agent, platform: platforms.Platform, *, chain_name: str) -> None:
     """Raise an UnresolvedError if an agent of a chain's own names what is not there, even if a stage overrides it."""
-    where = f"Chain '{chain_name}' agent '{agent.name}'"
+    where = place(chain_name, block=f"agent '{agent.name}'")
     if agent.llm_provider is not None:
         _named(agent.llm_provider, platform.llm_providers, where=where, kind="LLM provider")
         _native(platform, agent.llm_provider, wanted=agent.native_tools, where=where)

@@ -18,13 +18,26 @@ class UnjudgedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Passed:
+    """An agent that a worker cannot run."""
+
+    hash: str
+    """Of the snapshot of the chain."""
+    stage: int
+    index: int
+    """The stage in the chain and the agent in the stage, counted from 0."""
+    only_to_start: bool
+    """What is missing is missing for a start only: an execution that has begun goes on without it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """The investigations that a worker claims, by the snapshots of their chains (`passes`)."""
 
     judged: Collection[str] = ()
     """Hashes of the snapshots that the worker has judged; it claims no other."""
-    passed: Collection[tuple[str, int, int]] = ()
-    """Hash, stage and agent of those that the worker cannot run; stages and agents are counted from 0."""
+    passed: Collection[Passed] = ()
+    """The agents that the worker cannot run."""
 
 
 CLAIMABLE = "(state = 'queued' OR (state = 'running' AND lease_until < clock_timestamp())) AND NOT suspend"
@@ -37,10 +50,14 @@ UNFINISHED = """
       AND known.name = about.stage_names[passes.stage + 1]
   ) AND NOT EXISTS (
     SELECT 1 FROM executions AS known
-    WHERE known.investigation = about.id AND known.run = 0 AND known.ended_at IS NOT NULL
+    WHERE known.investigation = about.id AND known.run = 0
       AND known.kind = 'agent' AND known.stage = about.stage_names[passes.stage + 1] AND known.index = passes.index
+      AND (passes.only_to_start OR known.ended_at IS NOT NULL)
   )"""
-"""Whether an agent (`passes.stage`, `passes.index`) of an investigation (`about`) has not ended yet."""
+"""Whether an agent (`passes.stage`, `passes.index`) of an investigation (`about`) has not ended yet.
+
+Of what is missing only to start it: whether it has not begun yet (`passes.only_to_start`).
+"""
 
 IN_TIME = f"""
   NOT EXISTS (
@@ -58,8 +75,9 @@ IN_TIME = f"""
 PASSED_OVER = f"""
   cardinality(CAST(:hashes AS text[])) > 0 AND work.run = 0 AND cancel IS NULL AND EXISTS (
     SELECT 1 FROM investigations AS about
-      JOIN unnest(CAST(:hashes AS text[]), CAST(:stages AS integer[]), CAST(:indexes AS integer[]))
-        AS passes (hash, stage, index) ON hash = chain_hash
+      JOIN unnest(
+        CAST(:hashes AS text[]), CAST(:stages AS integer[]), CAST(:indexes AS integer[]), CAST(:starts AS boolean[])
+      ) AS passes (hash, stage, index, only_to_start) ON hash = chain_hash
     WHERE about.id = work.investigation AND {UNFINISHED} AND {IN_TIME}
   )"""  # noqa: S608 - our own text
 """Whether a choice (`values`) passes over a row of `work`. Questions are never passed over."""
@@ -70,7 +88,8 @@ def values(choice: Choice | None) -> Mapping[str, object]:
     passed = list(choice.passed) if choice else []
     return {
         "judged": None if choice is None else list(choice.judged),
-        "hashes": [snapshot for snapshot, _, _ in passed],
-        "stages": [stage for _, stage, _ in passed],
-        "indexes": [index for _, _, index in passed],
+        "hashes": [agent.hash for agent in passed],
+        "stages": [agent.stage for agent in passed],
+        "indexes": [agent.index for agent in passed],
+        "starts": [agent.only_to_start for agent in passed],
     }

@@ -1,4 +1,4 @@
-"""Investigations that workers pass over, because an LLM provider of an unfinished stage is unusable for them.
+"""Investigations that workers pass over, because they cannot run an agent of an unfinished stage.
 
 Which agents of a chain a worker cannot run depends on the chain's snapshot and on that worker's platform file and
 environment alone. So each worker judges every snapshot once, not every investigation: a claim gets the result as a
@@ -10,8 +10,8 @@ Agents are counted from 0 in their stage, and stages in their chain: names would
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,6 @@ from tarsy.store import database as databases
 
 PATIENCE = timedelta(minutes=10)
 """For so long an investigation waits that all live workers pass over."""
-REASON = "ProviderUnusable"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +33,20 @@ class Snapshot:
     hash: str
     spec: chains.Spec | None
     """None: this program cannot read it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """An agent of a chain that a worker cannot run."""
+
+    stage: int
+    index: int
+    reason: str
+    """The reason of an investigation that ends because nobody can run this agent."""
+    problem: str
+    """What is missing, with the stage."""
+    only_to_start: bool = False
+    """See `choice.Passed`."""
 
 
 _SNAPSHOT = text("""
@@ -74,17 +87,17 @@ def _passes(of: str = "true") -> str:
     return f"""
   workers AS ({catalogue.WORKERS}),
   passes AS (
-    SELECT said.process, said.name AS hash, agent.stage, agent.index, agent.provider, agent.problem
+    SELECT said.process, said.name AS hash, agent.*
     FROM workers JOIN catalogue AS said USING (process)
       CROSS JOIN LATERAL json_to_recordset(said.detail -> 'agents')
-        AS agent (stage integer, index integer, provider text, problem text)
+        AS agent (stage integer, index integer, reason text, problem text, only_to_start boolean)
     WHERE said.kind = 'passed'
   ), waiting AS MATERIALIZED (
     SELECT about.id, about.chain_hash, about.chain, about.stage_names
     FROM work JOIN investigations AS about ON about.id = work.investigation
     WHERE state <> 'ended' AND {choice.CLAIMABLE} AND unreadable IS NULL AND run = 0 AND cancel IS NULL AND {of}
   ), passed AS (
-    SELECT about.id AS investigation, process, about.stage_names[stage + 1] AS stage, provider, problem
+    SELECT about.id AS investigation, process, reason, problem
     FROM waiting AS about JOIN passes ON hash = about.chain_hash WHERE {choice.UNFINISHED} AND {choice.IN_TIME}
   ), by_all AS (
     SELECT investigation FROM passed GROUP BY investigation
@@ -120,8 +133,8 @@ _HOLD_OVERDUE = text("""
 """)
 _WHY = text(f"""
   WITH {_passes("about.id = :id")}
-  SELECT DISTINCT stage, provider, problem FROM passed JOIN by_all USING (investigation)
-  ORDER BY stage, provider, problem
+  SELECT DISTINCT reason, problem FROM passed JOIN by_all USING (investigation)
+  ORDER BY reason, problem
 """)  # noqa: S608 - our own text
 
 
@@ -147,26 +160,21 @@ async def sweep(database: databases.Database, *, patience: timedelta = PATIENCE)
             reasons = (await connection.execute(_WHY, identity | fresh)).all()
             if not reasons:
                 continue
-            message = _message([tuple(row) for row in reasons], patience=patience)
-            await work.end(connection, found.investigation, "Failed", reason=REASON, message=message)
+            message = _message([row.problem for row in reasons], patience=patience)
+            await work.end(connection, found.investigation, "Failed", reason=reasons[0].reason, message=message)
             ended += 1
         await notify.send(database, (notify.STATUS, str(found.investigation)))
     return ended
 
 
-def _message(reasons: Iterable[Sequence[str]], *, patience: timedelta) -> str:
-    told = [f"stage '{stage}': LLM provider '{provider}' cannot be used: {why}" for stage, provider, why in reasons]
+def _message(problems: Iterable[str], *, patience: timedelta) -> str:
     return (
-        f"no worker could run it for {patience / timedelta(minutes=1):g} minutes: {'; '.join(told)}. Give the workers "
-        "what is missing, or name another provider in the chain or the platform file, and have it investigated again"
+        f"no worker could run it for {patience / timedelta(minutes=1):g} minutes: {'; '.join(problems)}. "
+        "Give the workers what is missing, or name another in the chain or the platform file, and have it investigated "
+        "again"
     )
 
 
-def detail(agents: Iterable[tuple[int, int, str, str]]) -> dict[str, Any]:
-    """Return the detail of a fact of kind `passed`: stage, agent, provider and problem of each."""
-    return {
-        "agents": [
-            {"stage": stage, "index": index, "provider": provider, "problem": problem}
-            for stage, index, provider, problem in agents
-        ]
-    }
+def detail(agents: Iterable[Agent]) -> dict[str, Any]:
+    """Return the detail of a fact of kind `passed`: all of each agent."""
+    return {"agents": [asdict(agent) for agent in agents]}

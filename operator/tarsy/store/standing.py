@@ -48,8 +48,8 @@ def waits_for(found: investigation.Phase, unreadable: str | None, passed_over_si
     if found in ("Queued", "Running") and passed_over_since is not None:
         since = passed_over_since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return (
-            f"waits for a worker that can use the LLM providers of its chain: all workers have passed it over since "
-            f"{since}; condition ProvidersUsable of the chain says why"
+            f"waits for a worker that can run its chain: all workers have passed it over since {since}; "
+            "the chain's conditions say why"
         )
     return ""
 

@@ -1,8 +1,9 @@
-"""The investigations that this worker can run, by the LLM providers of their agents.
+"""The investigations that this worker can run, by what their agents need.
 
 It judges each snapshot of a chain that it meets in the queue once, and again when its platform file, a key or a package
-changes. A provider that its platform file does not have is unusable, too: files reach workers one after the other.
-Fallbacks, the synthesis, the summary and questions do not count: an investigation goes on without them.
+changes. A platform file reaches one worker after the other, so this one may lack what the chain was admitted by: an
+LLM provider, or an agent, a server or a fallback that an execution settles when it starts. Whether fallbacks can be
+used does not count, nor do the synthesis, the summary and questions: an investigation goes on without them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ ABSENT = "the worker's platform file does not have it"
 SNAPSHOTS_MAX = 1000
 """Number of judged snapshots from which on those that no open investigation runs are forgotten."""
 
-Agent = tuple[int, int, str, str]
-"""Stage and agent, counted from 0; the provider, and why it is unusable."""
+PROVIDER = "ProviderUnusable"
+REFERENCE = "ReferenceNotFound"
+"""The reasons, in the words of a chain's conditions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +35,7 @@ class _Judged:
     """A snapshot, and its agents that this worker cannot run, since when it could not."""
 
     snapshot: passes.Snapshot
-    agents: Sequence[Agent]
+    agents: Sequence[passes.Agent]
     since: datetime
 
 
@@ -75,7 +77,11 @@ class Eligibility:
     def choose(self) -> choice.Choice:
         """Return what the next claim takes and passes over."""
         self._renew()
-        passed = [(name, stage, index) for name, known in self._judged.items() for stage, index, _, _ in known.agents]
+        passed = [
+            choice.Passed(hash=name, stage=agent.stage, index=agent.index, only_to_start=agent.only_to_start)
+            for name, known in self._judged.items()
+            for agent in known.agents
+        ]
         return choice.Choice(judged=tuple(self._judged), passed=passed)
 
     def facts(self) -> Iterator[standing.Fact]:
@@ -99,14 +105,19 @@ class Eligibility:
         since = known.since if known and known.agents == agents else datetime.now(UTC)
         return _Judged(snapshot=snapshot, agents=agents, since=since)
 
-    def _cannot_run(self, snapshot: passes.Snapshot) -> Iterator[Agent]:
+    def _cannot_run(self, snapshot: passes.Snapshot) -> Iterator[passes.Agent]:
         assert self._judged_by and snapshot.spec  # noqa: S101, PT018 - both callers have looked
         platform, unusable = self._judged_by
         for number, stage in enumerate(snapshot.spec.stages):
             for index, member in enumerate(stage.members):
                 name = resolve.own_provider(platform, chain=snapshot.spec, stage=stage, member=member)
-                if name is None:
+                problem = unusable.get(name, "") if name in platform.llm_providers else ABSENT
+                if name is not None and problem:
+                    problem = f"stage '{stage.name}': LLM provider '{name}' cannot be used: {problem}"
+                    yield passes.Agent(stage=number, index=index, reason=PROVIDER, problem=problem)
                     continue
-                problem = ABSENT if name not in platform.llm_providers else unusable.get(name, "")
-                if problem:
-                    yield number, index, name, problem
+                try:
+                    resolve.agent_for(platform, chain_name="", chain=snapshot.spec, stage=stage, member=member)
+                except resolve.UnresolvedError as error:
+                    problem = str(error)
+                    yield passes.Agent(stage=number, index=index, reason=REFERENCE, problem=problem, only_to_start=True)
