@@ -27,6 +27,7 @@ from tarsy_dev import assets, children, errors
 
 Flags = dict[str, str | int | Path]
 
+WATCHERS = ("kube-controller-manager", "kube-scheduler", "kwok")
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "podlogs")
 NODE = "sim-0"
 
@@ -113,7 +114,11 @@ class ControlPlane:
             self.kill(name)
 
     def start_component(self, name: str) -> None:
-        """Start one of COMPONENTS, on the ports and data that it had before, and wait until it answers."""
+        """Start one of COMPONENTS, on the ports and data that it had before, and wait until it answers.
+
+        Behind etcd and the API server, those that watch it are started anew: after an outage each of them waits for up
+        to a minute before it looks again, and what is done next would wait for it.
+        """
         child = self._spawn(name)
         ready = {
             "etcd": lambda: children.http_status(HTTPConnection("127.0.0.1", self._etcd, timeout=5), "/readyz") == 200,
@@ -122,6 +127,10 @@ class ControlPlane:
         }.get(name)
         if ready is not None:
             self._wait(child, ready, timeout=60, what="readiness")
+        if name in ("etcd", "kube-apiserver"):
+            for watcher in [other for other in self._running if other in WATCHERS]:
+                self.kill(watcher)
+                self.start_component(watcher)
 
     def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
         """Send the signal to a component and wait for its end."""

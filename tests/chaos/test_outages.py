@@ -60,9 +60,6 @@ async def without(plane: ControlPlane, component: str) -> AsyncIterator[None]:
         yield
     finally:
         await asyncio.to_thread(plane.start_component, component)
-        # It may wait for half a minute before it looks again, and the next test's namespace waits for it.
-        await asyncio.to_thread(plane.kill, "kube-controller-manager")
-        await asyncio.to_thread(plane.start_component, "kube-controller-manager")
 
 
 async def until(look: Callable[[], Awaitable[bool]], *, within: float = 30) -> None:
