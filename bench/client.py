@@ -87,7 +87,8 @@ class Client:
 async def connected(parts: rig.Rig) -> AsyncIterator[Client]:
     """A client of the operator of `parts`."""
     with closing(asked.Conclusions(parts.model_log)) as conclusions:
-        async with aiohttp.ClientSession() as http:
+        # The server closes idle connections after 5 s; a busy client would notice that only once it has sent a request.
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(keepalive_timeout=1)) as http:
             database = await asyncpg.connect(parts.database_url)
             try:
                 yield Client(parts=parts, http=http, database=database, conclusions=conclusions)
