@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tarsy.config import settings
+from tarsy.config.load import settings
 from tarsy_dev import children, controlplane, postgres, tools, world
 
 from bench import model, sdks

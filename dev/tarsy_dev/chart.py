@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel
-from tarsy.config import described
+from tarsy.config.model import json_schema
 from tarsy.resources import chain, schema
 
 from tarsy_dev import errors, reference, tools, values
@@ -162,7 +162,7 @@ def _values() -> str:
 
 
 def _commented(part: values.Part, *, indent: str) -> Iterator[str]:
-    told = described.told(type(part), root=values.Part)
+    told = json_schema.told(type(part), root=values.Part)
     for name, field in _shown(part):
         key, value = field, getattr(part, name)
         if value is None:
@@ -220,7 +220,7 @@ def values_schema() -> JSON:
     made = values.Values.model_json_schema(by_alias=True)
     classes = {cls.__name__: cls for cls in _subclasses(values.Part)}
     for name, definition in [("Values", made), *made["$defs"].items()]:
-        words = described.told(classes[name], root=values.Part)
+        words = json_schema.told(classes[name], root=values.Part)
         aliases = {field.alias or key: key for key, field in classes[name].model_fields.items()}
         definition.pop("title")
         for key, node in definition.get("properties", {}).items():
@@ -229,11 +229,11 @@ def values_schema() -> JSON:
     for part in {type(part) for part in _groups(values.Values())}:
         definition = made if part is values.Values else made["$defs"][part.__name__]
         definition["required"] = sorted({*definition.get("required", ()), *_kept(part)})
-    platform = described.for_validators(described.schema())
+    platform = json_schema.for_validators(json_schema.schema())
     platform.pop("$schema")
     made["$defs"] |= {
         "Platform": _moved(platform, to="Platform"),
-        "Chain": _moved(described.for_validators(chain.Spec.model_json_schema(by_alias=True)), to="Chain"),
+        "Chain": _moved(json_schema.for_validators(chain.Spec.model_json_schema(by_alias=True)), to="Chain"),
     }
     made["properties"]["platform"] |= {"$ref": "#/$defs/Platform"}
     made["properties"]["platform"].pop("additionalProperties")

@@ -26,7 +26,7 @@ from typing import Any
 
 from tarsy_dev import children, tools
 
-_MODULES = ("tarsy.cli.main", "tarsy.cli.operator", "tarsy.tools.pool", "tarsy.llm.gemini")
+_MODULES = ("tarsy.cli.main", "tarsy.cli.operator", "tarsy.tools.servers.pool", "tarsy.llm.gemini")
 """What an operator whose provider is of type `google` imports, sooner or later."""
 _LONGEST = 128 * 1024
 _STATUS_BYTES = 4

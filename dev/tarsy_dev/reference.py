@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
-from tarsy.config import described
+from tarsy.config.model import json_schema
 
 from tarsy_dev import errors, tools
 
@@ -49,10 +49,10 @@ the built-in server out, and from the built-in agent that has it.
 
 def pages() -> dict[Any, str]:
     """The files and what they should hold."""
-    schema = described.schema()
+    schema = json_schema.schema()
     example = yaml.safe_load(EXAMPLES.read_text(encoding="utf-8"))
     text = _INTRODUCTION + "".join(_sections(schema, schema, place=(), instances=[example], seen=[]))
-    return {PAGE: text, SCHEMA: json.dumps(described.for_validators(schema), indent=2, ensure_ascii=False) + "\n"}
+    return {PAGE: text, SCHEMA: json.dumps(json_schema.for_validators(schema), indent=2, ensure_ascii=False) + "\n"}
 
 
 def _sections(

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
-from tarsy.config import builtin
+from tarsy.config.load import builtin
 from tarsy.resources import base
 
 from tarsy_dev import forms, tools

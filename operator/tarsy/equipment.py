@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from tarsy.config import inforce, platform
+from tarsy.config import inforce
+from tarsy.config.model import platform
 from tarsy.llm import registry
-from tarsy.store import pins
-from tarsy.store import throttle as throttles
+from tarsy.store.fleet import pins
+from tarsy.store.fleet import throttle as throttles
 from tarsy.telemetry import standing
-from tarsy.tools import runbooks
+from tarsy.tools.runbooks import client
 from tarsy.transcript import ports
 from tarsy.worker import eligibility, generations
 
 if TYPE_CHECKING:
-    from tarsy.tools import pool as pools
+    from tarsy.tools.servers import pool as pools
 
 SETTLE_SECONDS = 10.0
 """How long servers are waited for that are new in the platform file, before it is in force."""
@@ -62,7 +63,7 @@ class Equipment:
         """Build them; what is in force now has to be so until they are there."""
         now = self.in_force
         self.http = await stack.enter_async_context(registry.session())
-        self.direct = await stack.enter_async_context(runbooks.session(loopback=self.loopback))
+        self.direct = await stack.enter_async_context(client.session(loopback=self.loopback))
         self.models = await asyncio.to_thread(self._models, now.platform, before=None)
         self.pool = await asyncio.to_thread(_pool, now.platform, self.pins)
         read = await asyncio.to_thread(self._runbooks, now.platform)
@@ -116,10 +117,10 @@ class Equipment:
         with _without_collecting():
             return registry.build(platform, environment=os.environ, http=self.http, throttle=throttle, before=before)
 
-    def _runbooks(self, platform: platform.Platform) -> runbooks.Runbooks:
-        return runbooks.Runbooks(
+    def _runbooks(self, platform: platform.Platform) -> client.Runbooks:
+        return client.Runbooks(
             platform.runbooks,
-            token=runbooks.token(platform.runbooks, os.environ),
+            token=client.token(platform.runbooks, os.environ),
             direct=self.direct,
             proxied=self.http,
             mask=self.mask,
@@ -132,7 +133,7 @@ class Equipment:
         tools: pools.Tools,
         platform: platform.Platform,
         unusable: Mapping[str, str],
-        read: runbooks.Runbooks,
+        read: client.Runbooks,
     ) -> ports.Runtime:
         return ports.Runtime(
             platform=platform,
@@ -146,7 +147,7 @@ class Equipment:
 
 def _pool(settings: platform.Platform, keep: pins.Pins) -> pools.Pool:
     with _without_collecting():
-        from tarsy.tools import pool
+        from tarsy.tools.servers import pool
 
         return pool.Pool(settings, keep=keep)
 

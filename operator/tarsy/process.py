@@ -29,14 +29,20 @@ from typing import Any
 from tarsy import equipment
 from tarsy.api import app, front, health, needs
 from tarsy.api.live import hub as hubs
-from tarsy.config import confidential, fitting, granted, inforce, load, offers, platform, reload, settings, transports
+from tarsy.config import inforce
+from tarsy.config.load import loader, reload, server_files, settings
+from tarsy.config.model import platform, tool_filters
+from tarsy.config.redact import known_secrets
+from tarsy.config.tool_selection import grants, ineffective
 from tarsy.controller import chains, duties, investigations, notices, projector
 from tarsy.kube import client, rights, watch
 from tarsy.llm import registry
 from tarsy.masking import given, masker
-from tarsy.store import database as databases
-from tarsy.store import keeper, live, notify, pins
-from tarsy.store import throttle as throttles
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify
+from tarsy.store.fleet import pins, reporter
+from tarsy.store.fleet import throttle as throttles
+from tarsy.store.live import deltas
 from tarsy.telemetry import standing
 from tarsy.transcript import record
 from tarsy.worker import claimer, lease, run
@@ -137,7 +143,7 @@ async def servers(loaded: platform.Platform) -> tuple[list[ServerReport], list[s
 
     Beside what is found: what of the choices of the file's agents fits none of them, a sentence each.
     """
-    from tarsy.tools import pool
+    from tarsy.tools.servers import pool
 
     tools = pool.Pool(loaded)
     async with asyncio.TaskGroup() as group:
@@ -145,44 +151,44 @@ async def servers(loaded: platform.Platform) -> tuple[list[ServerReport], list[s
         await tools.tools.settled()
         facts = list(tools.facts())
         connecting.cancel()
-    told = {fact.name: offers.told(fact.detail) for fact in facts if fact.kind == "tools"}
+    told = {fact.name: tool_filters.told(fact.detail) for fact in facts if fact.kind == "tools"}
     of_servers = (fact for fact in facts if fact.kind == "server")
     reports = [_report(fact, told.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
-    return reports, list(fitting.unfit_in_file(loaded, told))
+    return reports, list(ineffective.unfit_in_file(loaded, told))
 
 
-def _report(fact: standing.Fact, tools: Sequence[offers.Tool], settings: platform.MCPServer) -> ServerReport:
+def _report(fact: standing.Fact, tools: Sequence[tool_filters.Tool], settings: platform.MCPServer) -> ServerReport:
     stopped, is_connected = fact.detail["stopped"], fact.state == "connected"
     names = {*(tool.name for tool in tools), *(one["tool"] for one in stopped)}
-    differing = (offers.differs(one["written"], says=one["pinned"], offered=one["offered"]) for one in stopped)
+    differing = (tool_filters.differs(one["written"], says=one["pinned"], offered=one["offered"]) for one in stopped)
     return ServerReport(
         name=fact.name,
         problem=fact.detail["problem"] or fact.detail["missing"],
         is_connected=is_connected,
         tools=tuple(tool.name for tool in tools),
-        not_offered=tuple(granted.of_tools(tools, settings, server=fact.name)),
-        warnings=(*differing, *(granted.of_names(names, settings, server=fact.name) if is_connected else ())),
+        not_offered=tuple(grants.of_tools(tools, settings, server=fact.name)),
+        warnings=(*differing, *(grants.of_names(names, settings, server=fact.name) if is_connected else ())),
     )
 
 
 def _beside(loaded: platform.Platform) -> set[Path]:
     """The files that a platform file names, and that are looked at with it."""
     token = loaded.runbooks.token_file
-    return registry.key_files(loaded, os.environ) | transports.all_files(loaded) | ({token} if token else set())
+    return registry.key_files(loaded, os.environ) | server_files.all_files(loaded) | ({token} if token else set())
 
 
 @contextmanager
 def _start_errors() -> Iterator[None]:
     try:
         yield
-    except (load.ConfigError, client.ConfigError, OSError) as error:
+    except (loader.ConfigError, client.ConfigError, OSError) as error:
         raise StartError(str(error)) from error
 
 
 def mask_by(loaded: platform.Platform) -> None:
     """Mask from now on as that platform file says, and what this process was given wherever it turns up."""
     ALERT_MASKER.replace(loaded.defaults.alert_masking.masker())
-    given.KNOWN.replace(confidential.values(loaded, os.environ))
+    given.KNOWN.replace(known_secrets.values(loaded, os.environ))
 
 
 async def _prepare_masking(next_in_force: platform.Platform, _: inforce.Unusable) -> inforce.Prepared:
@@ -209,7 +215,7 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
             database, token = await _wait(process, early, stack)
             served.cancel()
         await asyncio.to_thread(mask_by, in_force.platform)  # with the secrets that were waited for
-        given.KNOWN.season(await asyncio.to_thread(confidential.pepper, os.environ))
+        given.KNOWN.season(await asyncio.to_thread(known_secrets.pepper, os.environ))
         in_force.prepare(_prepare_masking)
         _tell_unusable(in_force)
         in_force.follow(functools.partial(_tell_unusable, in_force))
@@ -305,7 +311,7 @@ class _Parts:
     stack: AsyncExitStack
     owner: uuid.UUID
     """This process, to the leases; random, because a pod's name may be used again."""
-    kept: keeper.Keeper
+    kept: reporter.Keeper
     equipped: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once models and tools are there, where they are wanted."""
     ground: list[Part] = field(default_factory=list)
@@ -317,7 +323,7 @@ class _Parts:
         """Claim and run investigations, once models and tools are there."""
         queue = self.in_force.platform.queue
         lease_manager = lease.LeaseManager(self.database.url, lease=queue.lease, heartbeat=queue.heartbeat)
-        speaker = live.Speaker(self.database)
+        speaker = deltas.Speaker(self.database)
         throttle = throttles.Throttle(self.database, {})
         equipped = equipment.Equipment(
             in_force=self.in_force,
@@ -368,7 +374,7 @@ class _Parts:
             )
             await claims.run()
 
-        self.hear({notify.WORK: hint, notify.CANCEL: lease_manager.hint, live.WATCHING: speaker.hint})
+        self.hear({notify.WORK: hint, notify.CANCEL: lease_manager.hint, deltas.WATCHING: speaker.hint})
         self.hear({pins.CHANGED: confirmed})
         self.ground += [equip, lease_manager.run, speaker.run]
         self.roles.append(work)
@@ -439,7 +445,7 @@ class _Parts:
             )
         )
         self.early.front.hand_over(application)
-        self.hear({live.SAID: hub.hint, notify.STATUS: look})
+        self.hear({deltas.SAID: hub.hint, notify.STATUS: look})
         self.roles.append(hub.run)
 
     def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:
@@ -474,7 +480,7 @@ def _tell_unusable(now: inforce.InForce) -> None:
 
 def _keeper(
     process: settings.Settings, in_force: inforce.InForce, *, database: databases.Database, owner: uuid.UUID
-) -> keeper.Keeper:
+) -> reporter.Keeper:
     """What tells others of this process, and of its configuration."""
     detail = {
         "roles": list(process.roles),
@@ -482,7 +488,7 @@ def _keeper(
         "build": record.build(),
         "slots": in_force.platform.queue.slots if process.serves("worker") else 0,
     }
-    kept = keeper.Keeper(
+    kept = reporter.Keeper(
         database,
         process=owner,
         host=socket.gethostname(),

@@ -12,10 +12,11 @@ from uuid import UUID
 import pytest
 import yaml
 from support import manifests, queue, waiting
-from tarsy.config import check, load
+from tarsy.config.check import chain_index
+from tarsy.config.load import loader
 from tarsy.controller import chains, investigations
 from tarsy.kube import client
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
 from tarsy_dev import controlplane, tools
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -76,8 +77,8 @@ async def test_stored_objects_with_refused_patterns_are_told_about_it_after_an_u
 
     await waiting.until(is_refused, seconds=60)
 
-    platform = load.platform_file(None)
-    index = functools.partial(check.ChainIndex, platform=platform, unusable_providers={})
+    platform = loader.platform_file(None)
+    index = functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={})
     conditions = chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=1))
     await conditions.reconcile(cluster.namespace)
     found = json.loads(apply("get", "chains", "-o", "json"))

@@ -24,12 +24,12 @@ import pytest
 from fastapi import Depends, FastAPI
 from support import accounts, apis, manifests, queue
 from tarsy.api import access, callers, problems
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import client
 from tarsy.resources import investigation
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.queue import work
 from tarsy_dev import controlplane, proxy
 from tarsy_dev.controlplane import ControlPlane
 

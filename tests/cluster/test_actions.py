@@ -15,11 +15,13 @@ from uuid import UUID
 import aiohttp
 import pytest
 from support import accounts, apis, kubeconfigs, manifests, queue, stories
-from tarsy.config import check
+from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, objects
-from tarsy.store import audit, chat, purge, work
-from tarsy.store import database as databases
+from tarsy.store.base import audit
+from tarsy.store.base import database as databases
+from tarsy.store.operations import purge
+from tarsy.store.queue import questions, work
 from tarsy_dev.controlplane import ControlPlane
 
 WEBHOOK = "the token"
@@ -83,7 +85,7 @@ class World:
         self._reconciler = investigations.Reconciler(
             cluster=cluster,
             database=database,
-            index=lambda _, unusable_providers: check.ChainIndex(
+            index=lambda _, unusable_providers: chain_index.ChainIndex(
                 [queue.CHAIN], platform=queue.PLATFORM, unusable_providers=unusable_providers
             ),
             mask=str,
@@ -164,7 +166,7 @@ async def test_a_cancel_is_answered_by_what_it_finds(
     assert await api.cancel(waiting) == (202, named | {"phase": "Cancelled"})
     ended = (409, "it has ended already: Cancelled")
     assert await api.cancel(waiting) == ended
-    assert await chat.ask(database, waiting, "Why?", max_queued=9, by=queue.CALLER) == 1
+    assert await questions.ask(database, waiting, "Why?", max_queued=9, by=queue.CALLER) == 1
     assert await api.cancel(waiting) == ended
     assert (await queue.rows(database, "SELECT run, state FROM work WHERE cancel IS NULL")) == [(1, "queued")]
     nobody = uuid.uuid4()
@@ -219,7 +221,7 @@ async def test_only_what_has_ended_and_is_not_asked_about_is_purged(
     writing = await queue.opened(database, await queue.claimed(database))
     assert await api.purge(identity) == running
     await writing.commit(stories.run_ended())
-    assert await chat.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == 1
+    assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == 1
     status, detail = await api.purge(identity)
     assert (status, detail[:30]) == (409, "a question about it is open: c")
     assert await world.uid() == str(identity)

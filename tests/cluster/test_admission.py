@@ -13,11 +13,12 @@ from uuid import UUID
 
 import pytest
 from support import former, manifests, queue
-from tarsy.config import check, platform, providers
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform, providers
 from tarsy.controller import investigations, workqueue
 from tarsy.kube import client, objects, watch
-from tarsy.store import database as databases
-from tarsy.store import history
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history
 from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
 
@@ -28,7 +29,7 @@ def reconciler(
     agents = dict.fromkeys(("KubernetesAgent", "AnotherAgent", "SynthesisAgent", "ChatAgent"), platform.Agent())
     provider = providers.GoogleProvider(type="google", model="gemini-2.5-flash")
     index = functools.partial(
-        check.ChainIndex,
+        chain_index.ChainIndex,
         platform=platform.Platform(
             defaults=platform.Defaults(llm_provider="only"), llm_providers={"only": provider}, agents=agents
         ),

@@ -12,11 +12,12 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import former, manifests, workers
-from tarsy.config import check, platform, providers
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform, providers
 from tarsy.controller import chains, workqueue
 from tarsy.kube import client
-from tarsy.store import catalogue
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue
 from tarsy.telemetry import standing
 from tarsy_dev.controlplane import ControlPlane
 
@@ -33,7 +34,7 @@ def reconciler(
         mcp_servers={"k8s": platform.MCPServer(transport=platform.HTTPTransport(type="http", url="http://k8s/mcp"))},
         agents={name: platform.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
     )
-    index = functools.partial(check.ChainIndex, platform=known)
+    index = functools.partial(chain_index.ChainIndex, platform=known)
     return chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=owner))
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from support import manifests, mutations
-from tarsy.config import convert, lint, load
+from tarsy.cli.former import convert
+from tarsy.config.check import lint
+from tarsy.config.load import loader
 from tarsy.resources import files
 from tarsy_dev import tools
 from tarsy_dev.controlplane import ControlPlane, KubectlError
@@ -32,7 +34,7 @@ def test_lint_and_the_api_server_refuse_the_same_forms(plane: ControlPlane, name
     wrong = {f"name-{index}": one for index, one in enumerate(mutations.NAMES[:-1])}  # the last one is of another kind
     wrong |= {f"shape-{index}": one for index, one in enumerate(mutations.SHAPES)}
     texts = {name: mutations.mutated(mutations.CHAIN, old, new)[0] for name, (old, new, _) in wrong.items()}
-    builtin = load.platform_file(None)
+    builtin = loader.platform_file(None)
     for name, text in texts.items():
         assert lint.problems(files.parse(text, file=name), platform=builtin)
     texts["good"] = mutations.CHAIN
@@ -55,7 +57,7 @@ def test_lint_and_the_api_server_refuse_the_same_patterns(plane: ControlPlane, n
         for number, pattern in enumerate(tried)
     ]
     documents = [files.parse(json.dumps(made), file=made["metadata"]["name"])[0] for made in objects]
-    problems = lint.problems(documents, platform=load.platform_file(None))
+    problems = lint.problems(documents, platform=loader.platform_file(None))
     linted = {problem.file for problem in problems if "fits no tool of any MCP server" not in problem.message}
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     with pytest.raises(KubectlError) as error:

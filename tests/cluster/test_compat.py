@@ -15,11 +15,14 @@ import aiohttp
 import pytest
 from support import apis, examples, manifests, queue, stories
 from tarsy.api.compat import plans, progress, timeline, words
-from tarsy.config import platform, resolve
+from tarsy.config import resolve
+from tarsy.config.model import platform
 from tarsy.kube import client
-from tarsy.store import catalogue, course, history, work
-from tarsy.store import database as databases
-from tarsy.store import transcripts as stored
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue
+from tarsy.store.queue import work
+from tarsy.store.reads import history, stage_rows
+from tarsy.store.reads import transcripts as stored
 from tarsy.telemetry import standing
 from tarsy.transcript import entries
 from tarsy_dev.controlplane import ControlPlane
@@ -235,7 +238,7 @@ async def test_its_status_updates_can_be_replayed_from_the_log_whenever(
     for entry in finished():
         await writing.commit(entry)
         found = await queue.summary(database, identity)
-        chain = plans.of((await course.of(database, [identity]))[identity])
+        chain = plans.of((await stage_rows.of(database, [identity]))[identity])
         told += progress.alert_status_updates(entry, found, chain)
         new, count = progress.updates_since(len(listed), found, chain)
         listed += new

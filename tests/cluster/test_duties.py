@@ -14,12 +14,14 @@ from uuid import UUID
 
 import pytest
 from support import manifests, queue, stories
-from tarsy.config import check
+from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations
 from tarsy.kube import client
 from tarsy.resources import investigation
-from tarsy.store import chat, history, leader
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import leader
+from tarsy.store.queue import questions
+from tarsy.store.reads import history
 from tarsy_dev.controlplane import ControlPlane
 
 
@@ -30,7 +32,7 @@ class World:
         self._plane = plane
         self._namespace = cluster.namespace
         self._database = database
-        index = functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
+        index = functools.partial(chain_index.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
         self.reconciler = investigations.Reconciler(
             cluster=cluster, database=database, index=index, mask=str, workers=2
         )
@@ -98,7 +100,7 @@ async def test_a_question_about_an_object_that_went_unnoticed_is_ended(
     for _ in uids:
         await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
     for uid in uids:
-        assert await chat.ask(database, UUID(uid), "Why?", max_queued=10, by=queue.CALLER) == 1
+        assert await questions.ask(database, UUID(uid), "Why?", max_queued=10, by=queue.CALLER) == 1
     world.delete("gone")
     await world.duties.resync()
     ended = "SELECT CAST(investigation AS text), reason FROM runs WHERE number = 1 AND ended_at IS NOT NULL"

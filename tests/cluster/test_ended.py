@@ -17,11 +17,11 @@ from uuid import UUID
 
 import pytest
 from support import finished, manifests, queue
-from tarsy.config import check
+from tarsy.config.check import chain_index
 from tarsy.controller import duties, investigations
 from tarsy.kube import client, watch
-from tarsy.store import database as databases
-from tarsy.store import history
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history
 from tarsy_dev import proxy
 from tarsy_dev.controlplane import ControlPlane
 
@@ -35,7 +35,7 @@ class Controller:
     def __init__(self, cluster: client.Cluster, database: databases.Database, between: proxy.Proxy) -> None:
         self.between = between
         """What its requests pass through."""
-        index = functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
+        index = functools.partial(chain_index.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
         self.reconciler = investigations.Reconciler(
             cluster=cluster, database=database, index=index, mask=str, workers=2
         )

@@ -20,8 +20,8 @@ from tarsy import process
 from tarsy.api import notifications
 from tarsy.kube import client, objects
 from tarsy.resources import naming
-from tarsy.store import database as databases
-from tarsy.store import episodes
+from tarsy.store.base import database as databases
+from tarsy.store.intake import episodes
 from tarsy_dev.controlplane import ControlPlane
 
 BUSY_MAX = 0.5

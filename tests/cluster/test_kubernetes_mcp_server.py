@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 from support import leases
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import client
-from tarsy.tools import pool
+from tarsy.tools.servers import pool
 from tarsy.transcript import messages, ports
 from tarsy_dev import children, tools
 from tarsy_dev.controlplane import ControlPlane

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from support import apis, queue
 from tarsy.kube import client
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
 
 NAMES = ["a", "b", "c"]
 Parameters = list[tuple[str, str]]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy_dev import tools
 
 

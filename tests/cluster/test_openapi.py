@@ -24,9 +24,9 @@ import aiohttp
 import pytest
 from support import apis, manifests, queue, stories
 from tarsy import process
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import client
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
 from tarsy_dev.controlplane import ControlPlane
 
 LIMITS = platform.API(requests_per_second=100_000, burst=1_000_000)

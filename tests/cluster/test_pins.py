@@ -13,10 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 from support import accounts, apis, queue
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import client
-from tarsy.store import database as databases
-from tarsy.store import pins
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import pins
 from tarsy.telemetry import standing
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")

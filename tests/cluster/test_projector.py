@@ -13,8 +13,9 @@ from support import manifests, queue, stories
 from tarsy.controller import projector
 from tarsy.kube import client, objects
 from tarsy.resources import investigation
-from tarsy.store import database as databases
-from tarsy.store import history, work
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
+from tarsy.store.reads import history
 from tarsy.transcript import admission, entries
 from tarsy_dev.controlplane import ControlPlane
 

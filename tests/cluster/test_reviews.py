@@ -18,9 +18,9 @@ from starlette import requests
 from support import answers, apis, queue, watching
 from tarsy.api import access, callers, kept, problems
 from tarsy.api.live import attending
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import reviews
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
 from tarsy_dev import changes
 
 JANE = {"username": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from support import installed
 from tarsy.api import needs
-from tarsy.config import settings
+from tarsy.config.load import settings
 from tarsy.kube import client
 from tarsy.kube import rights as needed
 

@@ -14,9 +14,9 @@ import pytest
 from support import apis, crowd, queue
 from tarsy.api import lists
 from tarsy.kube import client
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import listing
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.reads import listing
 
 MANY = 30
 LIST = "/api/v1/investigations"

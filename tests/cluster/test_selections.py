@@ -9,10 +9,11 @@ from uuid import UUID
 
 import pytest
 from support import manifests, queue
-from tarsy.config import check, platform, providers
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform, providers
 from tarsy.controller import investigations
 from tarsy.kube import client, watch
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
 from tarsy_dev import controlplane
 
 SERVERS = [{"name": "k8s", "tools": ["pods_*"]}, {"name": "prom"}]
@@ -63,7 +64,7 @@ async def test_what_cannot_be_had_is_refused_at_once_with_what_there_is(
         mcp_servers={"k8s": server, "vault": server},
         agents={"KubernetesAgent": platform.Agent(mcp_servers=["k8s"])},
     )
-    index = functools.partial(check.ChainIndex, platform=known, unusable_providers={})
+    index = functools.partial(chain_index.ChainIndex, platform=known, unusable_providers={})
     reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
     for manifest in (manifests.chain(), manifests.investigation(mcp={"servers": [{"name": "vault"}]})):
         plane.kubectl("create", "-f", "-", namespace=cluster.namespace, input=json.dumps(manifest))

@@ -16,8 +16,9 @@ import pytest
 from support import apis, manifests, queue
 from tarsy.api import health
 from tarsy.kube import client
-from tarsy.store import database as databases
-from tarsy.store import keeper, work
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import reporter
+from tarsy.store.queue import work
 from tarsy.telemetry import standing
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
@@ -31,7 +32,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 def serving(
-    cluster: client.Cluster, database: databases.Database, kept: keeper.Keeper | None = None
+    cluster: client.Cluster, database: databases.Database, kept: reporter.Keeper | None = None
 ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientSession]:
     """A client of an API that needs no token."""
     return apis.served(apis.parts(cluster=cluster, database=database, kept=kept), headers=JSON)
@@ -59,7 +60,7 @@ def provider(name: str, state: str, *, minute: int = 0, **detail: Any) -> standi
     return fact("provider", name, state, minute=minute, **told)
 
 
-def process(database: databases.Database, host: str, *facts: standing.Fact, slots: int = 0) -> keeper.Keeper:
+def process(database: databases.Database, host: str, *facts: standing.Fact, slots: int = 0) -> reporter.Keeper:
     kept = apis.keeping(database, host=host, slots=slots)
 
     def said() -> Iterator[standing.Fact]:

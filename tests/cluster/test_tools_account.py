@@ -21,7 +21,7 @@ from mcp_types import TextContent
 from support import charts, installed
 from support.charts import Object
 from tarsy import process
-from tarsy.config import load
+from tarsy.config.load import loader
 from tarsy.kube import client
 from tarsy_dev import children
 from tarsy_dev.controlplane import ControlPlane
@@ -128,7 +128,7 @@ async def check_ours(url: str) -> None:
     rendered = charts.one(charts.render(), "ConfigMap", "tarsy-platform")["data"]["tarsy.yaml"]
     text = rendered.replace("http://tarsy-mcp:8080/mcp", url)
     assert url in text
-    loaded = load.of_bytes(text.encode(), file="tarsy.yaml", environment={})
+    loaded = loader.of_bytes(text.encode(), file="tarsy.yaml", environment={})
     (report,), unfit = await process.servers(loaded.platform)
     assert (report.name, report.is_connected, report.problem, unfit) == ("kubernetes-server", True, "", [])
     assert {"pods_list", "pods_log", "resources_get", "events_list"} <= set(report.tools)

@@ -13,11 +13,12 @@ import pytest
 from support import apis, kubeconfigs, manifests, queue
 from tarsy import process
 from tarsy.api import concerns
-from tarsy.config import check, platform
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform
 from tarsy.controller import notices
 from tarsy.kube import client
-from tarsy.store import database as databases
-from tarsy.store import unserved
+from tarsy.store.base import database as databases
+from tarsy.store.intake import unserved
 from tarsy_dev.controlplane import ControlPlane
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -96,7 +97,7 @@ def deployment() -> dict[str, Any]:
 
 
 def telling(cluster: client.Cluster, database: databases.Database, **ingest: Any) -> notices.Notices:
-    index = functools.partial(check.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
+    index = functools.partial(chain_index.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
     return notices.Notices(
         cluster=cluster,
         database=database,

@@ -14,10 +14,10 @@ import pytest
 from support import accounts, apis, queue, stories, watching
 from tarsy.api import access, app
 from tarsy.api.live import attending
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import client, objects
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
 
 WEBHOOK = "the webhook's token"
 MAY: dict[str, list[str]] = {"alertinvestigations": ["get", "list"]}

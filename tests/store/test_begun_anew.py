@@ -14,9 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import queue
 from tarsy.resources import investigation, naming
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import episodes, history, purge, receipts, work
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import episodes, receipts
+from tarsy.store.operations import purge
+from tarsy.store.queue import work
+from tarsy.store.reads import history
 from tarsy.transcript import admission
 
 START = datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)

@@ -10,8 +10,11 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories
-from tarsy.store import database as databases
-from tarsy.store import leader, purge, work
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import leader
+from tarsy.store.operations import purge
+from tarsy.store.queue import work
+from tarsy.store.reads import phase_rules
 from tarsy.transcript import entries, ports, record
 
 OTHER = UUID(int=2)
@@ -30,13 +33,13 @@ OPEN: tuple[entries.Entry, ...] = (
 """A run with an agent that is in the middle of a call, and one that has ended; and a stage that has."""
 
 
-def cancelled(why: work.Cancellation) -> entries.RunEnded:
+def cancelled(why: phase_rules.Cancellation) -> entries.RunEnded:
     return entries.RunEnded(
-        ending="Cancelled", reason=work.CANCELLED_REASONS[why], message=work.CANCELLED_MESSAGES[why]
+        ending="Cancelled", reason=phase_rules.CANCELLED_REASONS[why], message=work.CANCELLED_MESSAGES[why]
     )
 
 
-def ends_of_open(why: work.Cancellation) -> tuple[entries.Entry, ...]:
+def ends_of_open(why: phase_rules.Cancellation) -> tuple[entries.Entry, ...]:
     """What has to end where `OPEN` is all that there was."""
     message = work.CANCELLED_MESSAGES[why]
     return (
@@ -69,7 +72,9 @@ async def assert_ended_in_the_log(database: databases.Database, identity: UUID, 
     [("user", "CancelledByUser"), ("deleted", "ObjectDeleted"), ("resolved", "AlertResolved")],
     ids=["user", "deleted", "resolved"],
 )
-async def test_a_queued_one_ends_at_once(database: databases.Database, why: work.Cancellation, reason: str) -> None:
+async def test_a_queued_one_ends_at_once(
+    database: databases.Database, why: phase_rules.Cancellation, reason: str
+) -> None:
     identity = await queue.admit(database)
     assert await work.cancel(database, identity, why=why)
     found = await queue.summary(database, identity)

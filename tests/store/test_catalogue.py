@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from support import apis, queue
-from tarsy.store import catalogue, keeper
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue, reporter
 from tarsy.telemetry import standing
 from tarsy_dev import postgres as launcher
 from tarsy_dev import proxy
@@ -33,7 +33,7 @@ class Part:
         yield from self.facts
 
 
-def heard(database: databases.Database, part: Part, *, host: str = "here", slots: int = 0) -> keeper.Keeper:
+def heard(database: databases.Database, part: Part, *, host: str = "here", slots: int = 0) -> reporter.Keeper:
     kept = apis.keeping(database, host=host, slots=slots)
     kept.hear(part)
     return kept
@@ -43,7 +43,7 @@ async def told(database: databases.Database, *kinds: standing.Kind) -> list[tupl
     return [(one.host, one.name, one.state) for one in await catalogue.read(database, *kinds)]
 
 
-async def renew_now(kept: keeper.Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+async def renew_now(kept: reporter.Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have it renewed as if it were time to."""
     with monkeypatch.context() as patched:
         patched.setattr(kept, "_due", 0.0)
@@ -159,8 +159,8 @@ async def test_an_outage_is_logged_once_and_ends_nothing_and_who_stops_is_gone_a
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(keeper, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(reporter, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(reporter, "AGAIN_SECONDS", 0.02)
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         own = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
         part = Part(fact())

@@ -11,8 +11,9 @@ import pytest
 from support import queue, stories, watching
 from tarsy.api.live import changing, outbox, wire
 from tarsy.api.live import hub as hubs
-from tarsy.store import database as databases
-from tarsy.store import history, live
+from tarsy.store.base import database as databases
+from tarsy.store.live import deltas
+from tarsy.store.reads import history
 
 CHUNK = 200 * 1024
 LOGGED = 7
@@ -166,7 +167,7 @@ async def test_who_catches_up_with_what_fills_all_is_told_the_rest_when_there_is
     journal = await queue.opened(database, await queue.claimed(database))
     await journal.commit(stories.stage_started(), stories.started())
     await journal.commit(stories.answers("x" * (outbox.QUEUED_MAX + 1)))
-    written = live.Piece(
+    written = deltas.Piece(
         investigation=identity,
         run=0,
         stage="analysis",

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from support import queue, stories, watching
 from tarsy.api.live import changing, outbox, wire
-from tarsy.store import changes
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.reads import changes
 
 TARSY = changing.Namespace(name="tarsy", uid="uid-of-tarsy")
 CHANNEL = wire.Channel("investigation", None)

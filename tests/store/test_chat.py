@@ -13,8 +13,10 @@ import pytest
 import sqlalchemy
 from support import loglines, queue, stories
 from tarsy.controller import projector
-from tarsy.store import chat, history, resync, retention, work
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.operations import resync, retention
+from tarsy.store.queue import questions, work
+from tarsy.store.reads import history
 from tarsy.transcript import admission, entries, memory, messages, ports, record, timeline
 from tarsy.worker import lease, run
 
@@ -42,13 +44,13 @@ async def shown(database: databases.Database, identity: UUID) -> None:
     await work.projected(database, identity, revision=(await queue.summary(database, identity)).revision)
 
 
-async def ask(database: databases.Database, identity: UUID, question: str = "Why?") -> int | chat.Refusal:
-    return await chat.ask(database, identity, question, max_queued=MANY, by=queue.CALLER)
+async def ask(database: databases.Database, identity: UUID, question: str = "Why?") -> int | questions.Refusal:
+    return await questions.ask(database, identity, question, max_queued=MANY, by=queue.CALLER)
 
 
 async def cancel(database: databases.Database, identity: UUID) -> int:
-    found = await chat.cancel(database, identity, by=queue.CALLER)
-    assert isinstance(found, chat.Cancelled)
+    found = await questions.cancel(database, identity, by=queue.CALLER)
+    assert isinstance(found, questions.Cancelled)
     assert found.phase in ("Cancelled", "Cancelling")
     return found.run
 
@@ -170,7 +172,7 @@ async def test_what_cannot_be_asked_about_is_told_apart(database: databases.Data
     claim = await queue.claimed(database)
     assert await ask(database, identity) == "running"
     await (await queue.opened(database, claim)).commit(stories.run_ended())
-    assert await chat.ask(database, identity, "Why?", max_queued=0, by=queue.CALLER) == "full"
+    assert await questions.ask(database, identity, "Why?", max_queued=0, by=queue.CALLER) == "full"
     assert await ask(database, identity) == 1
     assert await ask(database, identity) == "asked"
     await queue.claimed(database)
@@ -181,15 +183,15 @@ async def test_what_cannot_be_asked_about_is_told_apart(database: databases.Data
 
 
 async def test_the_subject_of_a_question_says_whether_there_is_a_chain(database: databases.Database) -> None:
-    assert await chat.subject(database, OTHER) is None
+    assert await questions.subject(database, OTHER) is None
     identity = await queue.admit(database)
-    found = await chat.subject(database, identity)
-    assert found == chat.Subject(
+    found = await questions.subject(database, identity)
+    assert found == questions.Subject(
         namespace="tarsy", name="web-crash", chain_name="pod-crash", chain=queue.CHAIN.spec, gone=False
     )
     await work.gone(database, identity)
     refused = await queue.admit(database, chain=admission.Refusal(reason="ChainNotFound", message="No chain"))
-    gone, unserved = await chat.subject(database, identity), await chat.subject(database, refused)
+    gone, unserved = await questions.subject(database, identity), await questions.subject(database, refused)
     assert gone
     assert unserved
     assert (gone.gone, unserved.gone, unserved.chain, unserved.chain_name) == (True, False, None, None)
@@ -295,13 +297,13 @@ async def test_the_deletion_of_the_object_ends_an_open_question(database: databa
 
 
 async def test_a_question_is_cancelled_by_request_alone(database: databases.Database) -> None:
-    assert await chat.cancel(database, OTHER, by=queue.CALLER) == "unknown"
+    assert await questions.cancel(database, OTHER, by=queue.CALLER) == "unknown"
     identity = await queue.admit(database)
-    assert await chat.cancel(database, identity, by=queue.CALLER) == "none", "that is no question"
+    assert await questions.cancel(database, identity, by=queue.CALLER) == "none", "that is no question"
     claim = await queue.claimed(database)
-    assert await chat.cancel(database, identity, by=queue.CALLER) == "none"
+    assert await questions.cancel(database, identity, by=queue.CALLER) == "none"
     await (await queue.opened(database, claim)).commit(stories.run_ended())
-    assert await chat.cancel(database, identity, by=queue.CALLER) == "none"
+    assert await questions.cancel(database, identity, by=queue.CALLER) == "none"
     assert await ask(database, identity) == 1
     assert await cancel(database, identity) == 1
     assert (await runs(database))[1] == (1, "chat", "Cancelled", "CancelledByUser", "cancelled by request")
@@ -322,7 +324,7 @@ async def test_a_cancelled_question_whose_worker_is_gone_ends_with_all_that_is_o
     await late.commit(
         entries.ExecutionStarted(run=1, stage="", execution="chat", kind="chat", index=0, name="C", agent=None)
     )
-    await chat.cancel(database, identity, by=queue.CALLER)
+    await questions.cancel(database, identity, by=queue.CALLER)
     assert await work.sweep(database) == 0
     await queue.let_leases_pass(database)
     assert await work.sweep(database) == 1
@@ -368,7 +370,7 @@ async def test_the_timeline_tells_takeovers_of_a_question_and_not_its_first_clai
 
     await Worker(database, Model()).run()
     assert await ask(database, identity) == 2
-    assert await chat.cancel(database, identity, by=queue.CALLER)
+    assert await questions.cancel(database, identity, by=queue.CALLER)
     assert await ask(database, identity) == 3
     assert await resumed() == []
     await queue.claimed(database)

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 from support import queue, stories
 from tarsy.resources import chain
-from tarsy.store import chat, course
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.queue import questions
+from tarsy.store.reads import stage_rows
 from tarsy.transcript import admission, entries
 
 
@@ -19,7 +20,7 @@ async def test_many_are_told_at_once_with_the_chain_that_each_runs(database: dat
     refused = await queue.admit(database, chain=admission.Refusal(reason="ChainNotFound", message="none"))
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(stories.stage_started(), stories.started())
-    found = await course.of(database, [first, second, third, refused, UUID(int=7)])
+    found = await stage_rows.of(database, [first, second, third, refused, UUID(int=7)])
     assert found.keys() == {first, second, third, refused}
     assert found[first].chain == found[third].chain == queue.CHAIN.spec
     assert found[second].chain == other.spec
@@ -28,7 +29,7 @@ async def test_many_are_told_at_once_with_the_chain_that_each_runs(database: dat
     assert (found[first].owner, found[third].owner) == (queue.OWNER, None)
     assert found[first].last_call_at is None
     await writing.commit(stories.answers(), stories.ended(), stories.stage_ended(outcome="Failed"), stories.run_ended())
-    ended = (await course.of(database, [first], calls=True))[first]
+    ended = (await stage_rows.of(database, [first], calls=True))[first]
     assert (ended.outcomes, ended.owner) == ({"analysis": "Failed"}, None)
     log = await queue.log(database, first)
     assert ended.last_call_at == log[2].at
@@ -38,7 +39,7 @@ async def test_many_are_told_at_once_with_the_chain_that_each_runs(database: dat
 async def test_a_chain_that_cannot_be_read_takes_nothing_else_along(database: databases.Database, broken: str) -> None:
     identity = await queue.admit(database)
     await queue.execute(database, f"UPDATE investigations SET chain = CAST({broken} AS json)")  # noqa: S608 - our own
-    found = (await course.of(database, [identity]))[identity]
+    found = (await stage_rows.of(database, [identity]))[identity]
     assert (found.chain, found.stage_names) == (None, ("analysis",))
 
 
@@ -46,7 +47,7 @@ async def test_a_nul_in_a_chain_does_no_harm(database: databases.Database) -> No
     agent = chain.Agent(name="Mine", custom_instructions="a\x00b\\u0000")
     odd = queue.CHAIN.model_copy(update={"spec": queue.CHAIN.spec.model_copy(update={"agents": [agent]})})
     identity = await queue.admit(database, chain=odd)
-    assert (await course.of(database, [identity]))[identity].chain == odd.spec
+    assert (await stage_rows.of(database, [identity]))[identity].chain == odd.spec
 
 
 async def test_what_each_agent_concluded_is_its_last_answer_in_whichever_dialect(
@@ -68,7 +69,7 @@ async def test_what_each_agent_concluded_is_its_last_answer_in_whichever_dialect
         stories.answers("not whole", execution="c"),
         stories.ended("c", "Failed", "no answer"),
     )
-    executions = await course.executions(database, identity)
+    executions = await stage_rows.executions(database, identity)
     assert [(one.id, one.index, one.outcome) for one in executions] == [
         ("a", 0, "Completed"),
         ("b", 1, "Completed"),
@@ -78,9 +79,9 @@ async def test_what_each_agent_concluded_is_its_last_answer_in_whichever_dialect
     expected = {"a": "of a", "b": "x" * 20, "r": "it has no database"}
     last = len(await queue.log(database, identity))
     for at_once in (20, 1):
-        monkeypatch.setattr(course, "ANSWERS_AT_ONCE", at_once)
-        assert await course.conclusions(database, identity, executions, upto=last, length=20) == expected
-    assert await course.conclusions(database, identity, executions, upto=6, length=20) == {"a": "I look."}
+        monkeypatch.setattr(stage_rows, "ANSWERS_AT_ONCE", at_once)
+        assert await stage_rows.conclusions(database, identity, executions, upto=last, length=20) == expected
+    assert await stage_rows.conclusions(database, identity, executions, upto=6, length=20) == {"a": "I look."}
 
 
 async def test_questions_are_no_part_of_it(database: databases.Database) -> None:
@@ -88,14 +89,14 @@ async def test_questions_are_no_part_of_it(database: databases.Database) -> None
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(stories.stage_started(), stories.started(), stories.answers("of it"), stories.ended())
     await writing.commit(stories.stage_ended(), stories.run_ended())
-    assert await chat.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == 1
+    assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == 1
     asking = await queue.opened(database, await queue.claimed(database))
     answering = replace(stories.started("two", stage=""), run=1, kind="chat")
     await asking.commit(answering, stories.answers("because", execution="two"))
-    executions = await course.executions(database, identity)
+    executions = await stage_rows.executions(database, identity)
     assert [one.id for one in executions] == ["one"]
-    found = (await course.of(database, [identity], calls=True))[identity]
+    found = (await stage_rows.of(database, [identity], calls=True))[identity]
     calls = [one for one in await queue.log(database, identity) if isinstance(one.entry, entries.Answered)]
     assert (found.last_call_at, found.owner) == (calls[0].at, None)
     upto = calls[-1].seq
-    assert await course.conclusions(database, identity, executions, upto=upto, length=9) == {"one": "of it"}
+    assert await stage_rows.conclusions(database, identity, executions, upto=upto, length=9) == {"one": "of it"}

@@ -10,9 +10,10 @@ from uuid import UUID
 import pytest
 from support import queue
 from tarsy.resources import investigation
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import episodes, work
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import episodes
+from tarsy.store.queue import work
 from tarsy.transcript import admission, entries
 
 FINGERPRINT = "6eb8c03418906421"

@@ -18,13 +18,14 @@ import pytest
 import sqlalchemy
 from support import exports
 from tarsy.agent import loop
-from tarsy.config import platform, resolve
+from tarsy.config import resolve
+from tarsy.config.model import platform
 from tarsy.llm import model, provider
 from tarsy.resources import chain
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import journal as journals
-from tarsy.store import work
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.queue import journal as journals
+from tarsy.store.queue import work
 from tarsy.transcript import admission, entries, memory, messages, ports, record
 from tarsy.worker import lease
 

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import queue
-from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
 from tarsy.transcript import ports
 from tarsy.worker import lease as leases
 from tarsy_dev import postgres as launcher

@@ -20,8 +20,8 @@ from tarsy.api import investigations, lists
 from tarsy.api.compat import history, sessions, words
 from tarsy.api.live import telling, wire
 from tarsy.resources import investigation
-from tarsy.store import database as databases
-from tarsy.store import listing, standing
+from tarsy.store.base import database as databases
+from tarsy.store.reads import listing, phase_rules
 from tarsy.transcript import admission
 
 ALL = listing.Query(namespace="tarsy", namespace_uid="uid of tarsy")
@@ -131,7 +131,7 @@ async def test_row_says_of_an_investigation_what_the_single_answer_says(
 
 STANDINGS = list(
     itertools.product(
-        (None, *standing.ENDED),
+        (None, *phase_rules.ENDED),
         ("queued", "running", "ended"),
         (None, "user"),
         (False, True),
@@ -173,7 +173,7 @@ async def test_a_phase_is_the_same_in_filters_in_numbers_and_in_the_status(datab
     told = {item.name: (item.id, item.phase) for item in await walk(database, ALL, limit=100)}
     for name, (ending, state, cancel, suspend, unreadable) in zip(names, STANDINGS, strict=True):
         identity, phase = told[name]
-        assert phase == standing.phase(
+        assert phase == phase_rules.phase(
             ending=ending, state=state, cancel=cancel, suspend=suspend, unreadable=unreadable
         )
         if ending or state != "ended":

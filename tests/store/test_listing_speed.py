@@ -19,9 +19,9 @@ import pytest
 import sqlalchemy
 from support import crowd, queue
 from tarsy.api.compat import history
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import listing
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.reads import listing
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 

@@ -14,8 +14,9 @@ from uuid import UUID
 
 import pytest
 from support import queue
-from tarsy.store import database as databases
-from tarsy.store import live, notify
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify
+from tarsy.store.live import deltas
 from tarsy.transcript import entries, memory, messages, ports
 from tarsy.worker import lease, run
 from tarsy_dev import postgres as launcher
@@ -43,15 +44,15 @@ class Watching:
     database: databases.Database
     shown: dict[str, str] = field(default_factory=dict)
     over: list[str] = field(default_factory=list)
-    pieces: list[live.Piece] = field(default_factory=list)
+    pieces: list[deltas.Piece] = field(default_factory=list)
     moved: list[UUID | None] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    audience: live.Audience = field(init=False)
+    audience: deltas.Audience = field(init=False)
 
     def __post_init__(self) -> None:
-        self.audience = live.Audience(self.database, heard=self.heard, moved=self.has_moved)
+        self.audience = deltas.Audience(self.database, heard=self.heard, moved=self.has_moved)
 
-    def heard(self, piece: live.Piece) -> None:
+    def heard(self, piece: deltas.Piece) -> None:
         before = self.shown.get(piece.event, "")
         assert piece.at <= len(before), "no piece has a gap before it"
         self.pieces.append(piece)
@@ -102,7 +103,7 @@ async def running(*parts: Any) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def worker(url: str) -> AsyncIterator[live.Speaker]:
+async def worker(url: str) -> AsyncIterator[deltas.Speaker]:
     """A process that runs investigations; it listens when it is there."""
     listens = asyncio.Event()
 
@@ -111,8 +112,8 @@ async def worker(url: str) -> AsyncIterator[live.Speaker]:
         return speaker.hint(payload)
 
     async with connected(url) as database:
-        speaker = live.Speaker(database)
-        async with running(notify.Listener(url, {live.WATCHING: hint}).run, speaker.run):
+        speaker = deltas.Speaker(database)
+        async with running(notify.Listener(url, {deltas.WATCHING: hint}).run, speaker.run):
             await listens.wait()
             yield speaker
 
@@ -122,7 +123,7 @@ async def watcher(url: str) -> AsyncIterator[Watching]:
     """A process where somebody may watch."""
     async with connected(url) as database:
         watching = Watching(database)
-        listener = notify.Listener(url, {live.SAID: watching.audience.hint})
+        listener = notify.Listener(url, {deltas.SAID: watching.audience.hint})
         async with running(listener.run, watching.audience.run):
             await watching.until(lambda: watching.moved == [None])
             watching.moved.clear()
@@ -151,8 +152,8 @@ async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_fo
 
 async def test_one_process_may_be_both(migrated_url: str) -> None:
     async with connected(migrated_url) as database:
-        speaker, watching = live.Speaker(database), Watching(database)
-        hints = {live.WATCHING: speaker.hint, live.SAID: watching.audience.hint}
+        speaker, watching = deltas.Speaker(database), Watching(database)
+        hints = {deltas.WATCHING: speaker.hint, deltas.SAID: watching.audience.hint}
         listener = notify.Listener(migrated_url, hints)
         async with running(listener.run, speaker.run, watching.audience.run):
             with speaker.turn(turn()) as stream:
@@ -182,7 +183,7 @@ async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
 
 
 async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
-    async with worker(migrated_url) as speaker, overheard(migrated_url, live.SAID) as said:
+    async with worker(migrated_url) as speaker, overheard(migrated_url, deltas.SAID) as said:
         with speaker.turn(turn()) as stream:
             stream.text("It is memory")
             speaker.moved(ID)
@@ -191,7 +192,7 @@ async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
             with speaker.turn(turn(OTHER)) as stream:
                 stream.text("It is CPU")
                 await watching.sees(text="It is CPU")
-        assert {live.decode(payload)[0][0].investigation for payload in await said()} == {OTHER}
+        assert {deltas.decode(payload)[0][0].investigation for payload in await said()} == {OTHER}
 
 
 async def test_who_was_not_heard_of_for_long_is_not_told_any_more(migrated_url: str) -> None:
@@ -203,21 +204,21 @@ async def test_who_was_not_heard_of_for_long_is_not_told_any_more(migrated_url: 
             speaker._watched[ID] = time.monotonic()  # as if it had been said long ago
             stream.text("memory")
             speaker.moved(ID)
-            async with overheard(migrated_url, live.SAID) as said:
+            async with overheard(migrated_url, deltas.SAID) as said:
                 watching.audience.watch(OTHER)
                 other.text("It is CPU")
                 await watching.until(lambda: watching.pieces[-1].investigation == OTHER)
-                assert [live.decode(one)[0][0].investigation for one in await said()] == [OTHER]
+                assert [deltas.decode(one)[0][0].investigation for one in await said()] == [OTHER]
 
 
 async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_sent_for_that(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "WATCHED_EVERY", 0.05)
-    async with worker(migrated_url) as speaker, overheard(migrated_url, live.SAID) as said:
+    monkeypatch.setattr(deltas, "WATCHED_EVERY", 0.05)
+    async with worker(migrated_url) as speaker, overheard(migrated_url, deltas.SAID) as said:
         with speaker.turn(turn()) as stream:
             stream.text("It is ")
-            async with overheard(migrated_url, live.WATCHING) as says, watcher(migrated_url) as watching:
+            async with overheard(migrated_url, deltas.WATCHING) as says, watcher(migrated_url) as watching:
                 watching.audience.watch(ID)
                 await watching.sees(text="It is ")
                 heard: list[str] = []
@@ -229,7 +230,7 @@ async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_se
         asked = [json.loads(payload) for payload in heard]
         assert asked[0] == {"v": 1, "anew": [str(ID)], "still": []}
         assert asked[1:] == [{"v": 1, "anew": [], "still": [str(ID)]}] * (len(asked) - 1)
-        assert [(piece.at, piece.text) for payload in await said() for piece in live.decode(payload)[0]][:2] == [
+        assert [(piece.at, piece.text) for payload in await said() for piece in deltas.decode(payload)[0]][:2] == [
             (0, "It is "),
             (6, "memory"),
         ]
@@ -238,8 +239,8 @@ async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_se
 async def test_a_worker_that_did_not_hear_the_first_word_answers_the_next_one(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "WATCHED_EVERY", 0.05)
-    async with watcher(migrated_url) as watching, overheard(migrated_url, live.WATCHING) as says:
+    monkeypatch.setattr(deltas, "WATCHED_EVERY", 0.05)
+    async with watcher(migrated_url) as watching, overheard(migrated_url, deltas.WATCHING) as says:
         watching.audience.watch(ID)
         while not await says():
             pass
@@ -295,7 +296,7 @@ async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         with speaker.turn(turn()) as stream:
             stream.text(text)
-            async with overheard(migrated_url, live.SAID) as said:
+            async with overheard(migrated_url, deltas.SAID) as said:
                 watching.audience.watch(ID)
                 await watching.sees(text=messages.storable(text))
                 assert len(await said()) > 10
@@ -344,7 +345,7 @@ class Slow:
 async def test_as_many_are_watched_as_like(migrated_url: str) -> None:
     many = [UUID(int=number) for number in range(1200)]
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
-        async with overheard(migrated_url, live.WATCHING) as says:
+        async with overheard(migrated_url, deltas.WATCHING) as says:
             with contextlib.ExitStack() as stack:
                 for investigation in many:
                     watching.audience.watch(investigation)
@@ -352,14 +353,14 @@ async def test_as_many_are_watched_as_like(migrated_url: str) -> None:
                 await watching.until(lambda: len({piece.investigation for piece in watching.pieces}) == len(many))
             payloads = await says()
         assert len(payloads) == 6
-        assert all(len(payload) <= live.PAYLOAD_MAX for payload in payloads)
+        assert all(len(payload) <= deltas.PAYLOAD_MAX for payload in payloads)
 
 
 async def test_a_database_that_is_down_costs_what_is_said_then_one_line_of_log_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)
-    monkeypatch.setattr(live, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(deltas, "AGAIN_SECONDS", 0.02)
     with launcher.Server(log=tmp_path / "postgres.log", durable=False) as server:
         url = server.url()
         async with worker(url) as speaker, watcher(url) as watching:

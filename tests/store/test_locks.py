@@ -13,9 +13,10 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from support import queue
-from tarsy.config import platform
-from tarsy.store import database as databases
-from tarsy.store import episodes, work
+from tarsy.config.model import platform
+from tarsy.store.base import database as databases
+from tarsy.store.intake import episodes
+from tarsy.store.queue import work
 from tarsy.transcript import memory, ports
 from tarsy.worker import claimer, lease, run
 

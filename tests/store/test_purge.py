@@ -11,9 +11,13 @@ from uuid import UUID
 import pytest
 import sqlalchemy
 from support import queue, stories
-from tarsy.store import admission as admissions
-from tarsy.store import chat, episodes, history, log, purge, resync, retention, work
-from tarsy.store import database as databases
+from tarsy.store import log
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import episodes
+from tarsy.store.operations import purge, resync, retention
+from tarsy.store.queue import questions, work
+from tarsy.store.reads import history
 from tarsy.transcript import entries
 
 FINGERPRINT = "6eb8c03418906421"
@@ -65,7 +69,7 @@ async def everything(database: databases.Database) -> dict[str, str]:
 
 async def test_nothing_that_was_said_is_left_and_that_it_was_is(database: databases.Database) -> None:
     identity = await ended(database)
-    asking = await chat.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)
+    asking = await questions.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)
     assert asking == 1
     assert await purge.purge(database, identity, by=queue.CALLER) == "asked"
     answering = await queue.opened(database, await queue.claimed(database))
@@ -111,9 +115,9 @@ async def test_to_everybody_else_it_is_gone_but_known(database: databases.Databa
     assert await history.head(database, identity) is None
     assert await history.log_page(database, identity, after=0, limit=5) is None
     assert await history.log(database, identity) == []
-    assert await chat.subject(database, identity) is None
-    assert await chat.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"
-    assert await chat.cancel(database, identity, by=queue.CALLER) == "unknown"
+    assert await questions.subject(database, identity) is None
+    assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == "unknown"
+    assert await questions.cancel(database, identity, by=queue.CALLER) == "unknown"
     assert await work.cancel(database, identity, why="user", by=queue.CALLER) is None
     assert await history.whereabouts(database, identity, purging=True) is not None
     assert await purge.purge(database, identity, by=queue.CALLER) is None, "its object may be left"
@@ -172,7 +176,7 @@ async def test_of_a_question_and_a_purge_at_once_one_happens_and_is_in_the_audit
         await connection.execute(sqlalchemy.text("SELECT 1 FROM work FOR UPDATE"))
         for number, write in enumerate(order.split(), 1):
             writing: Coroutine[Any, Any, object] = (
-                chat.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)
+                questions.ask(database, identity, SECRET, max_queued=9, by=queue.CALLER)
                 if write == "ask"
                 else purge.purge(database, identity, by=queue.CALLER)
             )

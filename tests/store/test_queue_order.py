@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from support import queue
 from tarsy.resources import investigation
-from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
 
 
 def edited(before: investigation.AlertInvestigation, **spec: bool | int | None) -> investigation.AlertInvestigation:

@@ -11,9 +11,10 @@ from uuid import UUID
 import pytest
 from support import queue
 from tarsy.resources import investigation, naming
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import episodes, receipts, work
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import episodes, receipts
+from tarsy.store.queue import work
 from tarsy.transcript import admission
 
 FINGERPRINT = "6eb8c03418906421"

@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 from support import queue
-from tarsy.store import database as databases
-from tarsy.store import retention, work
+from tarsy.store.base import database as databases
+from tarsy.store.operations import retention
+from tarsy.store.queue import work
 
 WEEK = 7 * 24 * 3600
 

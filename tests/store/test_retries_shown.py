@@ -6,8 +6,9 @@ import re
 from datetime import timedelta
 
 from support import queue, stories
-from tarsy.store import database as databases
-from tarsy.store import listing, work
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
+from tarsy.store.reads import listing
 from tarsy.transcript import entries
 
 RETRY = entries.ModelRetried(

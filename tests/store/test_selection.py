@@ -6,8 +6,9 @@ import json
 
 from support import queue
 from tarsy.resources import investigation
-from tarsy.store import catalogue, history
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue
+from tarsy.store.reads import history
 from tarsy.transcript import admission, entries, timeline
 
 MCP = {"servers": [], "tools": {"deny": ["*.größe\x00"]}, "nativeTools": {"google_search": False}}

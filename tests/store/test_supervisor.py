@@ -14,8 +14,8 @@ import asyncpg
 import pytest
 from support import loglines, queue, stories
 from tarsy.resources import chain as chains
-from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, memory, messages, ports, record
 from tarsy.worker import lease, run

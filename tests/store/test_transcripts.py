@@ -16,9 +16,10 @@ from support import apis, exports, kubeconfigs, queue, stories
 from tarsy.api import export, investigations, problems, shapes, traces
 from tarsy.api import messages as api
 from tarsy.kube import client
-from tarsy.store import database as databases
-from tarsy.store import history, work
-from tarsy.store import transcripts as stored
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
+from tarsy.store.reads import history
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, messages
 
 CALLS = ("k8s.pods_log", "k8s.pods_log")

@@ -19,9 +19,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from support import apis, kubeconfigs
 from tarsy.api import access, answers, problems, protocol
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import client
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
 
 SECONDS = 1.0
 """How long what was written may stay unread here."""

@@ -12,10 +12,12 @@ import pytest
 from support import exports, queue, stories
 from tarsy.api import investigations as api
 from tarsy.api import traces
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.resources import investigation
-from tarsy.store import database as databases
-from tarsy.store import history, journal, resync, work
+from tarsy.store.base import database as databases
+from tarsy.store.operations import resync
+from tarsy.store.queue import work
+from tarsy.store.reads import history, snapshots
 from tarsy.transcript import entries, memory, ports, record
 from tarsy.worker import claimer, lease, run
 
@@ -137,7 +139,7 @@ async def parked(database: databases.Database, *, spoil: str = EXTRA) -> UUID:
     identity = await told_once_and_given_back(database)
     await spoil_log(database, spoil)
     claim = await queue.claimed(database)
-    with pytest.raises(journal.UnreadableError) as error:
+    with pytest.raises(snapshots.UnreadableError) as error:
         await queue.opened(database, claim)
     await work.release(database, claim, unreadable=str(error.value), build=queue.BUILD)
     return identity
@@ -149,7 +151,7 @@ async def test_it_is_not_opened_and_what_stands_in_the_way_is_said(
 ) -> None:
     await told_once_and_given_back(database)
     await spoil_log(database, spoil)
-    with pytest.raises(journal.UnreadableError, match=told):
+    with pytest.raises(snapshots.UnreadableError, match=told):
         await queue.opened(database, await queue.claimed(database))
 
 

@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 
 from support import queue
-from tarsy.store import database as databases
-from tarsy.store import unserved
+from tarsy.store.base import database as databases
+from tarsy.store.intake import unserved
 
 HOUR = timedelta(hours=1)
 

@@ -13,8 +13,8 @@ import pytest
 from support import exports, queue, stories
 from tarsy.api import shapes, transcripts
 from tarsy.resources import investigation
-from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
 from tarsy.transcript import entries, messages
 
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")

@@ -22,8 +22,10 @@ from tarsy.api import answers, app
 from tarsy.api import protocol as protocols
 from tarsy.api.live import outbox, places, protocol, sockets
 from tarsy.kube import client
-from tarsy.store import database as databases
-from tarsy.store import journal, live, notify
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify
+from tarsy.store.live import deltas
+from tarsy.store.queue import journal
 from tarsy.transcript import entries, ports
 from websockets import client as client_protocol
 from websockets import exceptions, frames, uri
@@ -53,7 +55,7 @@ class World:
         for commit in commits:
             await self.journal.commit(*commit)
             if hinted:
-                self.parts.hub.hint(*live.encode([], [self.identity]))
+                self.parts.hub.hint(*deltas.encode([], [self.identity]))
 
     async def timeline(self, session: Any) -> dict[str, Any]:
         """The events as they are read by REST, by their ids."""
@@ -91,16 +93,16 @@ async def world(database: databases.Database, tmp_path: Path) -> AsyncIterator[W
 
 
 @contextlib.asynccontextmanager
-async def speaker_of(world: World) -> AsyncIterator[live.Speaker]:
+async def speaker_of(world: World) -> AsyncIterator[deltas.Speaker]:
     """A process that runs the investigation, and hears that it is watched."""
-    speaker = live.Speaker(world.database)
+    speaker = deltas.Speaker(world.database)
     listens = asyncio.Event()
 
     def hint(payload: str) -> bool:
         listens.set()
         return speaker.hint(payload)
 
-    listener = notify.Listener(world.database.url, {live.WATCHING: hint})
+    listener = notify.Listener(world.database.url, {deltas.WATCHING: hint})
     tasks = [asyncio.create_task(listener.run()), asyncio.create_task(speaker.run())]
     await listens.wait()
     yield speaker

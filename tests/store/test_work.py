@@ -12,11 +12,14 @@ import asyncpg
 import pytest
 import sqlalchemy
 from support import queue, stories
-from tarsy.config import providers
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import heartbeat as heartbeats
-from tarsy.store import journal, resync, tables, throttle, work
+from tarsy.config.model import providers
+from tarsy.store.base import database as databases
+from tarsy.store.base import tables
+from tarsy.store.fleet import throttle
+from tarsy.store.intake import admission as admissions
+from tarsy.store.operations import resync
+from tarsy.store.queue import heartbeat as heartbeats
+from tarsy.store.queue import journal, work
 from tarsy.transcript import admission, entries, ports
 from tarsy_dev import children, proxy
 from tarsy_dev import postgres as launcher

@@ -16,10 +16,13 @@ from fastapi import FastAPI
 from support import queue
 from tarsy.api import app, health, needs
 from tarsy.api.live import hub as hubs
-from tarsy.config import check, platform
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform
 from tarsy.kube import client, rights
-from tarsy.store import database as databases
-from tarsy.store import keeper, live, notify
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify
+from tarsy.store.fleet import reporter
+from tarsy.store.live import deltas
 
 
 def parts(
@@ -32,7 +35,7 @@ def parts(
     mask: Callable[[str], str] = str,
     settings: platform.API | None = None,
     clock: Callable[[], float] = time.monotonic,
-    kept: keeper.Keeper | None = None,
+    kept: reporter.Keeper | None = None,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
     limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
@@ -41,7 +44,7 @@ def parts(
         cluster=cluster,
         database=database,
         platform=lambda: found,
-        index=functools.partial(check.ChainIndex, platform=found, unusable_providers={}),
+        index=functools.partial(chain_index.ChainIndex, platform=found, unusable_providers={}),
         mask=mask,
         readiness=readiness or ready(database, cluster),
         keeper=kept or keeping(database),
@@ -65,7 +68,7 @@ async def listening(given: app.Parts, *, application: FastAPI | None = None, hea
     """Serve the API of these parts, or an `application` of the test's; its URL. `hears`: what is said live, as well."""
     bound = app.bind("127.0.0.1", 0)
     bound.listen(100)  # whoever connects before the server accepts waits
-    listener = notify.Listener(given.database.url, {live.SAID: given.hub.hint}).run
+    listener = notify.Listener(given.database.url, {deltas.SAID: given.hub.hint}).run
     serve = app.serve(application or app.build(given), bound, readiness=given.readiness, settings=given.platform().api)
     tasks = [asyncio.create_task(one) for one in (serve, given.hub.run(), *([listener()] if hears else []))]
     try:
@@ -104,7 +107,7 @@ def bearer(token: str) -> dict[str, str]:
 
 def keeping(
     database: databases.Database, *, host: str = "here", slots: int = 0, mask: Callable[[str], str] = str
-) -> keeper.Keeper:
+) -> reporter.Keeper:
     """What tells of a process, which has so many slots for investigations; it tells when it is run, or has a `look`."""
     detail = {"roles": ["api"], "version": "1", "build": "b", "slots": slots}
-    return keeper.Keeper(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)
+    return reporter.Keeper(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 from support import leases
-from tarsy.config import platform, providers
+from tarsy.config.model import platform, providers
 from tarsy.llm import anthropic, provider, registry
 from tarsy.llm import model as models
 from tarsy.transcript import messages, ports

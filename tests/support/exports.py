@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from tarsy.api import export
-from tarsy.store import database as databases
-from tarsy.store import history
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history
 
 
 async def whole(database: databases.Database, identity: UUID) -> export.Export:

@@ -12,7 +12,7 @@ import sqlalchemy
 from support import manifests
 from tarsy.kube import client
 from tarsy.resources import investigation
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
 
 _AT_ONCE = 32
 _ROWS = """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_openai.chat_models import _client_utils
-from tarsy.config import platform, providers
+from tarsy.config.model import platform, providers
 from tarsy.llm import names, provider, registry
 from tarsy.transcript import messages, ports
 from tarsy_dev import model

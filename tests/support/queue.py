@@ -11,15 +11,19 @@ from uuid import UUID
 
 import sqlalchemy
 from support import leases, manifests
-from tarsy.config import check, platform, providers
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform, providers
 from tarsy.ingest import admission as ingest
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation as investigations
 from tarsy.resources import naming
-from tarsy.store import admission as admissions
-from tarsy.store import audit, episodes, history, journal, receipts, work
-from tarsy.store import database as databases
-from tarsy.store import heartbeat as heartbeats
+from tarsy.store.base import audit
+from tarsy.store.base import database as databases
+from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import episodes, receipts
+from tarsy.store.queue import heartbeat as heartbeats
+from tarsy.store.queue import journal, work
+from tarsy.store.reads import history
 from tarsy.transcript import admission as admitted
 from tarsy.transcript import entries, record
 from tarsy.worker import eligibility
@@ -60,7 +64,7 @@ def admission(
 ) -> admitted.Admission:
     """What becomes of an object where `chain` is all that there is; or it is refused."""
     known = [] if isinstance(chain, admitted.Refusal) else [chain]
-    found = ingest.of(given, check.ChainIndex(known, platform=PLATFORM, unusable_providers={}), mask=str)
+    found = ingest.of(given, chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}), mask=str)
     return replace(found, chain=chain) if isinstance(chain, admitted.Refusal) else found
 
 

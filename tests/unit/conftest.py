@@ -15,7 +15,7 @@ import pytest
 import pytest_socket
 from tarsy import failpoints
 from tarsy.agent import prompts
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tarsy.config import check, offers
-from tarsy.config import platform as platforms
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform as platforms
+from tarsy.config.model import tool_filters
 from tarsy.ingest import admission
 from tarsy.masking import given
 from tarsy.resources import chain, investigation
@@ -40,8 +41,8 @@ MINE, OTHER, BROKEN = made("mine", "KubePodCrashLooping"), made("other", "Y"), m
 
 
 @pytest.fixture
-def index(platform: platforms.Platform) -> check.ChainIndex:
-    return check.ChainIndex([MINE, OTHER, BROKEN], platform=platform, unusable_providers={})
+def index(platform: platforms.Platform) -> chain_index.ChainIndex:
+    return chain_index.ChainIndex([MINE, OTHER, BROKEN], platform=platform, unusable_providers={})
 
 
 def admitted(of: chain.AgentChain) -> admissions.AdmittedChain:
@@ -50,7 +51,7 @@ def admitted(of: chain.AgentChain) -> admissions.AdmittedChain:
     )
 
 
-def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: check.ChainIndex) -> None:
+def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: chain_index.ChainIndex) -> None:
     spec = {
         "fingerprint": "f1",
         "source": {"type": "alertmanager", "receipt": "w0rd"},
@@ -79,7 +80,7 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
     )
 
 
-def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: check.ChainIndex) -> None:
+def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: chain_index.ChainIndex) -> None:
     mcp = {"servers": [{"name": "k8s", "tools": ["get\x00", "l*"]}], "nativeTools": {"google_search": False}}
     found = admission.of(asked(mcp=mcp), index, mask=mask)
     assert found.mcp == investigation.MCP(
@@ -101,9 +102,9 @@ def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: check.ChainIn
     ],
 )
 def test_what_names_a_server_or_a_tool_that_its_agents_cannot_have_is_refused(
-    index: check.ChainIndex, mcp: dict[str, Any], message: str
+    index: chain_index.ChainIndex, mcp: dict[str, Any], message: str
 ) -> None:
-    catalogue = {"k8s": [offers.Tool(name="get", read_only=True)]}
+    catalogue = {"k8s": [tool_filters.Tool(name="get", read_only=True)]}
     found = admission.of(asked(mcp=mcp), index, mask=mask, catalogue=catalogue).chain
     assert isinstance(found, admissions.Refusal)
     assert found.reason == "MCPSelectionInvalid"
@@ -125,7 +126,7 @@ def test_a_chain_is_kept_without_what_the_process_was_given(
         }
     )
     mine = MINE.model_copy(update={"spec": spec})
-    found = admission.of(asked(), check.ChainIndex([mine], platform=platform, unusable_providers={}), mask=mask)
+    found = admission.of(asked(), chain_index.ChainIndex([mine], platform=platform, unusable_providers={}), mask=mask)
     assert isinstance(found.chain, admissions.AdmittedChain)
     assert found.chain.spec.description == "log in by [MASKED:secret]"
     assert found.chain.spec.agents
@@ -137,14 +138,14 @@ def test_a_chain_is_kept_without_what_the_process_was_given(
     assert (found.chain.hash, found.chain.spec.stages) == (mine.digest(), spec.stages)
 
 
-def test_what_is_not_said_is_what_it_always_was(index: check.ChainIndex) -> None:
+def test_what_is_not_said_is_what_it_always_was(index: chain_index.ChainIndex) -> None:
     found = admission.of(asked(alertData=None, severity=None, runbookURL=None), index, mask=mask)
     assert (found.alert_data, found.severity, found.runbook_url, found.alert_data_ref) == ("", None, None, None)
     assert (found.fingerprint, found.starts_at, found.receipt, found.ttl_seconds) == (None, None, None, None)
     assert (found.priority, found.suspend) == (0, False)
 
 
-def test_data_that_is_referred_to_is_left_to_the_store(index: check.ChainIndex) -> None:
+def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainIndex) -> None:
     """It was masked when it was stored, and only the store knows whether it is there."""
     found = admission.of(asked(alertData=None, alertDataRef={"name": "d1", "size": 70_000}), index, mask=mask)
     assert (found.alert_data, found.alert_data_ref) == (None, "d1")
@@ -156,7 +157,7 @@ def test_data_that_is_referred_to_is_left_to_the_store(index: check.ChainIndex) 
     ids=["by its type", "by another type", "by name, whatever its type"],
 )
 def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
-    index: check.ChainIndex, spec: dict[str, Any], taken: chain.AgentChain
+    index: chain_index.ChainIndex, spec: dict[str, Any], taken: chain.AgentChain
 ) -> None:
     assert admission.of(asked(**spec), index, mask=mask).chain == admitted(taken)
 
@@ -171,7 +172,7 @@ def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
     ],
 )
 def test_what_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
-    index: check.ChainIndex, spec: dict[str, Any], reason: str, message: str
+    index: chain_index.ChainIndex, spec: dict[str, Any], reason: str, message: str
 ) -> None:
     found = admission.of(asked(**spec), index, mask=mask)
     assert isinstance(found.chain, admissions.Refusal)
@@ -193,12 +194,12 @@ def test_what_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
     ],
 )
 def test_an_author_is_masked_unless_it_is_a_mail_address(
-    index: check.ChainIndex, author: str | None, kept: str
+    index: chain_index.ChainIndex, author: str | None, kept: str
 ) -> None:
     assert admission.of(asked(author=author), index, mask=mask).author == kept
 
 
-def test_an_author_whom_the_mask_makes_longer_still_fits_into_a_status(index: check.ChainIndex) -> None:
+def test_an_author_whom_the_mask_makes_longer_still_fits_into_a_status(index: chain_index.ChainIndex) -> None:
     found = admission.of(
         asked(author="secret" * 42), index, mask=lambda text: text.replace("secret", "[MASKED:secret]")
     )

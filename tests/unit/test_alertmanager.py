@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.ingest import alertmanager, manifest
 from tarsy.ingest import payload as payloads
 

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support import pace
-from tarsy.tools import arguments
+from tarsy.tools.calls import arguments
 from tarsy.transcript import inputs, messages, react
 
 LOG: dict[str, Any] = {

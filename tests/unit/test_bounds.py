@@ -7,7 +7,7 @@ import math
 
 import pytest
 from mcp import types
-from tarsy.tools import bounds
+from tarsy.tools.transports import bounds
 
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}}
 

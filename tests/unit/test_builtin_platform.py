@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tarsy.config import check, load, platform, providers, resolve
+from tarsy.config import resolve
+from tarsy.config.check import chain_index
+from tarsy.config.load import loader
+from tarsy.config.model import platform, providers
 from tarsy.resources import chain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,11 +19,11 @@ CHAINS = ROOT / "manifests/chains"
 def laid(tmp_path: Path, text: str) -> platform.Platform:
     file = tmp_path / "platform.yaml"
     file.write_text(text)
-    return load.platform_file(file)
+    return loader.platform_file(file)
 
 
 def test_without_a_file_one_agent_has_the_one_server_and_two_follow_on_its_work() -> None:
-    found = load.platform_file(None)
+    found = loader.platform_file(None)
     assert found.agents.keys() == {"KubernetesAgent", resolve.SYNTHESIS_AGENT, resolve.CHAT_AGENT}
     assert found.agents["KubernetesAgent"] == platform.Agent(mcp_servers=["kubernetes-server"])
     assert found.agents["ChatAgent"] == platform.Agent()
@@ -39,17 +42,17 @@ def test_without_a_file_one_agent_has_the_one_server_and_two_follow_on_its_work(
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "limits: {tool_call: 60s}"])
 def test_a_file_that_says_nothing_changes_nothing(tmp_path: Path, text: str) -> None:
-    assert laid(tmp_path, text) == load.platform_file(None)
+    assert laid(tmp_path, text) == loader.platform_file(None)
 
 
 def test_the_shipped_file_says_what_is_built_in() -> None:
-    shipped, builtin = load.platform_file(ROOT / "config/tarsy.yaml"), load.platform_file(None)
+    shipped, builtin = loader.platform_file(ROOT / "config/tarsy.yaml"), loader.platform_file(None)
     same = {"llm_providers", "mcp_servers", "agents", "defaults", "limits", "queue"}
     assert shipped.model_dump(include=same) == builtin.model_dump(include=same)
 
 
 def test_null_takes_the_builtin_server_out_and_from_the_builtin_agent(tmp_path: Path) -> None:
-    builtin = load.platform_file(None)
+    builtin = loader.platform_file(None)
     found = laid(tmp_path, "mcp_servers: {kubernetes-server: null}")
     assert found.mcp_servers == {}
     assert found.agents == builtin.agents | {"KubernetesAgent": platform.Agent()}
@@ -57,7 +60,7 @@ def test_null_takes_the_builtin_server_out_and_from_the_builtin_agent(tmp_path: 
     found = laid(tmp_path, f"mcp_servers: {own}\nagents: {{KubernetesAgent: {{mcp_servers: [mine]}}}}")
     assert list(found.mcp_servers) == ["mine"]
     assert found.agents["KubernetesAgent"] == platform.Agent(mcp_servers=["mine"])
-    assert load.platform_file(None) == builtin, "what is built in stays what it is"
+    assert loader.platform_file(None) == builtin, "what is built in stays what it is"
 
 
 @pytest.mark.parametrize(
@@ -74,12 +77,12 @@ def test_null_takes_the_builtin_server_out_and_from_the_builtin_agent(tmp_path: 
     ],
 )
 def test_null_takes_out_nothing_else(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(load.ConfigError, match=told):
+    with pytest.raises(loader.ConfigError, match=told):
         laid(tmp_path, text)
 
 
 def test_the_same_name_replaces_whole_and_the_others_stay(tmp_path: Path) -> None:
-    builtin = load.platform_file(None)
+    builtin = loader.platform_file(None)
     found = laid(
         tmp_path,
         """
@@ -119,7 +122,7 @@ def test_the_file_that_the_documentation_of_servers_shows_is_one(tmp_path: Path)
 def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, section: str) -> None:
     for value in ("[KubernetesAgent]", "null"):
         with pytest.raises(
-            load.ConfigError, match=rf"^\S+platform\.yaml:1: {section}: (Input should be .*|expected a mapping)$"
+            loader.ConfigError, match=rf"^\S+platform\.yaml:1: {section}: (Input should be .*|expected a mapping)$"
         ):
             laid(tmp_path, f"{section}: {value}")
 
@@ -146,7 +149,7 @@ def test_the_built_in_chains_are_ready_side_by_side(
 ) -> None:
     found = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
     chains = [chain.AgentChain(metadata=one["metadata"], spec=one["spec"]) for one in found]
-    index = check.ChainIndex(chains, platform=load.platform_file(None), unusable_providers={})
+    index = chain_index.ChainIndex(chains, platform=loader.platform_file(None), unusable_providers={})
     for alert_type in types:
         taker = index.taking(alert_type)
         assert (taker.metadata.name, taker.spec.description, taker.spec.alert_types) == (name, description, types)

@@ -9,17 +9,22 @@ from uuid import UUID
 import pytest
 from tarsy.agent import strategies
 from tarsy.api import concerns
-from tarsy.config import check, resolve, workers
+from tarsy.config import resolve
+from tarsy.config.check import chain_index, workers
 from tarsy.controller import chains, reach, usable
 from tarsy.masking import given
 from tarsy.resources import base, chain
-from tarsy.store import catalogue
+from tarsy.store.fleet import catalogue
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
 NO_WORKER = workers.Workers()
-GOOD = check.ChainStatus(acceptance=None, references=None)
-CONFLICT = check.ChainStatus(acceptance=check.Problem(reason="AlertTypeConflict", message="taken"), references=None)
-DANGLING = check.ChainStatus(acceptance=None, references=check.Problem(reason="ReferenceNotFound", message="no agent"))
+GOOD = chain_index.ChainStatus(acceptance=None, references=None)
+CONFLICT = chain_index.ChainStatus(
+    acceptance=chain_index.Problem(reason="AlertTypeConflict", message="taken"), references=None
+)
+DANGLING = chain_index.ChainStatus(
+    acceptance=None, references=chain_index.Problem(reason="ReferenceNotFound", message="no agent")
+)
 
 
 def make(*, generation: int = 1, status: chain.Status | None = None, deadline: int | None = None) -> chain.AgentChain:
@@ -38,7 +43,7 @@ def make(*, generation: int = 1, status: chain.Status | None = None, deadline: i
     ids=["good", "conflict", "dangling"],
 )
 def test_a_chain_with_any_problem_is_not_ready_and_stalled(
-    checked: check.ChainStatus, accepted: str, resolved: str, ready: str, stalled: str
+    checked: chain_index.ChainStatus, accepted: str, resolved: str, ready: str, stalled: str
 ) -> None:
     mine = make(generation=3)
     status = chains.status_of(mine, checked, servers={}, workers=NO_WORKER, now=NOW)
@@ -59,18 +64,18 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
     ("problem", "shown"),
     [
         (None, "True FallbackUnusable second has no key"),
-        (check.Problem(reason="ReferenceNotFound", message="no agent"), "False ReferenceNotFound no agent"),
+        (chain_index.Problem(reason="ReferenceNotFound", message="no agent"), "False ReferenceNotFound no agent"),
     ],
     ids=["alone", "beside a problem"],
 )
 def test_a_fallback_that_cannot_be_used_is_shown_and_changes_no_condition(
-    problem: check.Problem | None, shown: str
+    problem: chain_index.Problem | None, shown: str
 ) -> None:
-    warning = check.Problem(reason="FallbackUnusable", message="second has no key")
+    warning = chain_index.Problem(reason="FallbackUnusable", message="second has no key")
     without = chains.status_of(
-        make(), check.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+        make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
     )
-    checked = check.ChainStatus(acceptance=None, references=problem, warning=warning)
+    checked = chain_index.ChainStatus(acceptance=None, references=problem, warning=warning)
     found = chains.status_of(make(), checked, servers={}, workers=NO_WORKER, now=NOW)
     assert [one.status for one in found.conditions] == [one.status for one in without.conditions]
     (resolved,) = [one for one in found.conditions if one.type == "ResolvedRefs"]
@@ -99,9 +104,9 @@ def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() 
 
 
 def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
-    problem = check.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
+    problem = chain_index.Problem(reason="ReferenceNotFound", message="é" * (base.MESSAGE_MAX + 1))
     status = chains.status_of(
-        make(), check.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+        make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
     )
     assert status.conditions[-1].message == "é" * base.MESSAGE_MAX
 
@@ -109,9 +114,9 @@ def test_a_long_message_is_cut_to_what_a_condition_holds() -> None:
 def test_a_message_is_cut_behind_what_masking_makes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(given, "KNOWN", known := given.Given())
     known.replace(["pa55w0rd"])
-    problem = check.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
+    problem = chain_index.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
     status = chains.status_of(
-        make(), check.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
+        make(), chain_index.ChainStatus(acceptance=None, references=problem), servers={}, workers=NO_WORKER, now=NOW
     )
     assert status.conditions[-1].message == ("[MASKED:secret] " * 100)[: base.MESSAGE_MAX]
 

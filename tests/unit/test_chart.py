@@ -13,7 +13,7 @@ import pytest
 import yaml
 from support import charts
 from support.charts import Object
-from tarsy.config import load
+from tarsy.config.load import loader
 from tarsy.resources import schema
 from tarsy_dev import chart, tools
 
@@ -135,7 +135,7 @@ def test_the_platform_file_that_is_rendered_loads(objects: list[Object], tmp_pat
     (found,) = (one for one in objects if one["metadata"]["name"].endswith("-platform"))
     path = tmp_path / "tarsy.yaml"
     path.write_text(found["data"]["tarsy.yaml"])
-    loaded = load.platform_file(path, environment=ENVIRONMENT)
+    loaded = loader.platform_file(path, environment=ENVIRONMENT)
     if any(one["metadata"]["name"].endswith("-mcp") for one in objects if one["kind"] == "Service"):
         (service,) = (one for one in objects if one["kind"] == "Service" and "-mcp" in one["metadata"]["name"])
         transport = loaded.mcp_servers["kubernetes-server"].transport
@@ -292,7 +292,7 @@ def test_without_the_charts_server_none_is_started_beside_the_operator(tmp_path:
     for own in ({}, {"mine": {"transport": {"type": "http", "url": "http://mine:1/mcp"}}}):
         given = {"mcp": {"enabled": False}, "platform": {"mcp_servers": own}}
         path.write_text(charts.one(charts.render(given), "ConfigMap", "tarsy-platform")["data"]["tarsy.yaml"])
-        assert load.platform_file(path, environment={}).mcp_servers.keys() == own.keys()
+        assert loader.platform_file(path, environment={}).mcp_servers.keys() == own.keys()
 
 
 def test_more_toolsets_come_with_their_rights_and_their_way() -> None:

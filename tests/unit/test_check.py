@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import pytest
-from tarsy.config import check
-from tarsy.config import platform as platforms
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform as platforms
 from tarsy.resources import chain
 
 WHY = "environment variable GOOGLE_API_KEY is not set"
-Indexer: TypeAlias = Callable[[Iterable[chain.AgentChain]], check.ChainIndex]
+Indexer: TypeAlias = Callable[[Iterable[chain.AgentChain]], chain_index.ChainIndex]
 AGENTS = "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent"
 PROVIDERS = "Available LLM providers: first, second"
 
@@ -38,11 +38,11 @@ def make_chain(
 
 @pytest.fixture
 def index(platform: platforms.Platform) -> Indexer:
-    return functools.partial(check.ChainIndex, platform=platform, unusable_providers={"second": WHY})
+    return functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={"second": WHY})
 
 
-def conflict(alert_type: str, owner: str) -> check.Problem:
-    return check.Problem(
+def conflict(alert_type: str, owner: str) -> chain_index.Problem:
+    return chain_index.Problem(
         reason="AlertTypeConflict",
         message=f"Alert type '{alert_type}' conflict: chain '{owner}' has it; an alert type belongs to one chain of a "
         "namespace, the oldest",
@@ -126,10 +126,12 @@ def test_chains_of_one_second_are_told_apart_by_name_for_good(index: Indexer) ->
 def test_no_type_of_a_rejected_chain_is_served(index: Indexer) -> None:
     known = [make_chain("old", "A", age=1), make_chain("new", "A", "B")]
     assert index(known).taking("A").metadata.name == "old"
-    with pytest.raises(check.UnservedError) as error:
+    with pytest.raises(chain_index.UnservedError) as error:
         index(known).taking("B")
     told = "No chain found for alert type 'B'. Available alert types: A. Chain 'new' has it and is not accepted: "
-    assert error.value.problem == check.Problem(reason="ChainNotFound", message=f"{told}{conflict('A', 'old').message}")
+    assert error.value.problem == chain_index.Problem(
+        reason="ChainNotFound", message=f"{told}{conflict('A', 'old').message}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,9 +145,9 @@ def test_no_type_of_a_rejected_chain_is_served(index: Indexer) -> None:
 def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
     index: Indexer, known: list[chain.AgentChain], types: str
 ) -> None:
-    with pytest.raises(check.UnservedError) as error:
+    with pytest.raises(chain_index.UnservedError) as error:
         index(known).taking("X")
-    assert error.value.problem == check.Problem(
+    assert error.value.problem == chain_index.Problem(
         reason="ChainNotFound", message=f"No chain found for alert type 'X'. Available alert types: {types}"
     )
     assert str(error.value) == error.value.problem.message
@@ -175,27 +177,29 @@ def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_re
     index: Indexer, stage: dict[str, Any], reason: str, message: str
 ) -> None:
     mine = make_chain("mine", "A", **stage)
-    problem = check.Problem(reason=reason, message=message)
+    problem = chain_index.Problem(reason=reason, message=message)
     status = index([mine]).statuses["mine"]
     assert (status.acceptance, status.references, status.warning) == (None, problem, None)
     assert status.problem == problem
-    with pytest.raises(check.UnservedError) as error:
+    with pytest.raises(chain_index.UnservedError) as error:
         index([mine]).taking("A")
-    assert error.value.problem == check.Problem(reason="ChainNotReady", message=f"Chain 'mine' is not ready: {message}")
+    assert error.value.problem == chain_index.Problem(
+        reason="ChainNotReady", message=f"Chain 'mine' is not ready: {message}"
+    )
 
 
 def test_a_chain_can_be_had_by_its_name_whatever_types_it_takes(index: Indexer) -> None:
     mine, other = make_chain("mine", "X"), make_chain("other", "Y", uid="2")
     assert index([other, mine]).named("mine") is mine
-    with pytest.raises(check.UnservedError) as error:
+    with pytest.raises(chain_index.UnservedError) as error:
         index([other, mine]).named("third")
     message = "No chain is named 'third'. Available chains: mine, other"
-    assert error.value.problem == check.Problem(reason="ChainNotFound", message=message)
+    assert error.value.problem == chain_index.Problem(reason="ChainNotFound", message=message)
 
 
 def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(index: Indexer) -> None:
     older, younger = make_chain("older", "X", age=1), make_chain("younger", "X")
-    with pytest.raises(check.UnservedError, match="Chain 'younger' is not ready: Alert type 'X' conflict"):
+    with pytest.raises(chain_index.UnservedError, match="Chain 'younger' is not ready: Alert type 'X' conflict"):
         index([older, younger]).named("younger")
 
 
@@ -213,7 +217,7 @@ def test_what_an_agent_of_the_chains_own_lacks_is_told_once_and_at_the_agent(
     mine = make_chain("mine", "A", agent="Local" if used else "KubernetesAgent")
     agent = chain.Agent.model_validate({"name": "Local", **own})
     mine = mine.model_copy(update={"spec": mine.spec.model_copy(update={"agents": [agent]})})
-    assert index([mine]).statuses["mine"].references == check.Problem(
+    assert index([mine]).statuses["mine"].references == chain_index.Problem(
         reason="ReferenceNotFound", message=f"Chain 'mine' agent 'Local' references unknown {missing}"
     )
 
@@ -224,7 +228,7 @@ def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index
     changes = [{"llm_provider": "second"}, {"llm_provider": "second"}, {"name": "end", "agent": "Nobody"}, {}]
     stages = [look.model_copy(update=change) for change in changes]
     mine = mine.model_copy(update={"spec": mine.spec.model_copy(update={"stages": stages})})
-    assert index([mine]).statuses["mine"].references == check.Problem(
+    assert index([mine]).statuses["mine"].references == chain_index.Problem(
         reason="ProviderUnusable",
         message=f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}; "
         f"Chain 'mine' stage 'end' references unknown agent 'Nobody'. {AGENTS}",
@@ -234,7 +238,7 @@ def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index
 def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_the_first(index: Indexer) -> None:
     agents = [{"name": "KubernetesAgent"}, {"name": "Nobody"}, {"name": "KubernetesAgent", "llmProvider": "second"}]
     mine = make_chain("mine", "A", agent=None, agents=agents)
-    assert index([mine]).statuses["mine"].references == check.Problem(
+    assert index([mine]).statuses["mine"].references == chain_index.Problem(
         reason="ReferenceNotFound",
         message=f"Chain 'mine' stage 'look' references unknown agent 'Nobody'. {AGENTS}; "
         f"Chain 'mine' stage 'look': LLM provider 'second' cannot be used: {WHY}",
@@ -243,7 +247,7 @@ def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_th
 
 def test_what_is_wrong_with_replicas_is_told_once(index: Indexer) -> None:
     mine = make_chain("mine", "A", agent="Nobody", replicas=3)
-    assert index([mine]).statuses["mine"].references == check.Problem(
+    assert index([mine]).statuses["mine"].references == chain_index.Problem(
         reason="ReferenceNotFound",
         message=f"Chain 'mine' stage 'look' references unknown agent 'Nobody'. {AGENTS}",
     )
@@ -291,7 +295,7 @@ def test_a_name_that_is_not_there_is_told_at_its_block_even_where_the_block_has_
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
     status = index([mine]).statuses["mine"]
-    problem = check.Problem(reason="ReferenceNotFound", message=message)
+    problem = chain_index.Problem(reason="ReferenceNotFound", message=message)
     assert (status.acceptance, status.references, status.warning) == (None, problem, None)
 
 
@@ -330,7 +334,7 @@ def test_a_provider_that_cannot_be_used_is_told_where_it_would_be(
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
     told = "; ".join(f"{place}: LLM provider 'second' cannot be used: {WHY}" for place in places)
     assert index([mine]).statuses["mine"].references == (
-        check.Problem(reason="ProviderUnusable", message=told) if told else None
+        chain_index.Problem(reason="ProviderUnusable", message=told) if told else None
     )
 
 
@@ -359,9 +363,9 @@ def test_without_a_provider_of_its_own_it_is_the_platforms_provider_that_must_be
     A summary and a chat without a block are left out: the first fails open, the second says it to who asks.
     """
     mine = with_spec(make_chain("mine", "A", **stage), llmProvider="second", **spec)
-    found = check.ChainIndex([mine], platform=platform, unusable_providers={"first": WHY}).statuses["mine"]
+    found = chain_index.ChainIndex([mine], platform=platform, unusable_providers={"first": WHY}).statuses["mine"]
     told = "; ".join(f"{place}: LLM provider 'first' cannot be used: {WHY}" for place in places)
-    assert found.references == (check.Problem(reason="ProviderUnusable", message=told) if told else None)
+    assert found.references == (chain_index.Problem(reason="ProviderUnusable", message=told) if told else None)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +384,7 @@ def test_a_fallback_that_cannot_be_used_is_told_and_keeps_no_chain_from_its_aler
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
     told = "; ".join(f"{place}: fallback LLM provider 'second' cannot be used: {WHY}" for place in places)
-    warning = check.Problem(reason="FallbackUnusable", message=told) if told else None
+    warning = chain_index.Problem(reason="FallbackUnusable", message=told) if told else None
     status = index([mine]).statuses["mine"]
     assert (status.acceptance, status.references, status.warning) == (None, None, warning)
     assert index([mine]).taking("A") == mine
@@ -392,12 +396,14 @@ def test_the_platforms_fallback_that_cannot_be_used_is_told_once_and_where_it_is
     defaults = platform.defaults.model_copy(update={"fallback_providers": ["second"]})
     with_fallback = platform.model_copy(update={"defaults": defaults})
     mine = with_spec(make_chain("mine", "A", **SEVERAL), chat={}, executiveSummary={})
-    found = check.ChainIndex([mine], platform=with_fallback, unusable_providers={"second": WHY}).statuses["mine"]
+    found = chain_index.ChainIndex([mine], platform=with_fallback, unusable_providers={"second": WHY}).statuses["mine"]
     message = f"Chain 'mine' stage 'look': fallback LLM provider 'second' cannot be used: {WHY}"
-    assert found.warning == check.Problem(reason="FallbackUnusable", message=message)
+    assert found.warning == chain_index.Problem(reason="FallbackUnusable", message=message)
     assert found.problem is None
     cleared = with_spec(mine, fallbackProviders=[])
-    found = check.ChainIndex([cleared], platform=with_fallback, unusable_providers={"second": WHY}).statuses["mine"]
+    found = chain_index.ChainIndex([cleared], platform=with_fallback, unusable_providers={"second": WHY}).statuses[
+        "mine"
+    ]
     assert found.warning is not None, "a summary and a chat have the platform's, whatever the chain clears"
     assert found.warning.message.startswith("Chain 'mine' stage 'look' synthesis: ")
 

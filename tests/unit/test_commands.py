@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 from support import mutations
 from tarsy.cli.main import main
-from tarsy.config import load
+from tarsy.config.load import loader
 from tarsy_dev import tools
 
 FOUNDING = tools.ROOT / "tests/founding"
@@ -188,7 +188,7 @@ def test_the_schema_fits_the_files_and_names_itself_in_them(name: str) -> None:
 
 
 def test_every_example_of_the_reference_is_one_that_is_taken() -> None:
-    load.platform_file(REFERENCE, environment=VARIABLES)
+    loader.platform_file(REFERENCE, environment=VARIABLES)
     page = (tools.ROOT / "docs/platform-file.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) > 100

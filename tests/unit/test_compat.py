@@ -16,7 +16,7 @@ from support import examples, stories
 from tarsy.api.compat import history as compat
 from tarsy.api.compat import outputs, plans, progress, sessions, timeline, words
 from tarsy.resources import chain, investigation
-from tarsy.store import course, history
+from tarsy.store.reads import history, stage_rows
 from tarsy.transcript import entries, messages
 
 AT = datetime(2026, 11, 21, 3, 17, 40, 512345, tzinfo=UTC)
@@ -144,7 +144,7 @@ STAGES = (
     chain.Stage(name="remediation", agent="Fixer", replicas=2, success_policy="all"),
 )
 SPEC = chain.Spec(alert_types=["kubernetes"], stages=list(STAGES))
-COURSE = course.Course(
+COURSE = stage_rows.Course(
     stage_names=tuple(stage.name for stage in STAGES),
     outcomes={},
     chain=SPEC,
@@ -327,13 +327,13 @@ def test_questions_and_what_cannot_be_read_are_no_part_of_the_story() -> None:
     assert list(progress.alert_status_updates(unreadable, summary())) == []
 
 
-def execution(identity: str, **fields: Any) -> course.Execution:
+def execution(identity: str, **fields: Any) -> stage_rows.Execution:
     known: dict[str, Any] = {"stage": "collection", "kind": "agent", "index": 0, "name": identity, "error": ""}
     known |= {"strategy": "native-thinking", "outcome": "Completed", "started_at": AT, "ended_at": AT}
-    return course.Execution(id=identity, **known | fields)
+    return stage_rows.Execution(id=identity, **known | fields)
 
 
-OUTPUTS: list[tuple[str, history.Stage, list[course.Execution], dict[str, str]]] = [
+OUTPUTS: list[tuple[str, history.Stage, list[stage_rows.Execution], dict[str, str]]] = [
     (
         "success",
         stage("collection", "Completed"),
@@ -372,7 +372,7 @@ def test_what_a_stage_came_to_has_the_documents_fields(
     documents: Path,
     example: str,
     found: history.Stage,
-    executions: list[course.Execution],
+    executions: list[stage_rows.Execution],
     fields: dict[str, str],
 ) -> None:
     output = outputs.of_stage(PLANS[0], found, executions, {"a": "said by a"})

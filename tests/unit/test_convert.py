@@ -11,7 +11,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from tarsy.config import builtin, convert, former, lint, load
+from tarsy.cli.former import convert, layout
+from tarsy.config.check import lint
+from tarsy.config.load import builtin, loader
 from tarsy.resources import files
 from tarsy_dev import tools
 
@@ -45,7 +47,7 @@ def chain(text: str, **more: str) -> dict[str, Any]:
 def is_good(converted: convert.Converted) -> None:
     """What is made passes `config check` and `chain lint`."""
     platform = files.parse(converted.texts[convert.PLATFORM], file=convert.PLATFORM)[0]
-    loaded = load.loaded(platform, environment=None)
+    loaded = loader.loaded(platform, environment=None)
     chains = {name: text for name, text in converted.texts.items() if name != convert.PLATFORM}
     documents = [one for name, text in chains.items() for one in files.parse(text, file=name)]
     assert lint.problems(documents, platform=loaded.platform) == []
@@ -498,8 +500,8 @@ def test_the_built_in_chains_are_those_that_are_shipped() -> None:
 
 @pytest.mark.parametrize(("text", "meant"), [("40m", 2400), ("1h30m", 5400), ("500ms", 0.5), ("1.5h", 5400)])
 def test_durations_of_go_are_read(text: str, meant: float) -> None:
-    assert former.seconds(text) == meant
-    assert former.seconds("40 minutes") is former.seconds(40) is None
+    assert layout.seconds(text) == meant
+    assert layout.seconds("40 minutes") is layout.seconds(40) is None
 
 
 WRONG_VALUES: list[Any] = [None, 0, -1, True, "", "x", "a:b", [], [1], ["x"], {}, {"x": 1}, {"name": None}, [[]], [{}]]

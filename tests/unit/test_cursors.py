@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tarsy.api import lists, problems
-from tarsy.store import listing
+from tarsy.store.reads import listing
 
 QUERY = listing.Query(namespace="tarsy", namespace_uid="uid")
 BEYOND = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")

@@ -17,7 +17,8 @@ from typing import Any
 
 import pydantic
 import pytest
-from tarsy.config import offers, resolve
+from tarsy.config import resolve
+from tarsy.config.model import tool_filters
 from tarsy.resources import chain, investigation
 from tarsy.transcript import entries, messages, record, timeline
 
@@ -249,7 +250,10 @@ SAMPLES: dict[str, entries.Entry] = {
         name="KubernetesAgent",
         agent=replace(
             AGENT,
-            tools=(offers.Filter(allow=("kubernetes-server.pods_*",), deny=("*_log",)), offers.Filter(allow=())),
+            tools=(
+                tool_filters.Filter(allow=("kubernetes-server.pods_*",), deny=("*_log",)),
+                tool_filters.Filter(allow=()),
+            ),
         ),
         messages=PROMPT,
     ),

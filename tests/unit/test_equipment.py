@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from tarsy import equipment
-from tarsy.config import inforce, platform, reload
-from tarsy.store import database as databases
-from tarsy.store import pins, throttle
+from tarsy.config import inforce
+from tarsy.config.load import reload
+from tarsy.config.model import platform
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import pins, throttle
 from tarsy.transcript import ports
 
 NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"

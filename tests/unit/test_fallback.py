@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tarsy import failpoints
 from tarsy.agent import context, dialects, loop, templates
-from tarsy.config import platform as platforms
 from tarsy.config import resolve
+from tarsy.config.model import platform as platforms
 from tarsy.engine import investigation
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record

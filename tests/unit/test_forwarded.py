@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from starlette import requests
 from tarsy.api import asking, auth, callers, forwarded, problems
-from tarsy.config import platform
+from tarsy.config.model import platform
 
 PROXY, FAR = "10.0.0.1", "203.0.113.7"
 PROXIES = forwarded.Proxies(platform.API(trusted_proxies=["10.0.0.0/8", "fd00::/8"]).trusted_proxies)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 from google.genai import _api_client, errors, types
 from support import leases
-from tarsy.config import platform, providers
+from tarsy.config.model import platform, providers
 from tarsy.llm import gemini, model, provider, registry
 from tarsy.transcript import messages, ports
 

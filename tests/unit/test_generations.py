@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tarsy import slots
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.engine import investigation
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record

@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import strategies
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.ingest import alertmanager, formats, grafana, manifest
 from tarsy.ingest import payload as payloads
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from support import queue
-from tarsy.config import inforce, platform, reload
+from tarsy.config import inforce
+from tarsy.config.load import reload
+from tarsy.config.model import platform
 
 CANARY = "canary-7f3a9b2c41"
 

@@ -19,11 +19,14 @@ import pytest
 from mcp import types
 from mcp.server import Server
 from support import leases
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.engine import investigation
 from tarsy.masking import masker
 from tarsy.resources import chain
-from tarsy.tools import looks, offered, pins, progress, toolbox
+from tarsy.tools import pins
+from tarsy.tools.calls import offered_tools
+from tarsy.tools.servers import health, toolbox
+from tarsy.tools.transports import progress
 from tarsy.transcript import entries, memory, messages, ports, record
 
 ARGUMENTS = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -143,7 +146,7 @@ class Connected:
         self.is_child = False
         self.reports = progress.Reports()
         self.slots = asyncio.Semaphore(16)
-        self.calls = looks.Calls()
+        self.calls = health.Calls()
         self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
         self._client = client
 
@@ -261,7 +264,7 @@ async def obeyed(
     model = Obedient(payload, in_text=strategy == "react")
 
     def opened(servers: Sequence[str], admits: ports.Admits) -> toolbox.PoolToolbox:
-        having = offered.Offered(platform.mcp_servers, admits)
+        having = offered_tools.Offered(platform.mcp_servers, admits)
         return toolbox.PoolToolbox([world.servers[name] for name in servers], limits=platform.limits, offered=having)
 
     runtime = ports.Runtime(platform=platform, model=lambda _: model, toolbox=opened)
@@ -298,7 +301,7 @@ async def test_a_toolbox_refuses_by_itself_what_it_does_not_offer(
     world: World, platform: platforms.Platform, name: str
 ) -> None:
     """Whatever the loop lets through: the log of an earlier version may have pinned tools that are not offered now."""
-    having = offered.Offered(platform.mcp_servers, lambda tool: tool != "k8s.secrets")
+    having = offered_tools.Offered(platform.mcp_servers, lambda tool: tool != "k8s.secrets")
     box = toolbox.PoolToolbox([world.servers["k8s"]], limits=platform.limits, offered=having)
     scope = ports.Scope(execution="e", ensure_lease=leases.clear)
     output = await box.call(messages.ToolCall(id="0.0", name=name, arguments="{}"), scope)
@@ -311,7 +314,7 @@ async def test_a_tool_that_turns_into_a_writing_one_is_not_called_any_more(
     world: World, platform: platforms.Platform
 ) -> None:
     """A server may say something else of a tool after an execution has begun with it."""
-    having = offered.Offered(platform.mcp_servers, lambda _: True)
+    having = offered_tools.Offered(platform.mcp_servers, lambda _: True)
     box = toolbox.PoolToolbox([world.servers["k8s"]], limits=platform.limits, offered=having)
     scope = ports.Scope(execution="e", ensure_lease=leases.clear)
     call = messages.ToolCall(id="0.0", name="k8s.get", arguments="{}")

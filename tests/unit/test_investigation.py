@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 from tarsy import failpoints
 from tarsy.agent import loop, prompts, quoting
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.engine import handover, investigation, runbook
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record

@@ -7,7 +7,8 @@ import time
 from uuid import UUID
 
 import pytest
-from tarsy.store import work
+from tarsy.store.queue import work
+from tarsy.store.reads import phase_rules
 from tarsy.transcript import ports
 from tarsy.worker import lease as leases
 
@@ -15,7 +16,7 @@ NEVER = -1.0
 """Monotonic seconds that have passed, whenever one looks."""
 
 
-def make(*, certain: bool = True, cancel: work.Cancellation | None = None) -> leases.Lease:
+def make(*, certain: bool = True, cancel: phase_rules.Cancellation | None = None) -> leases.Lease:
     claim = work.Claim(
         investigation=UUID(int=1),
         token=UUID(int=2),
@@ -64,7 +65,7 @@ def test_a_run_is_stopped_once_however_often_it_is_said() -> None:
 
 
 @pytest.mark.parametrize("cancel", ["user", "deleted"])
-def test_a_claim_that_was_cancelled_before_stops_at_once(cancel: work.Cancellation) -> None:
+def test_a_claim_that_was_cancelled_before_stops_at_once(cancel: phase_rules.Cancellation) -> None:
     lease, stops = make(cancel=cancel), list[str | None]()
     lease.on_stop(lambda: stops.append(lease.stopped))
     assert stops == [cancel]

@@ -11,7 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support import mutations
-from tarsy.config import lint, load, platform
+from tarsy.config.check import lint
+from tarsy.config.load import loader
+from tarsy.config.model import platform
 from tarsy.resources import files
 from tarsy_dev import tools
 
@@ -20,7 +22,7 @@ CHAINS = tools.ROOT / "manifests/chains"
 
 @pytest.fixture(scope="module")
 def builtin() -> platform.Platform:
-    return load.platform_file(None)
+    return loader.platform_file(None)
 
 
 def linted(text: str, builtin: platform.Platform) -> list[str]:
@@ -35,7 +37,7 @@ def linted(text: str, builtin: platform.Platform) -> list[str]:
 def checked(text: str) -> list[str]:
     """What is said of a platform file, as lines."""
     try:
-        load.loaded(files.parse(text, file="f")[0], environment=mutations.ENVIRONMENT)
+        loader.loaded(files.parse(text, file="f")[0], environment=mutations.ENVIRONMENT)
     except files.FileError as error:
         return [str(problem) for problem in error.problems]
     return []
@@ -245,5 +247,7 @@ def test_whatever_is_written_is_taken_or_told_with_a_line(kind: str, data: st.Da
         for step in path:
             inner = inner[step]
         inner[last] = data.draw(WRONG)
-    found = linted(yaml.safe_dump(read), load.platform_file(None)) if kind == "chain" else checked(yaml.safe_dump(read))
+    found = (
+        linted(yaml.safe_dump(read), loader.platform_file(None)) if kind == "chain" else checked(yaml.safe_dump(read))
+    )
     assert all(re.match(r"f:[1-9]\d*: \S|f: no AgentChain in it$", problem) for problem in found)

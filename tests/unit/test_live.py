@@ -12,12 +12,13 @@ from uuid import UUID
 import hypothesis
 import pytest
 from hypothesis import strategies
-from tarsy.store import database as databases
-from tarsy.store import live, notify
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify
+from tarsy.store.live import deltas
 from tarsy.transcript import ports, react, streams
 
 ID, OTHER = UUID(int=14), UUID(int=15)
-PIECE = live.Piece(
+PIECE = deltas.Piece(
     investigation=ID,
     run=0,
     stage="data-collection",
@@ -36,7 +37,7 @@ in_any_text = strategies.lists(
 ).map(lambda runs: "".join(text * count for text, count in runs))
 
 
-def applied(pieces: list[live.Piece], before: str = "") -> str:
+def applied(pieces: list[deltas.Piece], before: str = "") -> str:
     for piece in pieces:
         assert piece.at <= len(before), "there is no gap"
         before = piece.after(before)
@@ -48,9 +49,9 @@ def applied(pieces: list[live.Piece], before: str = "") -> str:
 def test_whatever_is_told_fits_into_payloads_and_comes_out_of_them_as_it_was(texts: list[str], moved: int) -> None:
     pieces = [replace(PIECE, event=f"e.{place}.text", text=text) for place, text in enumerate(texts)]
     ids = [UUID(int=number) for number in range(moved)]
-    payloads = live.encode(pieces, ids)
-    assert all(len(payload.encode()) <= live.PAYLOAD_MAX for payload in payloads)
-    said = [live.decode(payload) for payload in payloads]
+    payloads = deltas.encode(pieces, ids)
+    assert all(len(payload.encode()) <= deltas.PAYLOAD_MAX for payload in payloads)
+    said = [deltas.decode(payload) for payload in payloads]
     assert [one for _, some in said for one in some] == ids
     for piece in pieces:
         parts = [part for some, _ in said for part in some if part.event == piece.event]
@@ -62,14 +63,14 @@ def test_whatever_is_told_fits_into_payloads_and_comes_out_of_them_as_it_was(tex
 def test_payloads_are_filled() -> None:
     text = "the pod restarts \U0001f4a5 because of its memory limit\n" * 2000
     size = len(text.encode())
-    payloads = live.encode([replace(PIECE, text=text)], [])
-    assert len(payloads) <= size / live.PAYLOAD_MAX * 1.2, "a sixth more for escapes and names is enough"
+    payloads = deltas.encode([replace(PIECE, text=text)], [])
+    assert len(payloads) <= size / deltas.PAYLOAD_MAX * 1.2, "a sixth more for escapes and names is enough"
     small = [replace(PIECE, event=f"e.{number}.text", text="a word") for number in range(100)]
-    assert len(live.encode(small, [ID])) == 2
+    assert len(deltas.encode(small, [ID])) == 2
 
 
 def test_nothing_to_tell_is_no_payload() -> None:
-    assert live.encode([], []) == []
+    assert deltas.encode([], []) == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_nothing_to_tell_is_no_payload() -> None:
     ids=lambda text: text[:9],
 )
 def test_what_another_version_says_says_nothing(payload: str) -> None:
-    assert live.decode(payload) == ([], [])
+    assert deltas.decode(payload) == ([], [])
 
 
 any_json = strategies.recursive(
@@ -113,17 +114,17 @@ def nearly_right(draw: strategies.DrawFn) -> object:
 @hypothesis.settings(deadline=None)
 def test_whatever_somebody_says_is_taken_as_far_as_tarsy_could_have_said_it(rows: list[object], moved: object) -> None:
     """And what is told of it can be sent, and said again."""
-    heard: list[live.Piece] = []
+    heard: list[deltas.Piece] = []
     database = databases.Database("postgresql://nobody@127.0.0.1:1/none")  # never asked
-    audience = live.Audience(database, heard=heard.append, moved=lambda _: None)
+    audience = deltas.Audience(database, heard=heard.append, moved=lambda _: None)
     audience.watch(ID)
     audience.hint(json.dumps({"v": 1, "p": [*rows, GOOD], "m": moved}))
-    live.Speaker(database).hint(json.dumps({"v": 1, "anew": moved, "still": rows}))
-    pieces, _ = live.decode(json.dumps({"v": 1, "p": [*rows, GOOD], "m": []}))
+    deltas.Speaker(database).hint(json.dumps({"v": 1, "anew": moved, "still": rows}))
+    pieces, _ = deltas.decode(json.dumps({"v": 1, "p": [*rows, GOOD], "m": []}))
     assert pieces, "what is right is taken"
     for piece in [*heard, *pieces]:
         assert piece.at >= 0
-        assert [one for some, _ in map(live.decode, live.encode([piece], [])) for one in some] == [piece]
+        assert [one for some, _ in map(deltas.decode, deltas.encode([piece], [])) for one in some] == [piece]
 
 
 @pytest.mark.leaps
@@ -144,7 +145,7 @@ async def test_the_text_so_far_is_asked_for_once_a_second_however_often_somebody
     for _ in range(10):
         watching.audience.forget(ID)
         watching.audience.watch(ID)
-        await asyncio.sleep(3 * live.GATHER_SECONDS)
+        await asyncio.sleep(3 * deltas.GATHER_SECONDS)
     assert len(said) == 1
     async with asyncio.timeout(60):
         while len(said) < 2:  # noqa: ASYNC110
@@ -155,7 +156,7 @@ async def test_the_text_so_far_is_asked_for_once_a_second_however_often_somebody
 async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwhile_is_told_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    speaker = live.Speaker(databases.Database("postgresql://nobody@127.0.0.1:1/none"))  # never asked
+    speaker = deltas.Speaker(databases.Database("postgresql://nobody@127.0.0.1:1/none"))  # never asked
     speaker.hint(json.dumps({"v": 1, "anew": [str(ID)], "still": []}))
     turn = ports.Turn(
         investigation=str(ID), run=0, stage="look", execution="e0", number=0, kind="agent", strategy="react"
@@ -178,7 +179,7 @@ async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwh
         stream.text("and of its CPU\n")
         go_on.set()
         said = [*(await batch)[0], *(await speaker._batch())[0]]
-    pieces = [piece for payload in said for piece in live.decode(payload)[0]]
+    pieces = [piece for payload in said for piece in deltas.decode(payload)[0]]
     assert applied(pieces) == (lines + "and of its CPU")
 
 
@@ -186,14 +187,14 @@ class Watching:
     """An audience of one investigation, and what it was told."""
 
     def __init__(self) -> None:
-        self.pieces: list[live.Piece] = []
+        self.pieces: list[deltas.Piece] = []
         self.moved: list[UUID | None] = []
         database = databases.Database("postgresql://nobody@127.0.0.1:1/none")  # never asked
-        self.audience = live.Audience(database, heard=self.pieces.append, moved=self.moved.append)
+        self.audience = deltas.Audience(database, heard=self.pieces.append, moved=self.moved.append)
         self.audience.watch(ID)
 
-    def hear(self, *pieces: live.Piece, moved: tuple[UUID, ...] = ()) -> None:
-        for payload in live.encode(pieces, moved):
+    def hear(self, *pieces: deltas.Piece, moved: tuple[UUID, ...] = ()) -> None:
+        for payload in deltas.encode(pieces, moved):
             assert not self.audience.hint(payload), "others are told, too"
 
     @property
@@ -213,7 +214,7 @@ async def watching() -> Watching:
     return found
 
 
-def at(place: int, text: str, state: str = "grows") -> live.Piece:
+def at(place: int, text: str, state: str = "grows") -> deltas.Piece:
     return replace(PIECE, at=place, text=text, state=state)  # type: ignore[arg-type]
 
 

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import strategies
 from support import stories
 from tarsy.api import markdown
-from tarsy.store import history
-from tarsy.store import transcripts as stored
+from tarsy.store.reads import history
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, messages
 
 GOLDEN = Path(__file__).parent / "golden" / "export.md"

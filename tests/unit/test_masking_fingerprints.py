@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 from support import cluster_text
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.masking import customs, given, masker
 
 KNOWN = given.Given()

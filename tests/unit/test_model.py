@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from support import leases
-from tarsy.config import platform, providers
+from tarsy.config.model import platform, providers
 from tarsy.llm import model, provider
 from tarsy.transcript import entries, messages, ports, size
 

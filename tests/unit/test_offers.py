@@ -9,16 +9,19 @@ import hypothesis
 import pydantic
 import pytest
 from hypothesis import strategies as st
-from tarsy.config import check, fitting, granted, offers, resolve
-from tarsy.config import platform as platforms
+from tarsy.config import resolve
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform as platforms
+from tarsy.config.model import tool_filters
+from tarsy.config.tool_selection import grants, ineffective
 from tarsy.resources import chain, investigation, patterns
 
 READS = ("get", "list", "pods.log")
 WRITES = ("delete", "pods_exec", "run")
-TOOLS = [*(offers.Tool(name=name, read_only=True) for name in READS)] + [
-    offers.Tool(name=name, read_only=False) for name in WRITES
+TOOLS = [*(tool_filters.Tool(name=name, read_only=True) for name in READS)] + [
+    tool_filters.Tool(name=name, read_only=False) for name in WRITES
 ]
-CATALOGUE = {"k8s": TOOLS, "prom": [offers.Tool(name="query", read_only=True)]}
+CATALOGUE = {"k8s": TOOLS, "prom": [tool_filters.Tool(name="query", read_only=True)]}
 NATIVE = ["google_search", "code_execution", "url_context"]
 
 
@@ -27,7 +30,7 @@ def server(**fields: Any) -> platforms.MCPServer:
 
 
 def of(names: str, tools: dict[str, Any]) -> list[str]:
-    (found,) = offers.filters(chain.Tools.model_validate(tools)) or (offers.Filter(),)
+    (found,) = tool_filters.filters(chain.Tools.model_validate(tools)) or (tool_filters.Filter(),)
     return [name for name in names.split() if found.admits(name)]
 
 
@@ -62,7 +65,7 @@ def test_deny_wins_over_allow_and_case_counts(tools: dict[str, list[str]], admit
 def test_a_tool_that_may_write_is_offered_only_where_the_platform_file_names_it(
     said: dict[str, Any], offered: str
 ) -> None:
-    assert [tool.name for tool in TOOLS if offers.is_offered(tool, server(**said))] == offered.split()
+    assert [tool.name for tool in TOOLS if tool_filters.is_offered(tool, server(**said))] == offered.split()
 
 
 WORDS = ["*", "k8s.*", "*.get", "k8s.[!g]*", "prom.query", "*.pods?*", "*.delete", "k8s.pods.log"]
@@ -85,8 +88,8 @@ def test_whatever_the_levels_say_each_only_takes_away(
         platform = platform_of(agent=None if own else agent, write_tools=list(write))
         spec = spec_of(agent=agent if own else None, stage=stage, member=member)
         mcp = investigation.MCP(tools=chain.Tools.model_validate(alert)) if alert else None
-        (found,) = granted.agents(platform, chain_name="c", chain=spec, mcp=mcp)
-        return set(granted.granted(found, platform, CATALOGUE))
+        (found,) = grants.agents(platform, chain_name="c", chain=spec, mcp=mcp)
+        return set(grants.granted(found, platform, CATALOGUE))
 
     alone = [left(agent, {}, {}, {}), left({}, stage, {}, {}), left({}, {}, member, {}), left({}, {}, {}, alert)]
     together = left(agent, stage, member, alert)
@@ -94,7 +97,7 @@ def test_whatever_the_levels_say_each_only_takes_away(
     everything = left({}, {}, {}, {})
     assert together <= everything
     assert {name.partition(".")[2] for name in everything}.isdisjoint(
-        tool.name for tool in TOOLS if not offers.is_offered(tool, server(write_tools=list(write)))
+        tool.name for tool in TOOLS if not tool_filters.is_offered(tool, server(write_tools=list(write)))
     )
 
 
@@ -145,7 +148,7 @@ TWO = chain.Spec.model_validate(
 
 def selected(mcp: dict[str, Any]) -> list[resolve.ResolvedAgent]:
     platform = platform_of(agent={})
-    return granted.agents(platform, chain_name="c", chain=TWO, mcp=investigation.MCP.model_validate(mcp))
+    return grants.agents(platform, chain_name="c", chain=TWO, mcp=investigation.MCP.model_validate(mcp))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_native_tools_are_only_switched_off_and_so_for_fallbacks_and_questions(
 ) -> None:
     mcp = investigation.MCP.model_validate({"nativeTools": said})
     platform = platform_of(agent={})
-    (agent,) = granted.agents(platform, chain_name="c", chain=spec_of(), mcp=mcp)
+    (agent,) = grants.agents(platform, chain_name="c", chain=spec_of(), mcp=mcp)
     chats = platform.model_copy(update={"agents": {**platform.agents, "ChatAgent": platforms.Agent()}})
     chat = resolve.chat_for(chats, chain_name="c", chain=spec_of(), mcp=mcp)
     for one in (agent, chat):
@@ -204,7 +207,7 @@ def test_an_alert_does_not_switch_on_what_an_agent_has_switched_off() -> None:
     bare = platform_of(agent={})
     agents = {"A": bare.agents["A"].model_copy(update={"native_tools": []})}
     mcp = investigation.MCP(native_tools=dict.fromkeys(["google_search", "code_execution"], True))
-    (agent,) = granted.agents(bare.model_copy(update={"agents": agents}), chain_name="c", chain=spec_of(), mcp=mcp)
+    (agent,) = grants.agents(bare.model_copy(update={"agents": agents}), chain_name="c", chain=spec_of(), mcp=mcp)
     assert (agent.native.offered, agent.fallbacks[0].native.offered) == ((), ())
 
 
@@ -267,7 +270,7 @@ def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
 ) -> None:
     """Of a server that nobody has been connected to yet (web) nothing is known, and nothing is refused."""
     asked = investigation.MCP.model_validate(mcp)
-    told = granted.problem_of(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
+    told = grants.problem_of(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
     assert told == problem
 
 
@@ -282,15 +285,15 @@ def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
 def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
     agent: dict[str, Any], settings: dict[str, Any], stopped: bool, why: str
 ) -> None:
-    there = {"k8s": [offers.Tool(name="get", read_only=True, stopped=stopped), TOOLS[1]]}
+    there = {"k8s": [tool_filters.Tool(name="get", read_only=True, stopped=stopped), TOOLS[1]]}
     for mcp in ({"servers": [{"name": "k8s", "tools": ["get"]}]}, {"tools": {"allow": ["k8s.get"]}}):
         asked = investigation.MCP.model_validate({"servers": [{"name": "k8s"}], **mcp})
         platform, spec = platform_of(agent=agent, **settings), spec_of()
-        told = granted.problem_of(asked, platform, there, chain_name="c", chain=spec)
+        told = grants.problem_of(asked, platform, there, chain_name="c", chain=spec)
         assert told is not None
         assert told.endswith((f"{NOT_HAD}: {why}. Available tools: list", f"{why}. Available tools: k8s.list"))
         denies = investigation.MCP(tools=chain.Tools(deny=["k8s.get"]))
-        assert granted.problem_of(denies, platform, there, chain_name="c", chain=spec) is None
+        assert grants.problem_of(denies, platform, there, chain_name="c", chain=spec) is None
 
 
 @hypothesis.given(
@@ -298,8 +301,8 @@ def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
 )
 def test_a_pattern_that_matches_a_tool_of_a_server_may_fit_that_server(pattern: str, tool: str) -> None:
     for server in ("k8s", "kk", "g"):
-        if offers.Filter(allow=(pattern,)).admits(f"{server}.{tool}"):
-            assert offers.may_fit(pattern, server)
+        if tool_filters.Filter(allow=(pattern,)).admits(f"{server}.{tool}"):
+            assert tool_filters.may_fit(pattern, server)
 
 
 @pytest.mark.parametrize(
@@ -324,9 +327,9 @@ def test_what_makes_no_sense_is_refused_with_its_place(mcp: dict[str, Any], plac
     assert f"{'.'.join(map(str, found['loc']))}: {found['msg']}".startswith(place)
 
 
-def index_of(platform: platforms.Platform, spec: chain.Spec) -> tuple[check.ChainIndex, chain.AgentChain]:
+def index_of(platform: platforms.Platform, spec: chain.Spec) -> tuple[chain_index.ChainIndex, chain.AgentChain]:
     made = chain.AgentChain.model_validate({"metadata": {"name": "c", "uid": "u"}, "spec": spec})
-    return check.ChainIndex([made], platform=platform, unusable_providers={}), made
+    return chain_index.ChainIndex([made], platform=platform, unusable_providers={}), made
 
 
 def test_a_chain_says_which_tools_its_agents_are_not_offered() -> None:
@@ -334,7 +337,7 @@ def test_a_chain_says_which_tools_its_agents_are_not_offered() -> None:
     index, made = index_of(platform, spec_of())
     found = index.status(made, CATALOGUE)
     assert (found.problem, index.statuses["u"].warning) == (None, None)
-    assert found.warning == check.Problem(
+    assert found.warning == chain_index.Problem(
         reason="ToolsNotOffered",
         message="MCP server 'k8s' has tools that are not offered, because they may write, and "
         "mcp_servers.k8s.write_tools does not name them: delete, pods_exec; MCP server 'k8s' has tools that are not "
@@ -393,18 +396,20 @@ def test_the_patterns_of_the_platform_files_agents_are_told_by_chains_and_by_the
     platform = platform_of(agent={"deny": ["k8s.pods"], "allow": ["prom.*", "k8s.drop"]}, tools={"deny": ["query"]})
     told = ["agents.A.tools.allow.1: 'k8s.drop' matches no tool"]
     told += [f"agents.A.tools.deny.0: 'k8s.pods' matches no tool. {EVERY}"]
-    assert list(fitting.unfit_in_file(platform, CATALOGUE)) == told
+    assert list(ineffective.unfit_in_file(platform, CATALOGUE)) == told
     index, made = index_of(platform, spec_of())
     found = index.status(made, CATALOGUE).warning
     assert found is not None
     assert found.message.startswith("; ".join(f"platform file: {one}" for one in told))
     nothing = platform_of(agent={"allow": ["*.delete"]})
-    assert list(fitting.unfit_in_file(nothing, CATALOGUE)) == ["agents.A gets no tool of its MCP servers (k8s, prom)"]
-    assert list(fitting.unfit_in_file(nothing, {})) == []
+    assert list(ineffective.unfit_in_file(nothing, CATALOGUE)) == [
+        "agents.A gets no tool of its MCP servers (k8s, prom)"
+    ]
+    assert list(ineffective.unfit_in_file(nothing, {})) == []
 
 
 def test_of_very_many_tools_the_first_are_told() -> None:
-    many = [offers.Tool(name=f"tool-{number}", read_only=False) for number in range(1000)]
+    many = [tool_filters.Tool(name=f"tool-{number}", read_only=False) for number in range(1000)]
     index, made = index_of(platform_of(agent={}), spec_of())
     found = index.status(made, {"k8s": many}).warning
     assert found is not None
@@ -422,7 +427,7 @@ def test_the_index_refuses_what_an_alert_cannot_have() -> None:
     index, made = index_of(platform_of(agent={}), TWO)
     index.check_selection(made, None, CATALOGUE)
     index.check_selection(made, investigation.MCP(servers=[investigation.MCPServer(name="web")]), CATALOGUE)
-    with pytest.raises(check.UnservedError) as error:
+    with pytest.raises(chain_index.UnservedError) as error:
         index.check_selection(made, investigation.MCP(servers=[investigation.MCPServer(name="vault")]), CATALOGUE)
     assert error.value.problem.reason == "MCPSelectionInvalid"
     assert str(error.value).endswith(AVAILABLE)
@@ -431,8 +436,8 @@ def test_the_index_refuses_what_an_alert_cannot_have() -> None:
 def test_names_that_are_written_out_and_that_no_tool_has_are_told() -> None:
     wrong = f"sha256:{'a' * 64}"
     settings = server(tool_hashes={"get": wrong, "gett": wrong}, write_tools=["run", "rum", "ru?", "no*", "[x]"])
-    assert list(granted.of_names({"run", "get"}, settings, server="k8s")) == [
+    assert list(grants.of_names({"run", "get"}, settings, server="k8s")) == [
         "mcp_servers.k8s.tool_hashes names tools that it does not have: gett. It has: get, run",
         "mcp_servers.k8s.write_tools names tools that it does not have: rum. It has: get, run",
     ]
-    assert list(granted.of_names({"run", "get"}, server(tool_hashes={"get": wrong}), server="k8s")) == []
+    assert list(grants.of_names({"run", "get"}, server(tool_hashes={"get": wrong}), server="k8s")) == []

@@ -17,7 +17,7 @@ from tarsy.api import investigations, shapes
 from tarsy.api.live import telling
 from tarsy.controller import projector
 from tarsy.resources import investigation
-from tarsy.store import history
+from tarsy.store.reads import history
 
 DESCRIPTION = apis.description()
 SCHEMAS: dict[str, dict[str, Any]] = DESCRIPTION["components"]["schemas"]

@@ -9,7 +9,8 @@ import hypothesis
 import pydantic
 import pytest
 from hypothesis import strategies as st
-from tarsy.config import check, load
+from tarsy.config.check import chain_index
+from tarsy.config.load import loader
 from tarsy.resources import base, chain, investigation, patterns
 from tarsy.transcript import record
 
@@ -69,11 +70,11 @@ def test_stored_chain_with_a_refused_pattern_is_read_and_not_ready(spec: dict[st
     own = spec.get("agents", [{"name": "Own"}])
     stored = chain.Spec.model_validate({"alertTypes": ["T"], **spec, "agents": own})
     made = chain.AgentChain(metadata=base.ObjectMeta(name="c", uid="u"), spec=stored)
-    index = check.ChainIndex([made], platform=load.platform_file(None), unusable_providers={})
+    index = chain_index.ChainIndex([made], platform=loader.platform_file(None), unusable_providers={})
     problem = index.status(made, {}).problem
     assert problem is not None
     assert (problem.reason, problem.message.partition(": ")[0]) == ("PatternInvalid", place)
-    with pytest.raises(check.UnservedError, match="is not ready: " + place):
+    with pytest.raises(chain_index.UnservedError, match="is not ready: " + place):
         index.taking("T")
 
 

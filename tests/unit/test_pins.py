@@ -10,9 +10,11 @@ import pydantic
 import pytest
 from hypothesis import strategies
 from mcp import types
-from tarsy.config import confidential, offers, platform, shown
+from tarsy.config.model import platform, tool_filters
+from tarsy.config.redact import known_secrets, view
 from tarsy.masking import given, masker
-from tarsy.tools import bounds, pins
+from tarsy.tools import pins
+from tarsy.tools.transports import bounds
 
 JSON = strategies.recursive(
     strategies.none() | strategies.booleans() | strategies.integers() | strategies.floats() | strategies.text(),
@@ -161,13 +163,13 @@ def test_hashes_stay_readable_whatever_the_tools_are_called(name: str) -> None:
     held = pins.Stopped(tool=name, pinned=digests[0], offered=digests[1], written=key)
     told = [pins.told({name: one}) for one in (stopped, held)] + digests
     told += [f"'k8s.{name}' was not called: {one.why}" for one in (stopped, held)]
-    told.append(offers.differs(key, says=digests[0], offered=digests[1]))
+    told.append(tool_filters.differs(key, says=digests[0], offered=digests[1]))
     for masking in (masker.Masker(groups=["all"]), platform.AlertMasking().masker(), masker.Masker()):
         assert [masking.text(one) for one in told] == told
-    assert shown.of(file).written == file
+    assert view.of(file).written == file
     loaded = platform.Platform.model_validate(file)
     known = given.Given()
-    known.replace(confidential.values(loaded, {}))
+    known.replace(known_secrets.values(loaded, {}))
     assert [known.text(one) for one in told] == told
 
 

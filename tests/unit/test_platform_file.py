@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from tarsy.config import builtin, load, platform
+from tarsy.config.load import builtin, loader
+from tarsy.config.model import platform
 from tarsy.resources import chain
 
 DESIGN = """
@@ -40,8 +41,8 @@ def file(tmp_path: Path) -> Path:
 
 def refused(file: Path) -> list[str]:
     """The problems that the loader finds; each names the file, and the line if there is one."""
-    with pytest.raises(load.ConfigError) as error:
-        load.platform_file(file)
+    with pytest.raises(loader.ConfigError) as error:
+        loader.platform_file(file)
     named = re.compile(re.escape(str(file)) + r"(:[1-9]\d*)?: ")
     lines = str(error.value).splitlines()
     assert all(named.match(line) for line in lines)
@@ -50,7 +51,7 @@ def refused(file: Path) -> list[str]:
 
 def test_the_designs_example_is_read(file: Path) -> None:
     file.write_text(DESIGN)
-    loaded = load.platform_file(file)
+    loaded = loader.platform_file(file)
     server = loaded.mcp_servers["kubernetes-server"].transport
     assert isinstance(server, platform.StdioTransport)
     assert server.args == ["--read-only", "--toolsets", "core"]
@@ -244,8 +245,8 @@ def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: st
 def test_a_problem_behind_a_broken_element_of_a_list_has_its_own_place_and_line(file: Path) -> None:
     patterns = ("pods_l*", "kubernetes-server.*", "x_[", "nope.pods_*")
     file.write_text("agents:\n  A:\n    tools:\n      deny:\n" + "".join(f"      - '{one}'\n" for one in patterns))
-    with pytest.raises(load.ConfigError) as error:
-        load.platform_file(file)
+    with pytest.raises(loader.ConfigError) as error:
+        loader.platform_file(file)
     told = [line.split(" ")[:2] for line in str(error.value).splitlines()]
     expected = ((5, 0), (7, 2), (8, 3))
     assert told == [[f"{file}:{line}:", f"agents.A.tools.deny.{index}:"] for line, index in expected]
@@ -271,7 +272,7 @@ def test_a_url_is_kept_as_it_is_written(url: str) -> None:
 @pytest.mark.parametrize("strategy", get_args(chain.IterationStrategy))
 def test_every_strategy_may_stand_in_the_file(file: Path, strategy: str) -> None:
     file.write_text(f"defaults: {{iteration_strategy: {strategy}}}\nagents: {{A: {{iteration_strategy: {strategy}}}}}")
-    loaded = load.platform_file(file)
+    loaded = loader.platform_file(file)
     assert loaded.defaults.iteration_strategy == loaded.agents["A"].iteration_strategy == strategy
 
 
@@ -280,18 +281,18 @@ def test_every_strategy_may_stand_in_the_file(file: Path, strategy: str) -> None
 )
 def test_a_question_has_five_minutes_where_nothing_is_said(file: Path, text: str, meant: timedelta) -> None:
     file.write_text(text)
-    assert load.platform_file(file).limits.chat == meant
+    assert loader.platform_file(file).limits.chat == meant
 
 
 def test_no_cooldown_is_one(file: Path) -> None:
     file.write_text("ingest: {cooldown: 0s}")
-    assert load.platform_file(file).ingest.cooldown == timedelta(0)
+    assert loader.platform_file(file).ingest.cooldown == timedelta(0)
 
 
 def test_all_problems_are_told_at_once_each_with_the_file(file: Path) -> None:
     file.write_text("agents: {A: {x: 1}, B: {y: 2}}")
-    with pytest.raises(load.ConfigError) as error:
-        load.platform_file(file)
+    with pytest.raises(loader.ConfigError) as error:
+        loader.platform_file(file)
     assert [line.startswith(f"{file}:1: agents.") for line in str(error.value).splitlines()] == [True, True]
 
 
@@ -314,7 +315,7 @@ def test_what_is_no_duration_is_refused_with_an_example(file: Path, value: str) 
 )
 def test_durations_are_read_in_every_unit(file: Path, value: str, meant: timedelta) -> None:
     file.write_text(f"ingest: {{cooldown: {value}}}")
-    assert load.platform_file(file).ingest.cooldown == meant
+    assert loader.platform_file(file).ingest.cooldown == meant
 
 
 def test_a_heartbeat_that_is_not_below_the_lease_is_refused(file: Path) -> None:
@@ -325,7 +326,7 @@ def test_a_heartbeat_that_is_not_below_the_lease_is_refused(file: Path) -> None:
 @pytest.mark.parametrize("name", ["_a", "a_b-c_9", "-", "A"])
 def test_a_server_may_be_named_with_single_underscores(file: Path, name: str) -> None:
     file.write_text(f'mcp_servers: {{"{name}": {{transport: {{type: stdio, command: x}}}}}}')
-    assert name in load.platform_file(file).mcp_servers
+    assert name in loader.platform_file(file).mcp_servers
 
 
 @pytest.mark.parametrize("name", ["my.server", "my server", "", "my__server", "__a", "a_", "_", "a\\n"])
@@ -359,8 +360,8 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
 def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, problem: str) -> None:
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(load.ConfigError) as error:
-        load.platform_file(file)
+    with pytest.raises(loader.ConfigError) as error:
+        loader.platform_file(file)
     assert f"{file}{problem}" in str(error.value)
     assert "S3cret" not in str(error.value)
 
@@ -408,15 +409,15 @@ def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, p
 )
 def test_a_key_in_the_wrong_place_is_not_shown(file: Path, text: str) -> None:
     file.write_text(text.replace("KEY", "AIzaSyD3m0"))
-    with pytest.raises(load.ConfigError) as error:
-        load.platform_file(file)
+    with pytest.raises(loader.ConfigError) as error:
+        loader.platform_file(file)
     assert "AIza" not in str(error.value)
 
 
 def test_the_api_trusts_the_proxies_that_are_named(file: Path) -> None:
-    assert load.platform_file(None).api.trusted_proxies == []
+    assert loader.platform_file(None).api.trusted_proxies == []
     file.write_text("api: {trusted_proxies: [10.0.0.5, 10.1.0.0/16, 'fd00::/8'], requests_per_second: 5, burst: 10}")
-    found = load.platform_file(file).api
+    found = loader.platform_file(file).api
     assert [str(network) for network in found.trusted_proxies] == ["10.0.0.5/32", "10.1.0.0/16", "fd00::/8"]
     assert (found.requests_per_second, found.burst) == (5, 10)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from tarsy import process
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.masking import given
 
 

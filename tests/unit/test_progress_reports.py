@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies
 from mcp import types
 from mcp.shared import message
-from tarsy.tools import progress
+from tarsy.tools.transports import progress
 
 
 class Clock:

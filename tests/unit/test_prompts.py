@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tarsy.agent import prompts, strategies, templates
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.engine import chat, investigation
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record

@@ -15,8 +15,9 @@ from typing import Any
 import pydantic
 import pytest
 from support import leases
-from tarsy.config import load, providers
-from tarsy.config import platform as platforms
+from tarsy.config.load import loader
+from tarsy.config.model import platform as platforms
+from tarsy.config.model import providers
 from tarsy.llm import provider, registry, vertexai
 from tarsy.transcript import messages, ports
 from tarsy_dev.model import tokens
@@ -155,7 +156,7 @@ def test_of_what_is_built_in_and_named_by_nobody_the_log_says_nothing(tmp_path: 
     def told(text: str) -> set[str]:
         file = tmp_path / "platform.yaml"
         file.write_text(text)
-        loaded = load.platform_file(file)
+        loaded = loader.platform_file(file)
         unusable = registry.unusable(loaded, environment={})
         assert {"google-default", "openai-default", "anthropic-default", "xai-default"} <= unusable.keys()
         return {name for name in unusable if registry.is_worth_telling(name, loaded)}

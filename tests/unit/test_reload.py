@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tarsy.config import load, platform, reload
+from tarsy.config.load import loader, reload
+from tarsy.config.model import platform
 from tarsy.llm import registry
 from tarsy.resources import files
 
@@ -226,10 +227,10 @@ def test_who_may_not_read_it_is_told(file: Path, watch: reload.Watch, monkeypatc
 
 def test_a_process_does_not_start_with_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "tarsy.yaml"
-    with pytest.raises(load.ConfigError, match="No such file"):
+    with pytest.raises(loader.ConfigError, match="No such file"):
         watching(file)
     file.write_text("limits: {answr: 5}\n")
-    with pytest.raises(load.ConfigError, match=r"tarsy\.yaml:1: limits: unknown: answr"):
+    with pytest.raises(loader.ConfigError, match=r"tarsy\.yaml:1: limits: unknown: answr"):
         watching(file)
 
 
@@ -260,7 +261,7 @@ def test_what_can_be_read_only_once_is_read_once(tmp_path: Path) -> None:
 def test_without_a_file_there_is_nothing_to_look_at() -> None:
     watch = reload.Watch(None, environment={})
     assert not settle(watch)
-    assert watch.loaded.platform == load.platform_file(None)
+    assert watch.loaded.platform == loader.platform_file(None)
 
 
 def test_key_files_are_looked_at_as_well(file: Path, tmp_path: Path) -> None:
@@ -359,5 +360,5 @@ test_any_sequence_leaves_the_last_valid_content_in_force = Files.TestCase
 def test_what_would_end_the_process_is_a_problem_of_the_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tarsy.yaml"
     path.write_text(text)
-    with pytest.raises(load.ConfigError, match=r"tarsy.yaml:\d+: "):
-        load.as_written(path)
+    with pytest.raises(loader.ConfigError, match=r"tarsy.yaml:\d+: "):
+        loader.as_written(path)

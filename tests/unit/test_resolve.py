@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import pytest
-from tarsy.config import platform as platforms
 from tarsy.config import resolve
+from tarsy.config.model import platform as platforms
 from tarsy.resources import base, chain
 
 

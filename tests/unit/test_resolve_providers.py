@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 import pytest
-from tarsy.config import platform as platforms
 from tarsy.config import resolve
+from tarsy.config.model import platform as platforms
 from tarsy.resources import chain
 
 PROVIDERS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import types
 from tarsy.masking import masker
-from tarsy.tools import results
+from tarsy.tools.calls import results
 from tarsy.transcript import ports
 
 TEXT = types.TextContent(type="text", text="web-0 is Running")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support import charts, rights
-from tarsy.config import settings
+from tarsy.config.load import settings
 from tarsy.kube import rights as needed
 
 NAMESPACE = "obs"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from support import loglines
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.engine import investigation
 from tarsy.resources import chain
 from tarsy.transcript import memory, messages, ports, record

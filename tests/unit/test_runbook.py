@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from tarsy import failpoints
 from tarsy.agent import prompts
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.engine import chat, investigation, runbook
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record, timeline

@@ -9,8 +9,8 @@ import pydantic
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tarsy.config import runbooks as settings
-from tarsy.tools import addresses, runbooks
+from tarsy.config.model import runbooks as settings
+from tarsy.tools.runbooks import addresses, client
 from tarsy.transcript import ports
 
 ALLOWED = ("github.com", "raw.githubusercontent.com", "runbooks.example.com")
@@ -18,7 +18,7 @@ ALLOWED = ("github.com", "raw.githubusercontent.com", "runbooks.example.com")
 
 def asked(url: str, *, loopback: bool = False) -> str:
     """What is asked for `url`."""
-    return str(runbooks.checked(url, allowed=ALLOWED, loopback=loopback))
+    return str(client.checked(url, allowed=ALLOWED, loopback=loopback))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ REFUSED = [
     *("https://[::ffff:a9fe:a9fe]/a", "https://[64:ff9b::a9fe:a9fe]/a", "https://[fe80::1%25eth0]/a"),
     *("https://localhost/a", "https://LOCALHOST/a", "http://localhost:8080/a", "http://127.0.0.1:8080/a"),
     *("https://kubernetes.default.svc/api", "https://metadata.google.internal/a"),
-    "https://github.com/" + "a" * runbooks.LONGEST,
+    "https://github.com/" + "a" * client.LONGEST,
 ]
 
 
@@ -97,7 +97,7 @@ _PIECES = st.sampled_from(
 @example("https://github.com/o/r/blob/main/../../../../a", False)
 def test_whatever_is_asked_is_asked_of_an_allowed_host_however_it_is_read(url: str, of_host: bool) -> None:
     try:
-        found = runbooks.checked(("https://github.com" if of_host else "") + url, allowed=ALLOWED, loopback=False)
+        found = client.checked(("https://github.com" if of_host else "") + url, allowed=ALLOWED, loopback=False)
     except ports.RunbookError:
         return
     assert (found.scheme, found.port, found.user, found.password) == ("https", 443, None, None)

@@ -13,7 +13,7 @@ import jsonschema_rs
 import pytest
 from hypothesis import strategies
 from support import pace
-from tarsy.tools import schemas
+from tarsy.tools.calls import schemas
 
 POD: dict[str, Any] = {
     "type": "object",

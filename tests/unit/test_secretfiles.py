@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tarsy.config import confidential, platform, reload, secretfiles, settings
+from tarsy.config.load import reload, secret_files, settings
+from tarsy.config.model import platform
+from tarsy.config.redact import known_secrets
 from tarsy.llm import keyfiles, registry
 
 NOT_A_FILE = "not a file: a pipe or a device cannot be read again and again"
@@ -61,8 +63,8 @@ def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
         told.update(registry.unusable(found, environment={}))
         registry._digest(path)
         reload.Watch(None, environment={}, beside=lambda _: [path])
-        confidential.values(found, environment)
-        confidential.pepper(environment)
+        known_secrets.values(found, environment)
+        known_secrets.pepper(environment)
         try:
             settings.database_url(environment).read()
         except settings.SecretError as error:
@@ -89,12 +91,12 @@ def test_what_is_a_file_is_read_through_links_and_as_it_is_now(tmp_path: Path) -
         (tmp_path / data / "key").write_text(f" {data}\n")
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "key").symlink_to("..data/key")
-    assert secretfiles.text(tmp_path / "key") == "one"
+    assert secret_files.text(tmp_path / "key") == "one"
     (tmp_path / "new").symlink_to("two")
     (tmp_path / "new").rename(tmp_path / "..data")
-    assert secretfiles.text(tmp_path / "key") == "two"
-    (tmp_path / "full").write_bytes(b"k" * secretfiles.LARGEST)
-    assert len(secretfiles.read(tmp_path / "full")) == secretfiles.LARGEST
+    assert secret_files.text(tmp_path / "key") == "two"
+    (tmp_path / "full").write_bytes(b"k" * secret_files.LARGEST)
+    assert len(secret_files.read(tmp_path / "full")) == secret_files.LARGEST
 
 
 def test_names_that_are_no_text_hold_no_secret_back() -> None:
@@ -106,6 +108,6 @@ def test_names_that_are_no_text_hold_no_secret_back() -> None:
         "env": {"\ud800TOKEN": "given-env-1"},
     }
     written = {"mcp_servers": {"s": {"transport": transport}}}
-    found = confidential.values(platform.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
+    found = known_secrets.values(platform.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
     assert "given-env-1" in found
-    assert "given-\udcff-key-1" in confidential.values(platform.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})
+    assert "given-\udcff-key-1" in known_secrets.values(platform.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})

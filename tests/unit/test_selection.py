@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.engine import chat, investigation
 from tarsy.resources import chain
 from tarsy.resources import investigation as investigations

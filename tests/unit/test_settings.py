@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tarsy.config import load, settings
+from tarsy.config.load import loader, settings
 
 ENVIRONMENT = {"DATABASE_URL": "postgresql://u:p@127.0.0.1/t", "TARSY_WEBHOOK_TOKEN": "s3cret"}
 
@@ -38,7 +38,9 @@ def test_settings_are_what_environment_and_flags_say(listen: str, host: str, por
 
 @pytest.mark.parametrize("listen", ["8080", ":8080", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536"])
 def test_an_address_that_is_none_is_refused_with_an_example(listen: str) -> None:
-    with pytest.raises(load.ConfigError, match=rf"^--listen: '{listen}' is not HOST:PORT, such as 127\.0\.0\.1:8080$"):
+    with pytest.raises(
+        loader.ConfigError, match=rf"^--listen: '{listen}' is not HOST:PORT, such as 127\.0\.0\.1:8080$"
+    ):
         read(listen=listen)
 
 
@@ -46,7 +48,7 @@ def test_an_address_that_is_none_is_refused_with_an_example(listen: str) -> None
 @pytest.mark.parametrize("empty", [False, True])
 def test_a_missing_variable_is_named(missing: str, empty: bool) -> None:
     environment = {**ENVIRONMENT, missing: ""} if empty else {k: v for k, v in ENVIRONMENT.items() if k != missing}
-    with pytest.raises(load.ConfigError, match=f"^{missing} is not set: "):
+    with pytest.raises(loader.ConfigError, match=f"^{missing} is not set: "):
         read(environment=environment)
 
 
@@ -82,7 +84,7 @@ def test_a_database_url_is_what_asyncpg_reads(url: str) -> None:
     ],
 )
 def test_a_database_url_that_is_none_is_refused_with_an_example_and_not_shown(url: str) -> None:
-    with pytest.raises(load.ConfigError) as error:
+    with pytest.raises(loader.ConfigError) as error:
         settings.database_url({"DATABASE_URL": url})
     assert str(error.value) == (
         "DATABASE_URL is not the URL of a Postgres database: it should look like "
@@ -93,10 +95,12 @@ def test_a_database_url_that_is_none_is_refused_with_an_example_and_not_shown(ur
 def test_without_a_token_only_loopback_is_served() -> None:
     environment = {"DATABASE_URL": "postgresql://u:p@127.0.0.1/t"}
     assert read(environment=environment, insecure_dev=True).webhook_token is None
-    with pytest.raises(load.ConfigError, match="TARSY_WEBHOOK_TOKEN is set as well: unset it, or leave the flag out"):
+    with pytest.raises(loader.ConfigError, match="TARSY_WEBHOOK_TOKEN is set as well: unset it, or leave the flag out"):
         read(environment={**environment, "TARSY_WEBHOOK_TOKEN": "t"}, insecure_dev=True)
     for host in ("0.0.0.0", "10.0.0.1"):  # noqa: S104
-        with pytest.raises(load.ConfigError, match=rf"--insecure-dev serves loopback only, not {host}: give --listen"):
+        with pytest.raises(
+            loader.ConfigError, match=rf"--insecure-dev serves loopback only, not {host}: give --listen"
+        ):
             read(environment=environment, listen=f"{host}:8080", insecure_dev=True)
 
 
@@ -143,7 +147,7 @@ def test_a_file_without_its_secret_is_named_when_it_is_read_and_has_it_later(
 
 def test_a_file_for_a_token_leaves_no_loopback_open() -> None:
     environment = {"DATABASE_URL": ENVIRONMENT["DATABASE_URL"], "TARSY_WEBHOOK_TOKEN_FILE": "/not/there"}
-    with pytest.raises(load.ConfigError, match="TARSY_WEBHOOK_TOKEN is set as well"):
+    with pytest.raises(loader.ConfigError, match="TARSY_WEBHOOK_TOKEN is set as well"):
         read(environment=environment, insecure_dev=True)
 
 
@@ -158,13 +162,15 @@ def test_what_no_file_can_be_called_is_told_without_it(variable: str) -> None:
 def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("mysql://u:secret@h/t")
-    with pytest.raises(load.ConfigError, match=r"names: DATABASE_URL is not the URL of a Postgres database: ") as error:
+    with pytest.raises(
+        loader.ConfigError, match=r"names: DATABASE_URL is not the URL of a Postgres database: "
+    ) as error:
         settings.database_url({"DATABASE_URL_FILE": str(file)}).read()
     assert "secret" not in str(error.value)
 
 
 def test_without_a_token_it_is_told_how_to_give_one() -> None:
-    with pytest.raises(load.ConfigError, match=r"set it or TARSY_WEBHOOK_TOKEN_FILE, or give --insecure-dev"):
+    with pytest.raises(loader.ConfigError, match=r"set it or TARSY_WEBHOOK_TOKEN_FILE, or give --insecure-dev"):
         read(environment={"DATABASE_URL": ENVIRONMENT["DATABASE_URL"]})
 
 

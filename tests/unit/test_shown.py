@@ -13,7 +13,8 @@ import hypothesis
 import pytest
 import yaml
 from hypothesis import strategies
-from tarsy.config import load, shown
+from tarsy.config.load import loader
+from tarsy.config.redact import view
 from tarsy.masking import masker
 from tarsy_dev import tools
 
@@ -79,17 +80,17 @@ FILE: dict[str, Any] = {
 }
 
 
-def read(text: str, folder: Path) -> load.Loaded:
+def read(text: str, folder: Path) -> loader.Loaded:
     file = folder / "tarsy.yaml"
     file.write_text(text)
-    return load.as_written(file)
+    return loader.as_written(file)
 
 
-def read_or_refused(text: str, folder: Path) -> load.Loaded | str:
+def read_or_refused(text: str, folder: Path) -> loader.Loaded | str:
     """The file, or what is wrong with it."""
     try:
         return read(text, folder)
-    except load.ConfigError as error:
+    except loader.ConfigError as error:
         return str(error)
 
 
@@ -118,17 +119,17 @@ def test_a_file_is_shown_as_it_is_written_without_what_may_be_secret(tmp_path: P
     assert loaded.written == FILE
     assert "abc" not in repr(loaded).split("platform=")[0]
     expected = copy.deepcopy(FILE)
-    expected["llm_providers"]["chain"]["options"]["deep"]["list"][0] = shown.MASKED
+    expected["llm_providers"]["chain"]["options"]["deep"]["list"][0] = view.MASKED
     transport = expected["mcp_servers"]["local"]["transport"]
-    transport["args"] = ["--read-only", "--token", shown.MASKED, f"--key={shown.MASKED}", shown.MASKED]
-    transport["env"] = {"LOG_LEVEL": shown.MASKED, "API_TOKEN": shown.MASKED, "EMPTY": ""}
-    expected["mcp_servers"]["remote"]["transport"]["headers"] = {"X-Scope": shown.MASKED, "X-Api-Key": shown.MASKED}
-    assert shown.of(loaded.written).written == expected
+    transport["args"] = ["--read-only", "--token", view.MASKED, f"--key={view.MASKED}", view.MASKED]
+    transport["env"] = {"LOG_LEVEL": view.MASKED, "API_TOKEN": view.MASKED, "EMPTY": ""}
+    expected["mcp_servers"]["remote"]["transport"]["headers"] = {"X-Scope": view.MASKED, "X-Api-Key": view.MASKED}
+    assert view.of(loaded.written).written == expected
 
 
 def test_the_shipped_file_hides_nothing() -> None:
-    written = load.as_written(tools.ROOT / "config/tarsy.yaml").written
-    assert shown.of(written).written == written
+    written = loader.as_written(tools.ROOT / "config/tarsy.yaml").written
+    assert view.of(written).written == written
 
 
 @pytest.mark.parametrize(
@@ -139,22 +140,22 @@ def test_the_shipped_file_hides_nothing() -> None:
         (["--log-level", 2, "--port=8080"], ["--log-level", 2, "--port=8080"]),
         (["--namespaces", "shop,web-2"], ["--namespaces", "shop,web-2"]),
         (["--request-timeout=30s", "--output", "yaml"], ["--request-timeout=30s", "--output", "yaml"]),
-        (["--toolsets", CANARY, f"--tools={CANARY}"], ["--toolsets", shown.MASKED, f"--tools={shown.MASKED}"]),
-        (["--toolsets", TOKEN, f"--output={TOKEN}"], ["--toolsets", shown.MASKED, f"--output={shown.MASKED}"]),
-        (["--password", "core", "--token=core"], ["--password", shown.MASKED, f"--token={shown.MASKED}"]),
+        (["--toolsets", CANARY, f"--tools={CANARY}"], ["--toolsets", view.MASKED, f"--tools={view.MASKED}"]),
+        (["--toolsets", TOKEN, f"--output={TOKEN}"], ["--toolsets", view.MASKED, f"--output={view.MASKED}"]),
+        (["--password", "core", "--token=core"], ["--password", view.MASKED, f"--token={view.MASKED}"]),
         (
             ["--pin", 4711, "--login=bob", "-p", "core"],
-            ["--pin", *[shown.MASKED], f"--login={shown.MASKED}"] + [shown.MASKED] * 2,
+            ["--pin", *[view.MASKED], f"--login={view.MASKED}"] + [view.MASKED] * 2,
         ),
-        (["--toolsets", "core", "serve"], ["--toolsets", "core", shown.MASKED]),
-        (["--read-only", "core"], ["--read-only", shown.MASKED]),
-        (["toolsets", "core"], [shown.MASKED] * 2),
+        (["--toolsets", "core", "serve"], ["--toolsets", "core", view.MASKED]),
+        (["--read-only", "core"], ["--read-only", view.MASKED]),
+        (["toolsets", "core"], [view.MASKED] * 2),
     ],
 )
 def test_value_of_a_flag_is_shown_if_both_are_known_to_be_no_secret(given: list[Any], as_shown: list[Any]) -> None:
     written = planted(("mcp_servers", "local", "transport", "command"), "npx")
     written["mcp_servers"]["local"]["transport"]["args"] = given
-    found = shown.of(written)
+    found = view.of(written)
     assert found.written["mcp_servers"]["local"]["transport"]["args"] == as_shown
     assert "core" in found.without("the toolset core is unknown")
 
@@ -166,18 +167,18 @@ def test_a_known_secret_is_shown_nowhere_and_told_nowhere(place: tuple[str | int
         if isinstance(loaded, str):
             assert TOKEN not in loaded
             continue
-        found = shown.of(loaded.written)
+        found = view.of(loaded.written)
         assert TOKEN not in json.dumps(found.written)
         assert TOKEN not in MASKER.text(found.without(f"it says {text}, and {TOKEN}"))
         for provider in loaded.platform.llm_providers.values():
-            assert TOKEN not in json.dumps(shown.provider(provider))
+            assert TOKEN not in json.dumps(view.provider(provider))
 
 
 def test_a_name_that_is_a_secret_is_hidden_too() -> None:
     written = copy.deepcopy(FILE)
     written["mcp_servers"]["local"]["transport"]["env"] |= {f"TOKEN={CANARY}": "", TOKEN: "x"}
     written["llm_providers"][TOKEN] = written["llm_providers"]["own"]
-    answer = json.dumps(shown.of(written).written)
+    answer = json.dumps(view.of(written).written)
     assert (CANARY in answer, TOKEN in answer) == (False, False)
 
 
@@ -193,7 +194,7 @@ HIDDEN: tuple[tuple[str | int, ...], ...] = (
 @pytest.mark.parametrize("place", HIDDEN, ids=lambda place: ".".join(map(str, place)))
 def test_any_text_is_hidden_where_secrets_are_expected(place: tuple[str | int, ...]) -> None:
     for text in (CANARY, f"--flag={CANARY}", f"-p{CANARY}", f"x {CANARY}", f"{CANARY}\n", f"--{CANARY}"):
-        assert CANARY not in json.dumps(shown.of(planted(place, text)).written)
+        assert CANARY not in json.dumps(view.of(planted(place, text)).written)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_any_text_is_hidden_where_secrets_are_expected(place: tuple[str | int, .
 )
 def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_shown: str) -> None:
     spoilt = planted(("mcp_servers", "remote", "transport", "url"), url)
-    found = shown.of(spoilt)
+    found = view.of(spoilt)
     assert found.written["mcp_servers"]["remote"]["transport"]["url"] == as_shown
     assert CANARY not in url or CANARY not in found.without(f"cannot reach {url}: {CANARY} is wrong")
     assert found.without("cannot reach https://mcp.example: Connection refused").startswith("cannot reach https://mcp")
@@ -229,7 +230,7 @@ def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_sho
     [("GOOGLE_API_KEY", True), ("MODELKEY", True), ("AKIAIOSFODNN7EXAMPLE", False), ("Q9X8Z7W6V5U4T3S2R1", False)],
 )
 def test_a_variables_name_is_shown_unless_it_looks_like_a_key(name: str, *, is_shown: bool) -> None:
-    found = shown.of(planted(("llm_providers", "google", "api_key_env"), name)).written
+    found = view.of(planted(("llm_providers", "google", "api_key_env"), name)).written
     assert (found["llm_providers"]["google"]["api_key_env"] == name) == is_shown
 
 
@@ -237,7 +238,7 @@ def test_what_servers_say_is_without_what_they_were_given(tmp_path: Path) -> Non
     arguments = ["--token", CANARY, f"--key={CANARY}2", "serve", "core,config"]
     written = planted(("mcp_servers", "local", "transport", "command"), "npx")
     written["mcp_servers"]["local"]["transport"] |= {"args": arguments, "env": {"PIN": "ab12", "MODE": "debug"}}
-    found = shown.of(read(yaml.safe_dump(written), tmp_path).written)
+    found = view.of(read(yaml.safe_dump(written), tmp_path).written)
     said = f"unknown: --key={CANARY}2; {CANARY}!; ab12 is no PIN. Tools that serve core,config in debug"
     assert (
         found.without(said) == "unknown: [MASKED]; [MASKED]!; [MASKED] is no PIN. Tools that serve core,config in debug"
@@ -246,7 +247,7 @@ def test_what_servers_say_is_without_what_they_were_given(tmp_path: Path) -> Non
 
 def test_the_digest_says_which_file_it_is_and_nothing_of_its_secrets() -> None:
     def digest(place: tuple[str | int, ...], text: str) -> str:
-        return shown.of(planted(place, text)).digest
+        return view.of(planted(place, text)).digest
 
     slots, secret = ("ingest", "default_alert_type"), ("mcp_servers", "local", "transport", "env", "API_TOKEN")
     assert digest(slots, "a") != digest(slots, "b")
@@ -269,7 +270,7 @@ WITHOUT_END = "{a: &a [x,x,x,x], " + "".join(
 )
 def test_whatever_yaml_can_say_is_shown_as_bounded_json(options: str) -> None:
     text = f"llm_providers: {{l: {{type: langchain, model: m, model_provider: ollama, options: {options}}}}}"
-    answer = json.dumps(shown.of(yaml.safe_load(text)).written, allow_nan=False)
+    answer = json.dumps(view.of(yaml.safe_load(text)).written, allow_nan=False)
     assert len(answer) < 2_000_000
     assert "Y2FuYXJ5" not in answer
     assert "canary" not in answer
@@ -289,8 +290,8 @@ anything = strategies.recursive(
 )
 def test_any_structure_is_shown_as_json_and_secret_values_never(written: dict[str, Any], secret: str) -> None:
     given = {**written, "mcp_servers": {"s": {"transport": {"env": {"A": secret}, "args": [secret, f"--k={secret}"]}}}}
-    found = shown.of(given)
+    found = view.of(given)
     answer = json.dumps(found.written["mcp_servers"], allow_nan=False)
     json.dumps(found.written, allow_nan=False)
     assert secret not in answer
-    assert shown.of(found.written).written["mcp_servers"] == found.written["mcp_servers"]
+    assert view.of(found.written).written["mcp_servers"] == found.written["mcp_servers"]

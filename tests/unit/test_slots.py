@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.engine import investigation, timer
 from tarsy.llm import model, provider
 from tarsy.resources import chain

@@ -12,7 +12,7 @@ import pytest
 from tarsy.controller import projector
 from tarsy.masking import given
 from tarsy.resources import investigation
-from tarsy.store import history
+from tarsy.store.reads import history
 from tarsy.transcript import entries
 
 ADMITTED = datetime(2026, 11, 21, 20, 0, 0, 250000, tzinfo=UTC)

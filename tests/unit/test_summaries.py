@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tarsy import failpoints
 from tarsy.agent import loop, prompts, requests, summaries, waits
-from tarsy.config import contexts, platform, resolve
+from tarsy.config import resolve
+from tarsy.config.model import context_windows, platform
 from tarsy.transcript import cuts, entries, memory, messages, ports, record, streams, timeline
 
 ID = "e0"
@@ -586,9 +587,9 @@ def test_a_summary_is_made_of_as_much_as_its_provider_takes(provider: str, reads
 
 def test_of_a_result_a_provider_is_shown_what_it_says_and_else_what_holds_for_all() -> None:
     found = settings()
-    assert contexts.of_result(found, "first") == 64 * 1024
-    assert contexts.of_result(found, "shown") == 120_000
-    assert contexts.of_result(found, "gone") == 64 * 1024
+    assert context_windows.of_result(found, "first") == 64 * 1024
+    assert context_windows.of_result(found, "shown") == 120_000
+    assert context_windows.of_result(found, "gone") == 64 * 1024
 
 
 @pytest.mark.parametrize("fallen", [False, True])

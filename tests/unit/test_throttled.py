@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 
 import pytest
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.llm import model, provider
 from tarsy.transcript import memory, messages, ports
 

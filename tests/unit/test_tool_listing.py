@@ -6,7 +6,7 @@ import mcp
 import pytest
 from mcp import types
 from mcp.server import Server
-from tarsy.tools import listing
+from tarsy.tools.servers import listing
 
 
 async def endless(_: object, asked: types.PaginatedRequestParams | None) -> types.ListToolsResult:

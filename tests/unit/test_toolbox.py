@@ -15,9 +15,12 @@ import pytest
 from mcp import types
 from mcp.server import Server
 from support import leases
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.masking import masker
-from tarsy.tools import looks, offered, patience, pins, progress, results, toolbox
+from tarsy.tools import pins
+from tarsy.tools.calls import offered_tools, results, server_wait
+from tarsy.tools.servers import health, toolbox
+from tarsy.tools.transports import progress
 from tarsy.transcript import messages, ports
 
 PLATFORM = platform.Platform.model_validate(
@@ -28,7 +31,7 @@ PLATFORM = platform.Platform.model_validate(
         }
     }
 )
-ALL = offered.Offered(PLATFORM.mcp_servers, lambda _: True)
+ALL = offered_tools.Offered(PLATFORM.mcp_servers, lambda _: True)
 """Whatever the servers have."""
 
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
@@ -113,7 +116,7 @@ class Connected:
         self.broken: list[mcp.Client] = []
         self.users = 0
         self.slots = asyncio.Semaphore(2)
-        self.calls = looks.Calls()
+        self.calls = health.Calls()
         self.mask: toolbox.Mask = masker.Masker(groups=["security"]).text
         self._client = client
 
@@ -153,7 +156,7 @@ async def k8s() -> AsyncIterator[Connected]:
 
 @pytest.fixture
 def box(k8s: Connected, monkeypatch: pytest.MonkeyPatch) -> toolbox.PoolToolbox:
-    monkeypatch.setattr(patience, "AWAY_SECONDS", 0.05)
+    monkeypatch.setattr(server_wait, "AWAY_SECONDS", 0.05)
     limits = platform.Limits.model_validate({"tool_call": "20s"})
     return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, offered=ALL)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from tarsy import process
-from tarsy.config import platform, reload, transports
+from tarsy.config.load import reload, server_files
+from tarsy.config.model import platform
 
 KEYS = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
 
@@ -35,19 +36,19 @@ def test_all_files_of_servers_are_looked_at_with_the_platform_file(files: dict[s
     local = platform.StdioTransport(type="stdio", command="c")
     settings = of(one=remote(**files), other=remote(bearer_token_file="/run/other"), local=local)
     found = {*files.values(), Path("/run/other")}
-    assert transports.all_files(settings) == found
+    assert server_files.all_files(settings) == found
     assert found <= process._beside(settings), "a running process looks at them"
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_each_change_of_a_file_is_seen(files: dict[str, Path], key: str) -> None:
     settings = remote(**files)
-    seen = [transports.digests(settings)]
-    assert transports.digests(settings) == seen[0]
+    seen = [server_files.digests(settings)]
+    assert server_files.digests(settings) == seen[0]
     files[key].write_text("changed", encoding="utf-8")
-    seen.append(transports.digests(settings))
+    seen.append(server_files.digests(settings))
     files[key].unlink()
-    seen.append(transports.digests(settings))
+    seen.append(server_files.digests(settings))
     assert all(one != other for one, other in itertools.pairwise(seen))
 
 
@@ -55,9 +56,9 @@ def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     settings = remote(bearer_token_file=pipe)
-    assert transports.digests(settings) == {pipe: b""} == {pipe: reload.digest(pipe)}
-    with pytest.raises(transports.UnusableError, match=r"^bearer_token_file: not a file: a pipe or a device"):
-        transports.token(settings, {})
+    assert server_files.digests(settings) == {pipe: b""} == {pipe: reload.digest(pipe)}
+    with pytest.raises(server_files.UnusableError, match=r"^bearer_token_file: not a file: a pipe or a device"):
+        server_files.token(settings, {})
 
 
 @pytest.mark.parametrize(
@@ -73,8 +74,8 @@ def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
 def test_what_is_no_token_is_told_without_it(tmp_path: Path, written: str, said: str) -> None:
     file = tmp_path / "token"
     file.write_text(written, encoding="utf-8")
-    with pytest.raises(transports.UnusableError) as error:
-        transports.token(remote(bearer_token_file=file), {})
+    with pytest.raises(server_files.UnusableError) as error:
+        server_files.token(remote(bearer_token_file=file), {})
     assert str(error.value) == f"bearer_token_file: {said}"
 
 
@@ -82,11 +83,11 @@ def test_a_token_of_a_file_goes_before_that_of_a_variable(tmp_path: Path) -> Non
     file = tmp_path / "token"
     file.write_text("of-file\n", encoding="utf-8")
     environment = {"TOKEN": " of-variable\n"}
-    assert transports.token(remote(bearer_token_file=file, bearer_token_env="TOKEN"), environment) == "of-file"
-    assert transports.token(remote(bearer_token_env="TOKEN"), environment) == "of-variable"
-    assert transports.token(remote(), environment) is None
+    assert server_files.token(remote(bearer_token_file=file, bearer_token_env="TOKEN"), environment) == "of-file"
+    assert server_files.token(remote(bearer_token_env="TOKEN"), environment) == "of-variable"
+    assert server_files.token(remote(), environment) is None
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
-    with pytest.raises(transports.UnusableError, match=r"^bearer_token_env: the variable MCP_TOKEN is not set$"):
-        transports.token(remote(bearer_token_env="MCP_TOKEN"), {})
+    with pytest.raises(server_files.UnusableError, match=r"^bearer_token_env: the variable MCP_TOKEN is not set$"):
+        server_files.token(remote(bearer_token_env="MCP_TOKEN"), {})

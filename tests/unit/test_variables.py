@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tarsy.config import load, platform, shown
+from tarsy.config.load import loader
+from tarsy.config.model import platform
+from tarsy.config.redact import view
 
 FILE = """\
 mcp_servers:
@@ -37,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_variables_are_put_into_strings_and_everything_else_stays_text(file: Path) -> None:
-    found = load.platform_file(file, environment=ENVIRONMENT)
+    found = loader.platform_file(file, environment=ENVIRONMENT)
     transport = found.mcp_servers["logs"].transport
     assert isinstance(transport, platform.StdioTransport)
     assert transport.command == "/opt/logs-mcp"
@@ -56,22 +58,22 @@ def test_variables_are_put_into_strings_and_everything_else_stays_text(file: Pat
 def test_what_is_put_in_is_text_whatever_it_looks_like(file: Path) -> None:
     """A value is not read again: not as YAML, and not for variables."""
     for value in ("{{.TOKEN}}", "a: [b", "'", "\n- x", '{{"{{.TOKEN}}"}}'):
-        found = load.platform_file(file, environment=ENVIRONMENT | {"TOKEN": value})
+        found = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": value})
         transport = found.mcp_servers["logs"].transport
         assert isinstance(transport, platform.StdioTransport)
         assert transport.env == {"TOKEN": value}
 
 
 def test_an_empty_variable_is_one(file: Path) -> None:
-    found = load.platform_file(file, environment=ENVIRONMENT | {"TOKEN": ""})
+    found = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": ""})
     transport = found.mcp_servers["logs"].transport
     assert isinstance(transport, platform.StdioTransport)
     assert transport.env == {"TOKEN": ""}
 
 
 def test_all_that_are_missing_are_told_with_line_place_and_name(file: Path) -> None:
-    with pytest.raises(load.ConfigError) as error:
-        load.platform_file(file, environment={"MANY": "7", "HOST": "h"})
+    with pytest.raises(loader.ConfigError) as error:
+        loader.platform_file(file, environment={"MANY": "7", "HOST": "h"})
     ends = "is not set: set it in the environment"
     assert str(error.value).replace(str(file), "F").splitlines() == [
         f"F:5: mcp_servers.logs.transport.command: the variable HOME_OF_TOOLS {ends}",
@@ -83,29 +85,29 @@ def test_all_that_are_missing_are_told_with_line_place_and_name(file: Path) -> N
 
 def test_a_value_that_does_not_fit_is_told_and_never_shown(file: Path) -> None:
     for name in ("MANY", "PORT"):
-        with pytest.raises(load.ConfigError) as error:
-            load.platform_file(file, environment=ENVIRONMENT | {name: SECRET})
+        with pytest.raises(loader.ConfigError) as error:
+            loader.platform_file(file, environment=ENVIRONMENT | {name: SECRET})
         assert SECRET not in str(error.value)
         assert str(file) in str(error.value)
 
 
 def test_the_file_is_shown_before_variables_are_put_in_and_their_values_are_hidden(file: Path) -> None:
-    loaded = load.as_written(file, environment=ENVIRONMENT)
+    loaded = loader.as_written(file, environment=ENVIRONMENT)
     assert loaded.written["agents"]["B"] == {"max_iterations": "{{.MANY}}"}
-    found = shown.of(loaded.written, used=loaded.used)
-    assert found.written == shown.of(loaded.written).written
+    found = view.of(loaded.written, used=loaded.used)
+    assert found.written == view.of(loaded.written).written
     assert found.written["mcp_servers"]["logs"]["transport"]["env"] == {"TOKEN": "{{.TOKEN}}"}
-    assert found.written["mcp_servers"]["logs"]["transport"]["args"][0] == f"--token={shown.MASKED}"
+    assert found.written["mcp_servers"]["logs"]["transport"]["args"][0] == f"--token={view.MASKED}"
     assert SECRET not in json.dumps(found.written)
     assert SECRET not in repr(loaded).split("platform=", maxsplit=1)[0]
     assert found.without(f"cannot start: --token={SECRET}, {SECRET}!") == (
-        f"cannot start: {shown.MASKED}, {shown.MASKED}!"
+        f"cannot start: {view.MASKED}, {view.MASKED}!"
     )
 
 
 def test_the_digest_of_what_is_shown_does_not_tell_a_value(file: Path) -> None:
     digests = set()
     for token in (SECRET, "another-" + SECRET):
-        loaded = load.as_written(file, environment=ENVIRONMENT | {"TOKEN": token})
-        digests.add(shown.of(loaded.written, used=loaded.used).digest)
+        loaded = loader.as_written(file, environment=ENVIRONMENT | {"TOKEN": token})
+        digests.add(view.of(loaded.written, used=loaded.used).digest)
     assert len(digests) == 1

@@ -10,7 +10,7 @@ import pytest
 from support import stories
 from support import watching as watchers
 from tarsy.api.live import outbox, telling, watching, wire
-from tarsy.store import live
+from tarsy.store.live import deltas
 from tarsy.transcript import entries
 
 ID = UUID(int=7)
@@ -47,8 +47,8 @@ async def listening() -> Listening:
 
 def piece(
     text: str, *, at: int = 0, turn: int = 0, execution: str = "one", over: bool = False, as_: str = "llm_response"
-) -> live.Piece:
-    return live.Piece(
+) -> deltas.Piece:
+    return deltas.Piece(
         investigation=ID,
         run=0,
         stage="look",
@@ -95,7 +95,7 @@ async def test_a_text_grows_and_begins_again(listening: Listening) -> None:
     ],
 )
 async def test_what_is_heard_of_a_turn_behind_its_commit_is_not_told(
-    listening: Listening, entry: entries.Entry, late: live.Piece, is_told: bool
+    listening: Listening, entry: entries.Entry, late: deltas.Piece, is_told: bool
 ) -> None:
     settled(listening.watch, entry)
     listening.watch.hear(late)
@@ -114,7 +114,7 @@ async def test_what_was_being_written_and_is_not_in_the_log_is_given_up_with_its
     assert not listening.watch.heard
 
 
-def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> live.Piece:
+def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> deltas.Piece:
     """Of a tool that is at work."""
     return replace(piece(text, turn=turn, at=at, as_="tool_result"), event=f"one.{turn}.{place}.result")
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from click.testing import CliRunner
 from tarsy.api import concerns
 from tarsy.cli.main import main
-from tarsy.store import catalogue
+from tarsy.store.fleet import catalogue
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 KEY = "mcp_servers.kube.tool_hashes.get"

@@ -9,7 +9,7 @@ from langchain_core import messages as lc
 from langchain_core.outputs import ChatGenerationChunk
 from support import leases
 from support.claude import BUDGET, CALLS, JSON, LOOKS, NAME, REQUEST, TOOLS, asking, built, then
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import anthropic, provider, registry
 from tarsy.transcript import messages, ports
 from tarsy_dev import model

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import test_utils, web
 from support.claude import BUDGET, CALLS, LOOKS, NAME, REQUEST, asking, then
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import anthropic, provider, registry
 from tarsy.transcript import messages, ports
 from tarsy_dev import model

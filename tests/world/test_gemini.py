@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 from aiohttp import test_utils, web
 from support import leases
-from tarsy.config import platform, providers
+from tarsy.config.model import platform, providers
 from tarsy.llm import gemini, provider, registry, vertexai
 from tarsy.llm import model as models
 from tarsy.resources import chain

@@ -24,7 +24,7 @@ from google.genai import _api_client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import kinds, leases
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.llm import http, provider
 from tarsy.llm import model as models
 from tarsy.transcript import ports

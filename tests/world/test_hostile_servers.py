@@ -19,10 +19,12 @@ from mcp import types
 from mcp.shared import message
 from support import leases, spoken, waiting
 from tarsy import slots
-from tarsy.config import platform
-from tarsy.tools import bounds, chatter, offered, pool, progress, toolbox
-from tarsy.tools import remote as remotes
-from tarsy.tools import wire as wires
+from tarsy.config.model import platform
+from tarsy.tools.calls import offered_tools
+from tarsy.tools.servers import pool, toolbox
+from tarsy.tools.transports import bounds, progress, stderr
+from tarsy.tools.transports import remote as remotes
+from tarsy.tools.transports import wire as wires
 from tarsy.transcript import messages, ports
 from tarsy_dev import hostile_mcp
 
@@ -41,7 +43,9 @@ async def owned(
         await server.tried.wait()
     try:
         box = toolbox.PoolToolbox(
-            [server], limits=limits or platform.Limits(), offered=offered.Offered({"odd": settings}, lambda _: True)
+            [server],
+            limits=limits or platform.Limits(),
+            offered=offered_tools.Offered({"odd": settings}, lambda _: True),
         )
         yield server, box
     finally:
@@ -460,7 +464,7 @@ async def test_what_a_child_says_on_the_side_is_logged_as_lines_of_ours_and_hold
     assert {vars(record)["server"] for record in told} == {"odd"}
     assert all(record.getMessage().isprintable() for record in told)
     assert "line 0  [31m of " in told[0].getMessage()
-    assert len(told) < 2 * chatter.BURST
+    assert len(told) < 2 * stderr.BURST
     assert any("lines are not shown" in record.getMessage() for record in told)
     assert capfd.readouterr().err == ""
 

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 from aiohttp import test_utils, web
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import http, provider, registry
 from tarsy.llm import openai as ours
 from tarsy.transcript import messages, ports

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from support import leases
 from tarsy import errors, slots
-from tarsy.config import platform
-from tarsy.tools import offered, pins, pool, toolbox
+from tarsy.config.model import platform
+from tarsy.tools import pins
+from tarsy.tools.calls import offered_tools
+from tarsy.tools.servers import pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import hostile_mcp
 
@@ -56,7 +58,7 @@ async def owned(
             toolbox.PoolToolbox(
                 [server],
                 limits=platform.Limits(tool_call="2s"),
-                offered=offered.Offered({"odd": settings}, lambda _: True),
+                offered=offered_tools.Offered({"odd": settings}, lambda _: True),
             ),
         )
     finally:

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 from support import leases, spoken, waiting
 from tarsy import slots
-from tarsy.config import platform
-from tarsy.tools import looks, offered, pool, remote, toolbox
-from tarsy.tools import stdio as child
+from tarsy.config.model import platform
+from tarsy.tools.calls import offered_tools
+from tarsy.tools.servers import health, pool, toolbox
+from tarsy.tools.transports import remote
+from tarsy.tools.transports import stdio as child
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy, tools
 
@@ -68,7 +70,7 @@ async def test_how_a_program_ended_that_ends_at_once_is_told(program: str, told:
 
 def boxed(server: pool.Server, settings: platform.MCPServer) -> toolbox.PoolToolbox:
     """Its tools."""
-    given = offered.Offered({server.name: settings}, lambda _: True)
+    given = offered_tools.Offered({server.name: settings}, lambda _: True)
     return toolbox.PoolToolbox([server], limits=platform.Limits(), offered=given)
 
 
@@ -178,7 +180,7 @@ async def test_a_server_that_falls_silent_is_had_by_nobody_until_it_answers_agai
     monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(remote, "LOOK_LASTS_SECONDS", 0.3)
     monkeypatch.setattr(child, "LOOK_LASTS_SECONDS", 0.3)
-    monkeypatch.setattr(looks, "HUNG_SILENCES", 1000)
+    monkeypatch.setattr(health, "HUNG_SILENCES", 1000)
     monkeypatch.setattr(remote, "NOTIFIED_SECONDS", 0.2)
     async with contextlib.AsyncExitStack() as stack:
         transport: platform.Transport = stdio(tmp_path)

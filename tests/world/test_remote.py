@@ -14,9 +14,13 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 from support import certificates, leases, waiting
 from tarsy import process, slots
-from tarsy.config import confidential, inforce, platform, reload
+from tarsy.config import inforce
+from tarsy.config.load import reload
+from tarsy.config.model import platform
+from tarsy.config.redact import known_secrets
 from tarsy.masking import given
-from tarsy.tools import offered, pool, toolbox
+from tarsy.tools.calls import offered_tools
+from tarsy.tools.servers import pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy
 
@@ -44,7 +48,7 @@ async def owned(settings: platform.Transport) -> AsyncIterator[tuple[pool.Server
         yield (
             server,
             toolbox.PoolToolbox(
-                [server], limits=platform.Limits(), offered=offered.Offered({"tools": there}, lambda _: True)
+                [server], limits=platform.Limits(), offered=offered_tools.Offered({"tools": there}, lambda _: True)
             ),
         )
     finally:
@@ -139,7 +143,7 @@ async def test_what_a_server_repeats_of_its_token_is_masked(kind: str, monkeypat
         settings = transport(kind, there.url, bearer_token_env="MCP_TOKEN", headers={"X-Api-Key": f"{TOKEN}-2"})
         loaded = platform.Platform(mcp_servers={"tools": platform.MCPServer(transport=settings)})
         given.KNOWN.replace(
-            confidential.values(loaded, {"MCP_TOKEN": TOKEN})
+            known_secrets.values(loaded, {"MCP_TOKEN": TOKEN})
         )  # as a process does; no other test has them
         async with owned(settings) as (_, box):
             for secret in (TOKEN, f"{TOKEN}-2", base64.b64encode(TOKEN.encode()).decode()):

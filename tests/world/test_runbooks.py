@@ -20,9 +20,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tarsy.config import runbooks as settings
+from tarsy.config.model import runbooks as settings
 from tarsy.masking import masker
-from tarsy.tools import runbooks
+from tarsy.tools.runbooks import client
 from tarsy.transcript import ports
 from tarsy_dev import loopback
 
@@ -182,21 +182,21 @@ async def reading(
     site: Site,
     names: Names | None = None,
     *,
-    token: runbooks.Token | None = None,
+    token: client.Token | None = None,
     repositories: Sequence[str] = ("o/r",),
     mask: Callable[[str], str] = str,
     clock: Clock | None = None,
     in_development: bool = False,
-) -> AsyncIterator[runbooks.Runbooks]:
+) -> AsyncIterator[client.Runbooks]:
     """Runbooks of hosts that all stand for `site`: its address passes, and no address in a URL does."""
     names = names or Names([(loopback.HOST, site.port)])
     async with (
-        runbooks.session(loopback=True, names=names, tls=site.trusts) as direct,
+        client.session(loopback=True, names=names, tls=site.trusts) as direct,
         aiohttp.ClientSession() as other,
     ):
-        yield runbooks.Runbooks(
+        yield client.Runbooks(
             settings.Runbooks(allowed_domains=[*HOSTS], token_repositories=[*repositories]),
-            token=token or runbooks.Token(),
+            token=token or client.Token(),
             direct=direct,
             proxied=other,
             mask=mask,
@@ -205,7 +205,7 @@ async def reading(
         )
 
 
-async def problem(found: runbooks.Runbooks, url: str = PAGE) -> str:
+async def problem(found: client.Runbooks, url: str = PAGE) -> str:
     """Why there is no runbook."""
     async with asyncio.timeout(60):
         with pytest.raises(ports.RunbookError) as caught:
@@ -245,8 +245,8 @@ async def test_what_cannot_be_masked_is_not_read(site: Site) -> None:
     def fails(_: str) -> str:
         raise RuntimeError("with the text in it")
 
-    site.answers[FILE] = answer("x" * runbooks.AT_ONCE * 2)
-    async with reading(site, mask=lambda text: fails(text) if len(text) > runbooks.AT_ONCE else text) as found:
+    site.answers[FILE] = answer("x" * client.AT_ONCE * 2)
+    async with reading(site, mask=lambda text: fails(text) if len(text) > client.AT_ONCE else text) as found:
         assert await problem(found) == "it could not be masked"
 
 
@@ -254,7 +254,7 @@ async def test_the_token_goes_to_its_own_host_only_whoever_redirects(site: Site)
     site.answers["/o/r/releases/a.md"] = redirection(f"https://{RAW}{FILE}?token=x")
     site.answers[f"{FILE}?token=x"] = redirection(f"https://{OTHER}/a.md")
     site.answers["/a.md"] = answer()
-    async with reading(site, token=runbooks.Token(value=TOKEN)) as found:
+    async with reading(site, token=client.Token(value=TOKEN)) as found:
         assert await found.read("https://github.com/o/r/releases/a.md") == TEXT
     assert site.lines == ["github.com /o/r/releases/a.md", f"{RAW} {FILE}?token=x", f"{OTHER} /a.md"]
     assert [one.headers.get("authorization") for one in site.asked] == [None, f"Bearer {TOKEN}", None]
@@ -289,7 +289,7 @@ LENT = {
 
 @pytest.mark.parametrize(("listed", "url", "is_lent"), LENT.values(), ids=LENT)
 async def test_token_goes_to_listed_repositories_alone(site: Site, listed: str, url: str, is_lent: bool) -> None:
-    async with reading(site, token=runbooks.Token(value=TOKEN), repositories=[listed]) as found:
+    async with reading(site, token=client.Token(value=TOKEN), repositories=[listed]) as found:
         told = await problem(found, url)
     (asked,) = site.asked
     assert asked.headers.get("authorization") == (f"Bearer {TOKEN}" if is_lent else None)
@@ -300,7 +300,7 @@ async def test_token_goes_to_listed_repositories_alone(site: Site, listed: str, 
 async def test_redirection_out_of_a_listed_repository_carries_no_token(site: Site) -> None:
     there = "/x/private/main/a.md"
     site.answers[FILE] = redirection(f"https://{RAW}{there}")
-    async with reading(site, token=runbooks.Token(value=TOKEN)) as found:
+    async with reading(site, token=client.Token(value=TOKEN)) as found:
         told = await problem(found)
     assert told == (
         f"{RAW} answers 404: no token was sent, because runbooks.token_repositories does not list x/private"
@@ -312,7 +312,7 @@ async def test_token_without_repositories_is_sent_nowhere_and_warned_of(site: Si
     given = settings.Runbooks(token_env="T_KEN")
     (warning,) = given.warnings
     assert warning.startswith("runbooks.token_repositories is empty: the token is sent nowhere")
-    async with reading(site, token=runbooks.Token(value=TOKEN), repositories=[]) as found:
+    async with reading(site, token=client.Token(value=TOKEN), repositories=[]) as found:
         assert "no token was sent" in await problem(found)
     assert "authorization" not in site.asked[0].headers
     listed = given.model_copy(update={"token_repositories": ["o/*"]})
@@ -322,7 +322,7 @@ async def test_token_without_repositories_is_sent_nowhere_and_warned_of(site: Si
 
 
 async def test_a_token_that_is_missing_is_told_where_it_could_have_helped(site: Site) -> None:
-    async with reading(site, token=runbooks.Token(problem="runbooks.token_env: there is no token")) as found:
+    async with reading(site, token=client.Token(problem="runbooks.token_env: there is no token")) as found:
         assert await problem(found) == f"{RAW} answers 404: runbooks.token_env: there is no token"
         assert await problem(found, f"https://{OTHER}/a.md") == f"{OTHER} answers 404"
 
@@ -345,10 +345,10 @@ def test_a_token_is_read_from_its_file_or_its_variable_and_never_shown(
     if file is not None:
         (tmp_path / "token").write_bytes(file)
         given = settings.Runbooks(token_env="T_KEN", token_file=tmp_path / "token")
-    assert runbooks.token(given, environment) == runbooks.Token(value=value, problem=told)
+    assert client.token(given, environment) == client.Token(value=value, problem=told)
     missing = settings.Runbooks(token_file=tmp_path / "missing")
-    assert runbooks.token(missing, {}).problem == "runbooks.token_file: No such file or directory"
-    assert runbooks.token(settings.Runbooks(), {"T_KEN": TOKEN}) == runbooks.Token()
+    assert client.token(missing, {}).problem == "runbooks.token_file: No such file or directory"
+    assert client.token(settings.Runbooks(), {"T_KEN": TOKEN}) == client.Token()
 
 
 ELSEWHERE = [
@@ -366,7 +366,7 @@ ELSEWHERE = [
 async def test_a_redirection_out_of_the_list_is_not_followed(site: Site, location: str, status: str) -> None:
     site.answers[FILE] = redirection(location, status)
     names = Names([(loopback.HOST, site.port)])
-    async with reading(site, names, token=runbooks.Token(value=TOKEN)) as found:
+    async with reading(site, names, token=client.Token(value=TOKEN)) as found:
         told = await problem(found)
     assert told.startswith("it redirects where nobody is asked: ")
     assert (names.asked, site.connections) == ([RAW], 1)
@@ -378,7 +378,7 @@ async def test_few_redirections_are_followed_and_no_more(site: Site) -> None:
     site.answers["/10"] = answer()
     async with reading(site) as found:
         assert await problem(found, f"https://{OTHER}/1") == "it redirects more than 5 times"
-        assert len(site.asked) == runbooks.REDIRECTIONS_MAX + 1
+        assert len(site.asked) == client.REDIRECTIONS_MAX + 1
         assert await found.read(f"https://{OTHER}/5") == TEXT
 
 
@@ -401,7 +401,7 @@ async def test_a_name_that_stands_for_an_address_of_ours_is_not_connected_to_be_
 
 
 async def test_this_machine_has_no_name_but_in_development(site: Site) -> None:
-    async with runbooks.session(loopback=False, names=Names([(loopback.HOST, site.port)]), tls=site.trusts) as http:
+    async with client.session(loopback=False, names=Names([(loopback.HOST, site.port)]), tls=site.trusts) as http:
         with pytest.raises(ports.RunbookError, match=r"is at 127\.0\.0\.1, an address that is not public"):
             await http.get(PAGE)
     assert site.connections == 0
@@ -438,7 +438,7 @@ async def test_a_certificate_of_somebody_else_is_none(tmp_path: Path) -> None:
         (("Content-Type: text/plain",), b" \n", "it is empty"),
         (("Content-Type: text/plain", "Content-Encoding: gzip"), gzip.compress(b"a" * 10**7), "it came compressed"),
         (("Content-Type: text/plain", "Content-Encoding: br"), b"a", "it came compressed"),
-        (("Content-Type: text/plain",), b"a" * (runbooks.SIZE_MAX + 1), "it has more than 1024 KiB"),
+        (("Content-Type: text/plain",), b"a" * (client.SIZE_MAX + 1), "it has more than 1024 KiB"),
     ],
 )
 async def test_what_is_no_plain_text_is_no_runbook(
@@ -451,7 +451,7 @@ async def test_what_is_no_plain_text_is_no_runbook(
 
 @pytest.mark.parametrize("kind", ["text/markdown; charset=UTF-8", "text/x-rst", "application/json", "application/yaml"])
 async def test_text_of_any_kind_is_one_up_to_its_last_byte(site: Site, kind: str) -> None:
-    text = "é" * (runbooks.SIZE_MAX // 2)
+    text = "é" * (client.SIZE_MAX // 2)
     site.answers[FILE] = answer(text, f"Content-Type: {kind}")
     async with reading(site) as found:
         assert await found.read(PAGE) == text
@@ -512,7 +512,7 @@ async def dripping(writer: asyncio.StreamWriter) -> None:
 async def test_what_takes_too_long_is_not_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch, slow: Callable[[asyncio.StreamWriter], Awaitable[None]]
 ) -> None:
-    monkeypatch.setattr(runbooks, "SECONDS", 0.2)
+    monkeypatch.setattr(client, "SECONDS", 0.2)
     site.answers[FILE] = slow
     async with reading(site) as found:
         assert await problem(found) == "it was not there after 0.2 s"
@@ -523,7 +523,7 @@ async def test_time_is_for_all_redirections_together(site: Site, monkeypatch: py
         await asyncio.sleep(0.15)
         writer.write(redirection(FILE))
 
-    monkeypatch.setattr(runbooks, "SECONDS", 0.4)
+    monkeypatch.setattr(client, "SECONDS", 0.4)
     site.answers[FILE] = later
     async with reading(site) as found:
         assert await problem(found) == "it was not there after 0.4 s"
@@ -546,7 +546,7 @@ async def test_what_came_of_an_address_is_remembered_for_a_minute(site: Site) ->
 async def test_no_more_is_remembered_than_there_is_room_for(site: Site) -> None:
     async with reading(site) as found:
         for number in range(20):
-            site.answers[f"/{number}"] = answer("a" * runbooks.SIZE_MAX)
+            site.answers[f"/{number}"] = answer("a" * client.SIZE_MAX)
             await found.read(f"https://{OTHER}/{number}")
         assert len(site.asked) == 20
         await found.read(f"https://{OTHER}/19")
@@ -608,7 +608,7 @@ async def test_a_proxy_of_the_environment_is_asked_for_the_host_and_is_told_no_t
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may stand at a private address; which addresses it reaches is its word."""
-    async with serving(None) as proxy, reading(site, token=runbooks.Token(value=TOKEN)) as found:
+    async with serving(None) as proxy, reading(site, token=client.Token(value=TOKEN)) as found:
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
         proxy.answers[f"{RAW}:443"] = answer(b"", status="403 Forbidden")
         assert await problem(found)

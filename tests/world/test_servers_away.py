@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from support import leases, waiting
-from tarsy.config import platform
-from tarsy.tools import patience, pool, toolbox
+from tarsy.config.model import platform
+from tarsy.tools.calls import server_wait
+from tarsy.tools.servers import pool, toolbox
 from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, proxy
 
@@ -76,7 +77,7 @@ def within(seconds: float) -> Any:
 async def test_servers_that_are_down_cost_an_execution_so_long_once_and_its_calls_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "AWAY_SECONDS", 2.0)
+    monkeypatch.setattr(server_wait, "AWAY_SECONDS", 2.0)
     refused = "http://127.0.0.1:1/mcp"
     with silent() as url:
         async with mcp_server.serve() as there:
@@ -100,7 +101,7 @@ async def test_servers_that_are_down_cost_an_execution_so_long_once_and_its_call
 async def test_a_server_that_goes_while_an_execution_works_costs_it_no_more_and_is_used_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "AWAY_SECONDS", 0.5)
+    monkeypatch.setattr(server_wait, "AWAY_SECONDS", 0.5)
     monkeypatch.setattr(pool, "LOOK_SECONDS", 0.02)
     async with proxied() as (servers, between), servers.tools.toolbox(["one"], lambda _: True) as box:
         server = servers.tools.servers["one"]
@@ -196,7 +197,7 @@ async def test_an_execution_of_a_stateful_server_has_a_connection_of_its_own_unt
 async def test_a_cancelled_execution_ends_the_program_that_was_started_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "AWAY_SECONDS", 0.5)
+    monkeypatch.setattr(server_wait, "AWAY_SECONDS", 0.5)
     script = f'echo $$ >> {tmp_path}/pids; exec python3 -c "import sys; sys.stdin.read()"'
     transport = {"type": "stdio", "command": "/bin/sh", "args": ["-c", script]}
     async with running(of(own={"transport": transport, "stateful": True})) as servers:

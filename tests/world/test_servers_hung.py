@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from support import leases, waiting
-from tarsy.config import platform
-from tarsy.tools import looks, pool, remote, stdio, toolbox
+from tarsy.config.model import platform
+from tarsy.tools.servers import health, pool, toolbox
+from tarsy.tools.transports import remote, stdio
 from tarsy.transcript import messages, ports
 
 AWAY = "cannot be reached: it does not answer any more"
@@ -105,7 +106,7 @@ async def test_a_program_that_stays_silent_is_not_ended_while_it_works_for_someb
     async with running(program(tmp_path)) as servers:
         server = servers.tools.servers["one"]
         (pid,) = pids(tmp_path)
-        for _ in range(looks.UNANSWERED):
+        for _ in range(health.UNANSWERED):
             with contextlib.suppress(TimeoutError), server.calls.one():
                 raise TimeoutError
         with server.calls.one():
@@ -137,7 +138,7 @@ async def test_who_waits_for_his_turn_waits_no_longer_once_the_server_is_silent(
 
 
 async def test_a_turn_that_comes_as_nobody_may_wait_any_longer_is_nobodys() -> None:
-    calls, slots = looks.Calls(), asyncio.Semaphore(1)
+    calls, slots = health.Calls(), asyncio.Semaphore(1)
     await slots.acquire()
     waits = [asyncio.create_task(calls.turn(slots, 60)) for _ in range(3)]
     await asyncio.sleep(0)

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import mcp
 import pytest
 from support import leases
-from tarsy.config import platform
-from tarsy.tools import pool
+from tarsy.config.model import platform
+from tarsy.tools.servers import pool
 from tarsy.transcript import messages, ports
 
 ROUNDS = 25

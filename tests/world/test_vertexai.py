@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from google.auth.compute_engine import _metadata
 from support import leases
-from tarsy.config import platform, providers
+from tarsy.config.model import platform, providers
 from tarsy.llm import model as models
 from tarsy.llm import provider, registry, vertexai
 from tarsy.transcript import messages, ports

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tarsy.agent import prompts
-from tarsy.config import contexts, platform
+from tarsy.config.model import context_windows, platform
 from tarsy.transcript import cuts, entries, messages, ports, record, size
 
 READ_TOKENS = 100_000
@@ -33,7 +33,7 @@ def due(found: platform.Platform, *, server: str, provider: str, length: int) ->
     if known is None or not known.summarization.enabled:
         return None
     settings = known.summarization
-    if length <= settings.size_threshold_tokens * contexts.CHARACTERS_A_TOKEN:
+    if length <= settings.size_threshold_tokens * context_windows.CHARACTERS_A_TOKEN:
         return None
     asked = settings.llm_provider or provider
     return entries.SummaryDue(provider=asked, tokens=settings.summary_max_token_limit, reads=_characters(found, asked))
@@ -45,8 +45,8 @@ def _characters(found: platform.Platform, provider: str) -> int:
     if settings is None:  # the file has lost it since; its model says so
         return found.limits.tool_output
     tokens = settings.max_tool_result_tokens or READ_TOKENS
-    window = contexts.of(settings)
-    characters = tokens * contexts.CHARACTERS_A_TOKEN
+    window = context_windows.of(settings)
+    characters = tokens * context_windows.CHARACTERS_A_TOKEN
     return characters if window is None else min(characters, window * size.CHARACTERS // 2)
 
 
@@ -82,7 +82,7 @@ def read(answer: messages.Message, wanted: entries.SummaryDue, *, instead_of: st
     if not text:
         what = "tool calls" if answer.calls else "an empty answer"
         return messages.Failure(kind="rejected", text=f"the model gave {what} instead of a summary")
-    most = TOO_LONG * wanted.tokens * contexts.CHARACTERS_A_TOKEN
+    most = TOO_LONG * wanted.tokens * context_windows.CHARACTERS_A_TOKEN
     if len(text) > most:
         asked = f"{wanted.tokens:,} tokens were asked for at most"
         return messages.Failure(kind="rejected", text=f"a summary of {len(text):,} characters, where {asked}")

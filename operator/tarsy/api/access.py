@@ -28,11 +28,11 @@ from starlette.requests import HTTPConnection
 
 from tarsy import errors
 from tarsy.api import asking, auth, callers, kept, origins, problems
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import client, objects, reviews
 from tarsy.resources import chain, investigation
-from tarsy.store import database as databases
-from tarsy.store import history
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history
 
 ALLOWED_SECONDS = 30.0
 REFUSED_SECONDS = 10.0

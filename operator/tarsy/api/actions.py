@@ -19,8 +19,11 @@ from pydantic import BaseModel
 from tarsy import errors, failpoints
 from tarsy.api import access, described, problems, strict
 from tarsy.kube import client, objects
-from tarsy.store import audit, history, purge, work
-from tarsy.store import database as databases
+from tarsy.store.base import audit
+from tarsy.store.base import database as databases
+from tarsy.store.operations import purge
+from tarsy.store.queue import work
+from tarsy.store.reads import history
 
 Purge = Annotated[bool, Query(description="Has to be true: nothing brings back what is deleted.")]
 

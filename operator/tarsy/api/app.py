@@ -42,12 +42,12 @@ from tarsy.api.compat import paths
 from tarsy.api.live import attending, sockets, streams
 from tarsy.api.live import hub as hubs
 from tarsy.api.live import protocol as sockets_protocol
-from tarsy.config import check
-from tarsy.config import platform as platforms
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform as platforms
 from tarsy.kube import client
 from tarsy.resources import base
-from tarsy.store import database as databases
-from tarsy.store import keeper
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import reporter
 
 PATIENCE_SECONDS = 10.0
 """How long a statement for somebody who waits may take; a worker's may take longer."""
@@ -63,11 +63,11 @@ class Parts:
     database: databases.Database
     platform: Callable[[], platforms.Platform]
     """What is in force; its queue never changes."""
-    index: check.Indexer
+    index: chain_index.Indexer
     mask: Callable[[str], str]
     """For alerts and questions."""
     readiness: health.Readiness
-    keeper: keeper.Keeper
+    keeper: reporter.Keeper
     hub: hubs.Hub
     token: str | None
     """The webhook's; None serves the programs of this machine (`--insecure-dev`)."""
@@ -156,7 +156,7 @@ def bare() -> Application:
             cluster=nothing,
             database=nothing,
             platform=lambda: settings,
-            index=functools.partial(check.ChainIndex, platform=settings, unusable_providers={}),
+            index=functools.partial(chain_index.ChainIndex, platform=settings, unusable_providers={}),
             mask=str,
             readiness=nothing,
             keeper=nothing,

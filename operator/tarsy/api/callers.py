@@ -24,7 +24,7 @@ from typing import Literal
 from starlette.requests import HTTPConnection
 
 from tarsy.api import asking, auth, forwarded, kept, problems, rates
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.kube import client, reviews
 from tarsy.resources import investigation
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 from contextvars import Context
 from dataclasses import dataclass
 
-from tarsy.config import check
+from tarsy.config.check import chain_index
 from tarsy.kube import client, objects
-from tarsy.store import catalogue
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Served:
 
     uid: str | None
     """None: it is not there, and nothing can be made in it."""
-    index: check.ChainIndex
+    index: chain_index.ChainIndex
 
 
 class Chains:
@@ -30,7 +30,7 @@ class Chains:
         cluster: client.Cluster,
         database: databases.Database,
         *,
-        index: check.Indexer,
+        index: chain_index.Indexer,
         generation: Callable[[], int] = lambda: 0,
     ) -> None:
         """`generation` changes with what `index` checks chains by."""
@@ -41,7 +41,7 @@ class Chains:
         self._under_way: asyncio.Task[Served] | None = None
         """The list of the API server's cache that is waited for."""
         self._versions: tuple[object, ...] | None = None
-        self._latest: check.ChainIndex | None = None
+        self._latest: chain_index.ChainIndex | None = None
 
     async def serving(self, wanted: Collection[str]) -> Served:
         """The namespace with all chains, with those of the `wanted` alert types.
@@ -55,7 +55,7 @@ class Chains:
         try:
             for alert_type in wanted:
                 known.index.taking(alert_type)
-        except check.UnservedError:
+        except chain_index.UnservedError:
             return await self._list(cached=False)
         return known
 

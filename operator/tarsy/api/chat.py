@@ -17,8 +17,9 @@ from tarsy import errors
 from tarsy.api import access, actions, bodies, described, problems, strict
 from tarsy.ingest import payload, question
 from tarsy.kube import client, objects
-from tarsy.store import chat, journal, work
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.queue import questions, work
+from tarsy.store.reads import snapshots
 
 BODY_MAX = 12 * question.CHARACTERS_MAX + 1024  # bytes; JSON may escape one character to twelve
 
@@ -93,7 +94,9 @@ class Chat:
                 message = f"chain {about.chain_name!r} takes no questions (spec.chat.enabled: false)"
                 raise problems.Problem(HTTPStatus.FORBIDDEN, message)
             await self._require_object(identity, about)
-            run = await chat.ask(self.database, identity, masked, max_queued=self.max_queued, by=actions.audited(known))
+            run = await questions.ask(
+                self.database, identity, masked, max_queued=self.max_queued, by=actions.audited(known)
+            )
         if isinstance(run, str):
             raise self._refused(run, identity)
         told = {"action": "asked", "investigation": f"{known.namespace}/{known.name}", "uid": str(identity), "run": run}
@@ -103,13 +106,13 @@ class Chat:
     async def cancel(self, known: access.Known) -> StoppedQuestion:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
         async with _keeping():
-            found = await chat.cancel(self.database, known.id, by=actions.audited(known))
+            found = await questions.cancel(self.database, known.id, by=actions.audited(known))
         match found:
             case "unknown":
                 raise self._refused("unknown", known.id)
             case "none":
                 raise problems.Problem(HTTPStatus.CONFLICT, "no question about it is open")
-            case chat.Cancelled():
+            case questions.Cancelled():
                 return StoppedQuestion(**dict(_asked(known, run=found.run)), phase=found.phase)
 
     async def _question(self, request: Request) -> str:
@@ -122,22 +125,22 @@ class Chat:
         except pydantic.ValidationError as error:
             raise problems.of_body(error, question.Question) from error
 
-    async def _about(self, identity: UUID) -> chat.Subject:
-        about = await chat.subject(self.database, identity)
+    async def _about(self, identity: UUID) -> questions.Subject:
+        about = await questions.subject(self.database, identity)
         if about is None:
             raise self._refused("unknown", identity)
         if about.gone:
             raise self._refused("gone", identity)
         return about
 
-    async def _require_object(self, identity: UUID, about: chat.Subject) -> None:
+    async def _require_object(self, identity: UUID, about: questions.Subject) -> None:
         """Look at the cluster itself: a deletion may not have been noticed yet."""
         uid = await objects.uid_of_investigation(self.cluster, namespace=about.namespace, name=about.name)
         if uid != str(identity):
             await work.gone(self.database, identity)
             raise self._refused("gone", identity)
 
-    def _refused(self, why: chat.Refusal, identity: UUID) -> problems.Problem:
+    def _refused(self, why: questions.Refusal, identity: UUID) -> problems.Problem:
         match why:
             case "unknown":
                 return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {identity}")
@@ -161,5 +164,5 @@ async def _keeping() -> AsyncIterator[None]:
     """What cannot be said or kept now is to be asked again."""
     try:
         yield
-    except (errors.TemporaryError, objects.RefusedError, journal.UnreadableError) as error:
+    except (errors.TemporaryError, objects.RefusedError, snapshots.UnreadableError) as error:
         raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}; ask again") from error

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
-from tarsy.config import check, offers
+from tarsy.config.check import chain_index
+from tarsy.config.model import tool_filters
 from tarsy.resources import chain as chains
-from tarsy.store import backlog, catalogue, unserved
+from tarsy.store.fleet import catalogue
+from tarsy.store.intake import unserved
+from tarsy.store.reads import backlog
 
 MESSAGE_MAX = 1024
 TOOLS_TOLD = 20
@@ -161,7 +164,9 @@ def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
         was = f"it was pinned at {pinned} and" if pinned else "it is one more than are pinned at first sight, and"
         until = f"stopped until that is confirmed (tarsy tools accept {server}, or tool_hashes in the platform file)"
         message = (
-            offers.differs(written, says=pinned, offered=offered) if written else f"{was} is {offered} now: {until}"
+            tool_filters.differs(written, says=pinned, offered=offered)
+            if written
+            else f"{was} is {offered} now: {until}"
         )
         yield Found(kind="tool", name=f"{server}.{name}", message=f"{', '.join(hosts)}: {message}")
 
@@ -206,7 +211,7 @@ def _counted(alerts: int) -> str:
     return f"{alerts} alert{'' if alerts == 1 else 's'}"
 
 
-_FINE = ("ResolvedRefs", check.NOT_OFFERED)
+_FINE = ("ResolvedRefs", chain_index.NOT_OFFERED)
 
 
 def of_chains(found: Iterable[chains.AgentChain]) -> Iterator[Found]:

@@ -18,9 +18,9 @@ from fastapi import APIRouter, Depends, Query
 from fastapi.responses import StreamingResponse
 
 from tarsy.api import access, answers, investigations, markdown, shapes, strict, transcripts
-from tarsy.store import database as databases
-from tarsy.store import history
-from tarsy.store import transcripts as stored
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, timeline
 
 VERSION = 2

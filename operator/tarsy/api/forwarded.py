@@ -15,7 +15,7 @@ from starlette import datastructures
 from starlette.requests import HTTPConnection
 
 from tarsy.api import problems
-from tarsy.config import parts
+from tarsy.config.model import fields
 from tarsy.resources import investigation
 
 USER, EMAIL, GROUPS, FOR, HOST, PROTO = (
@@ -75,7 +75,7 @@ class Proxies:
         host = _single(headers, "Host")
         if connection.client and self.trusts(connection.client.host):
             scheme, host = _single(headers, PROTO) or scheme, _single(headers, HOST) or host
-        return parts.origin_of(f"{scheme}://{host}") if host else None
+        return fields.origin_of(f"{scheme}://{host}") if host else None
 
     def _trusts(self, found: Address) -> bool:
         return any(found in network for network in self._trusted)

@@ -26,9 +26,9 @@ from pydantic import BaseModel
 
 from tarsy import errors
 from tarsy.api import concerns, needs, problems, strict
-from tarsy.config import settings
-from tarsy.store import catalogue, keeper
-from tarsy.store import database as databases
+from tarsy.config.load import settings
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue, reporter
 from tarsy.telemetry import standing
 
 FRESH_SECONDS = 1.0
@@ -167,7 +167,7 @@ _GOOD = {"answering", "connected", "open", "present", "usable"}
 class Health:
     """How everything stands that the processes know of, by what they have said; one answer is given for a second."""
 
-    def __init__(self, database: databases.Database, kept: keeper.Keeper) -> None:
+    def __init__(self, database: databases.Database, kept: reporter.Keeper) -> None:
         self._database = database
         self._kept = kept
         self._workers = standing.Standing("absent")

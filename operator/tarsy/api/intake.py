@@ -22,14 +22,17 @@ from pydantic import BaseModel
 from tarsy import errors, failpoints
 from tarsy.api import access, bodies, problems
 from tarsy.api import chains as lists
-from tarsy.config import check, platform
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform
 from tarsy.ingest import admission as ingest
 from tarsy.ingest import alertmanager, manifest, payload, plain
 from tarsy.kube import client, objects
 from tarsy.resources import base
-from tarsy.store import admission as admissions
-from tarsy.store import catalogue, episodes, receipts, work
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue
+from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import episodes, receipts
+from tarsy.store.queue import work
 
 ALERT_MAX = 6 * manifest.DATA_MAX + 64 * 1024  # bytes; JSON may escape one byte to six, and there is more than data
 NAMES_TRIED = 5
@@ -103,7 +106,7 @@ class Intake:
             raise problems.of_body(error, plain.Alert) from error
         except manifest.TooLargeError as error:
             raise problems.Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
-        except (check.UnservedError, objects.RefusedError) as error:
+        except (chain_index.UnservedError, objects.RefusedError) as error:
             raise problems.Problem(HTTPStatus.BAD_REQUEST, str(error)) from error
         if not draft.asks_for(created.found.spec):
             used = "it was used for another alert; give each its own"
@@ -215,14 +218,14 @@ class Intake:
             rule=self._rule,
         )
 
-    def taken_type(self, alert_type: str, chains: check.ChainIndex) -> str:
+    def taken_type(self, alert_type: str, chains: chain_index.ChainIndex) -> str:
         """The alert's own type where a chain has it, ready or not, else the default type.
 
         An UnservedError about its own type: no chain has either.
         """
         try:
             chains.taking(alert_type)
-        except check.UnservedError as error:
+        except chain_index.UnservedError as error:
             if error.problem.reason == "ChainNotReady":
                 return alert_type
             default = self.settings.default_alert_type
@@ -230,7 +233,7 @@ class Intake:
                 raise
             try:
                 return self.taken_type(default, chains)
-            except check.UnservedError:
+            except chain_index.UnservedError:
                 raise error from None
         return alert_type
 

@@ -16,9 +16,9 @@ from pydantic import Field, JsonValue, RootModel, WithJsonSchema
 from tarsy.api import access, answers, lists, shapes, strict, transcripts
 from tarsy.resources import chain as chains
 from tarsy.resources import schema
-from tarsy.store import database as databases
-from tarsy.store import history, standing
-from tarsy.store import transcripts as stored
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history, phase_rules
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, timeline
 
 EVENTS_MAX = 500
@@ -241,7 +241,7 @@ def facts(head: history.Head) -> Facts:
             "seconds": lists.seconds(found.started_at, found.ended_at),
             "message": found.shown_message,
             "waits_for": found.waits_for,
-            "grounded": standing.is_grounded(found.grounds),
+            "grounded": phase_rules.is_grounded(found.grounds),
             "alert_data": head.alert_data,
             "severity": head.severity,
             "fingerprint": head.fingerprint,

@@ -26,8 +26,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator
 from tarsy import errors
 from tarsy.api import access, described, problems, shapes, strict
 from tarsy.resources import investigation
-from tarsy.store import database as databases
-from tarsy.store import listing
+from tarsy.store.base import database as databases
+from tarsy.store.reads import listing
 
 PAGE_DEFAULT = 25
 PAGE_MAX = 100

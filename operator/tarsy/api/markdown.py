@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from tarsy.api import quoted, shapes, transcripts
 from tarsy.api.quoted import span
 from tarsy.resources import investigation
-from tarsy.store import history
-from tarsy.store import transcripts as stored
+from tarsy.store.reads import history
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, record, timeline
 
 END = "---\n\nThe end of the transcript.\n"

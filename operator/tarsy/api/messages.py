@@ -10,8 +10,8 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 
 from tarsy.api import access, answers, problems, shapes, strict, transcripts
-from tarsy.store import database as databases
-from tarsy.store import transcripts as stored
+from tarsy.store.base import database as databases
+from tarsy.store.reads import transcripts as stored
 
 _ID = r"^[\w./-]+$"
 """What an execution's id may be: nothing that Postgres would refuse."""

@@ -15,10 +15,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tarsy.config import settings
+from tarsy.config.load import settings
 from tarsy.kube import client, objects, rights, watch
 from tarsy.resources import chain
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
 
 RIGHTS_SECONDS = 30.0
 RIGHTS_MISSING_SECONDS = 1.0

@@ -18,12 +18,13 @@ from pydantic import BaseModel
 from tarsy import errors
 from tarsy.api import access, bodies, chains, problems
 from tarsy.api import intake as intakes
-from tarsy.config import check
+from tarsy.config.check import chain_index
 from tarsy.ingest import alertmanager, formats, manifest, payload
 from tarsy.kube import objects
 from tarsy.masking import masker
-from tarsy.store import database as databases
-from tarsy.store import episodes, unserved, work
+from tarsy.store.base import database as databases
+from tarsy.store.intake import episodes, unserved
+from tarsy.store.queue import work
 
 NOTIFICATION_MAX = 10 * 1024 * 1024  # bytes; Alertmanager's groups have no bound of their own
 AT_ONCE = 8
@@ -231,7 +232,7 @@ class _Taking:
             return
         try:
             await self._investigate(index, alert, previous=verdict.previous)
-        except check.UnservedError as error:
+        except chain_index.UnservedError as error:
             self._unserved[manifest.alert_type(alert, intake.settings)] += 1
             self._ignore(index, alertname, "unserved", str(error))
         except manifest.TooLargeError as error:
@@ -275,7 +276,7 @@ class _Taking:
             alert_type = intake.taken_type(own_type, served.index)
             if previous:
                 served.index.taking(alert_type)
-        except check.UnservedError as error:
+        except chain_index.UnservedError as error:
             if previous is None:
                 raise
             await self._repeat(index, alertname, previous, reason=f"not investigated anew: {error}")

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from starlette.requests import HTTPConnection
 
 from tarsy.api import forwarded, problems
-from tarsy.config import parts
+from tarsy.config.model import fields
 
 _HOW = "name it in api.allowed_origins of the platform file if its pages may watch"
 
@@ -33,7 +33,7 @@ def ensure_own(
                 HTTPStatus.FORBIDDEN, "Origin: without a token the browser has to say whose page it is"
             )
         return
-    found = parts.origin_of(told[0]) if len(told) == 1 else None
+    found = fields.origin_of(told[0]) if len(told) == 1 else None
     if found is None or found not in (*allowed, proxies.site(connection)):
         shown = ", ".join(told)[: problems.ECHOED_MAX]
         raise problems.Problem(HTTPStatus.FORBIDDEN, f"Origin: {shown} is none of ours: {_HOW}")

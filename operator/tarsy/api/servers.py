@@ -14,11 +14,12 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from tarsy.api import access, bodies, concerns, described, problems, strict, system
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
 from tarsy.ingest import payload
 from tarsy.kube import client
-from tarsy.store import audit, catalogue, pins
-from tarsy.store import database as databases
+from tarsy.store.base import audit
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue, pins
 
 BODY_MAX = 256 * 1024
 """Bytes; more than the names and hashes of all tools that a server may have."""

@@ -1,4 +1,4 @@
-"""How TARSy is set up, and how its parts stand: of all processes, as they say it themselves (`store.catalogue`).
+"""How TARSy is set up, and how its parts stand: of all processes, as they say it themselves (`store.fleet.catalogue`).
 
 Nothing here is kept by this process. What is told has been masked before it was stored.
 """
@@ -18,12 +18,14 @@ from pydantic import BaseModel, Field
 
 from tarsy import errors
 from tarsy.api import access, concerns, problems, strict
-from tarsy.config import check
-from tarsy.config import platform as platforms
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform as platforms
 from tarsy.kube import client, objects
 from tarsy.resources import chain as chains
-from tarsy.store import backlog, catalogue, unserved
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue
+from tarsy.store.intake import unserved
+from tarsy.store.reads import backlog
 
 ITEMS_MAX = 1000
 """Items that are told, of whatever there is; `total` says how many there are."""
@@ -230,7 +232,7 @@ class System:
         cluster: client.Cluster,
         database: databases.Database,
         platform: platforms.Platform,
-        index: check.Indexer,
+        index: chain_index.Indexer,
         ingest: Callable[[], platforms.Ingest],
     ) -> None:
         """`ingest` is what is in force of the platform file's section of that name."""
@@ -409,7 +411,7 @@ def of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: detail[name] for name in names}
 
 
-def _alert_type(name: str, chain: chains.AgentChain, index: check.ChainIndex) -> AlertType:
+def _alert_type(name: str, chain: chains.AgentChain, index: chain_index.ChainIndex) -> AlertType:
     problem = index.statuses[chain.metadata.uid].problem
     return AlertType(
         alert_type=name,

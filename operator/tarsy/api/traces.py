@@ -19,8 +19,8 @@ from pydantic import Field
 from tarsy.agent import requests
 from tarsy.api import access, answers, problems, shapes, strict, transcripts
 from tarsy.api import messages as paging
-from tarsy.store import database as databases
-from tarsy.store import transcripts as stored
+from tarsy.store.base import database as databases
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, messages, ports, record
 
 _JSON = ["object", "array", "string", "number", "boolean", "null"]

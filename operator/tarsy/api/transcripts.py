@@ -18,7 +18,7 @@ from tarsy import errors
 from tarsy.api import problems, shapes
 from tarsy.config import resolve
 from tarsy.masking import masker
-from tarsy.store import transcripts as stored
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, messages
 
 ENTRIES_MAX = 500

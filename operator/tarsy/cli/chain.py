@@ -48,12 +48,12 @@ def lint(*, paths: tuple[Path, ...], config: Path | None) -> None:
     No cluster is asked: whether another chain there has the same alert type is not known here. Nor are the variables
     of the platform file looked at.
     """
-    from tarsy.config import lint as linter
-    from tarsy.config import load
+    from tarsy.config.check import lint as linter
+    from tarsy.config.load import loader
 
     try:
-        platform = load.platform_file(config, environment=None)
-    except load.ConfigError as error:
+        platform = loader.platform_file(config, environment=None)
+    except loader.ConfigError as error:
         raise click.ClickException(f"the platform file is wrong:\n{error}") from error
     documents, problems = _read(paths)
     problems += linter.problems(documents, platform=platform)
@@ -74,7 +74,7 @@ def convert(*, paths: tuple[Path, ...], output: Path) -> None:
 
     What has no place in them is named. 1, and nothing written, if anything is wrong.
     """
-    from tarsy.config import convert as converter
+    from tarsy.cli.former import convert as converter
     from tarsy.resources import files
 
     documents, problems = _read(paths)

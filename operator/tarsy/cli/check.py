@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from tarsy import process
-from tarsy.config import platform
+from tarsy.config.model import platform
 
 
 def servers(found: platform.Platform) -> tuple[Sequence[process.ServerReport], Sequence[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from tarsy.config import platform
+    from tarsy.config.model import platform
 
 FILE = click.Path(path_type=Path)
 
@@ -28,13 +28,13 @@ def check(*, path: Path | None, servers: bool) -> None:
 
     Its variables have to be set in the environment, as for `tarsy operator`.
     """
-    from tarsy.config import load
+    from tarsy.config.load import loader
 
     if path is None:
         raise click.UsageError("no platform file: give FILE, or set TARSY_CONFIG")
     try:
-        loaded = load.as_written(path)
-    except load.ConfigError as error:
+        loaded = loader.as_written(path)
+    except loader.ConfigError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{path}: nothing is wrong with it.")
     for warning in loaded.platform.runbooks.warnings:
@@ -74,6 +74,6 @@ def schema() -> None:
     """Print the platform file's JSON Schema, for editors: `# yaml-language-server: $schema=FILE` in its first line."""
     import json
 
-    from tarsy.config import described
+    from tarsy.config.model import json_schema
 
-    click.echo(json.dumps(described.for_validators(described.schema()), indent=2, ensure_ascii=False))
+    click.echo(json.dumps(json_schema.for_validators(json_schema.schema()), indent=2, ensure_ascii=False))

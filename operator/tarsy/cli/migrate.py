@@ -10,7 +10,8 @@ import signal
 import click
 
 from tarsy import process
-from tarsy.config import load, parts, settings
+from tarsy.config.load import loader, settings
+from tarsy.config.model import fields
 
 
 class _Patience(click.ParamType[float]):
@@ -22,7 +23,7 @@ class _Patience(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            return parts.duration(value).total_seconds()
+            return fields.duration(value).total_seconds()
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -50,7 +51,7 @@ def command(*, wait: float) -> None:
 
     try:
         newer = asyncio.run(process.migrate(settings.database_url(os.environ), patience=wait, waits=waits))
-    except (load.ConfigError, process.StartError) as error:
+    except (loader.ConfigError, process.StartError) as error:
         raise click.ClickException(str(error)) from error
     if newer:
         told = f"The database's schema is of a newer version, {newer}, and serves this one, too: nothing was changed."

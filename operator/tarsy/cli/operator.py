@@ -10,7 +10,7 @@ import click
 import uvloop
 
 from tarsy import hardening, process
-from tarsy.config import load, settings
+from tarsy.config.load import loader, settings
 from tarsy.masking import given
 from tarsy.telemetry import logs
 
@@ -77,5 +77,5 @@ def command(
             insecure_dev=insecure_dev,
         )
         uvloop.run(process.operator(found))
-    except (load.ConfigError, process.StartError) as error:
+    except (loader.ConfigError, process.StartError) as error:
         raise click.ClickException(str(error)) from error

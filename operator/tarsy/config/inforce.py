@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from tarsy.config import check, load, reload, shown
-from tarsy.config import platform as platforms
+from tarsy.config.check import chain_index
+from tarsy.config.load import loader, reload
+from tarsy.config.model import platform as platforms
+from tarsy.config.redact import view
 from tarsy.resources import chain as chains
 from tarsy.telemetry import standing
 
@@ -74,9 +76,9 @@ class InForce:
 
     def index(
         self, known: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]
-    ) -> check.ChainIndex:
+    ) -> chain_index.ChainIndex:
         """An index of chains, checked against the platform in force; `check.ChainIndex` has `unusable_providers`."""
-        return check.ChainIndex(known, platform=self.platform, unusable_providers=unusable_providers)
+        return chain_index.ChainIndex(known, platform=self.platform, unusable_providers=unusable_providers)
 
     def prepare(self, prepare: Prepare) -> None:
         """Have `prepare` asked before another platform is in force."""
@@ -107,7 +109,7 @@ class InForce:
                 )
                 self._tell(f"it is valid, and could not be put in force: {type(error).__name__}; the log says more")
 
-    async def _renew(self, loaded: load.Loaded, keys: reload.Digests) -> None:
+    async def _renew(self, loaded: loader.Loaded, keys: reload.Digests) -> None:
         started = {name: getattr(self.platform, name) for name in STARTED_WITH}
         platform = loaded.platform.model_copy(update=started)
         unusable = await asyncio.to_thread(self._find_unusable, platform)
@@ -174,8 +176,8 @@ class InForce:
         )
 
 
-def _shown(loaded: load.Loaded) -> shown.Shown:
-    return shown.of(loaded.written, used=loaded.used)
+def _shown(loaded: loader.Loaded) -> view.Shown:
+    return view.of(loaded.written, used=loaded.used)
 
 
 def _first(problem: str) -> list[str]:

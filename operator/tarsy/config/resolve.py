@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tarsy.config import offers
-from tarsy.config import platform as platforms
+from tarsy.config.model import platform as platforms
+from tarsy.config.model import tool_filters
 from tarsy.resources import chain as chains
 from tarsy.resources import investigation
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 SYNTHESIS_AGENT = "SynthesisAgent"
 CHAT_AGENT = "ChatAgent"
-"""The agents where a chain names none; built in (`config.builtin`), for a chain or the platform file to replace."""
+"""The agents where a chain names none: built in (`config.load.builtin`), replaceable by a chain or the platform file."""
 SUMMARY = "ExecutiveSummary"
 """What the summary's execution is called; no agent stands behind it."""
 WITHOUT_TOOLS = ("react-final-analysis", "synthesis", "synthesis-native-thinking")
@@ -111,7 +111,7 @@ class ResolvedAgent:
     native: NativeTools = field(default_factory=NativeTools)
     fallbacks: tuple[Fallback, ...] = ()
     """In the order in which they are asked; its provider is none of them."""
-    tools: tuple[offers.Filter, ...] = ()
+    tools: tuple[tool_filters.Filter, ...] = ()
     """Which tools of its servers it gets: those that all of them admit."""
     budget: Budget | None = None
     """None of those that started before there was any."""
@@ -133,7 +133,7 @@ class ResolvedAgent:
     def narrowed(self, mcp: investigation.MCP | None) -> ResolvedAgent:
         """The same with the tools that an alert leaves it, of MCP servers and of providers."""
         fallbacks = tuple(replace(one, native=one.native.narrowed(mcp)) for one in self.fallbacks)
-        tools = (*self.tools, *offers.of_alert(mcp))
+        tools = (*self.tools, *tool_filters.of_alert(mcp))
         return replace(self, native=self.native.narrowed(mcp), fallbacks=fallbacks, tools=tools)
 
 
@@ -177,7 +177,7 @@ def agent_for(
         servers=tuple(found),
         custom_instructions=agent.custom_instructions,
         server_instructions=tuple((name, server.instructions) for name, server in found.items() if server.instructions),
-        tools=offers.filters(agent.tools, stage.tools, member.tools),
+        tools=tool_filters.filters(agent.tools, stage.tools, member.tools),
     ).narrowed(mcp)
 
 
@@ -278,7 +278,7 @@ def chat_for(
         servers=(),
         custom_instructions=agent.custom_instructions,
         server_instructions=(),
-        tools=offers.filters(agent.tools),
+        tools=tool_filters.filters(agent.tools),
     ).narrowed(mcp)
 
 

@@ -16,15 +16,16 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from tarsy import errors
-from tarsy.config import check, offers
-from tarsy.config import workers as reports
+from tarsy.config.check import chain_index
+from tarsy.config.check import workers as reports
+from tarsy.config.model import tool_filters
 from tarsy.controller import reach, unreadable, usable, workqueue
 from tarsy.kube import client, objects, watch
 from tarsy.masking import given
 from tarsy.resources import base
 from tarsy.resources import chain as chains
-from tarsy.store import catalogue, leader
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue, leader
 from tarsy.transcript import printable
 
 SERVERS_SECONDS = 5.0
@@ -39,7 +40,7 @@ class _Told:
     """What the workers say of MCP servers and LLM providers."""
 
     servers: reach.Said
-    offered: offers.Catalogue
+    offered: tool_filters.Catalogue
     workers: reports.Workers
 
     @property
@@ -52,7 +53,7 @@ class Reconciler:
     """Reconciles the chains of namespaces in which the watch has seen one change."""
 
     def __init__(
-        self, *, cluster: client.Cluster, database: databases.Database, index: check.Indexer, owner: UUID
+        self, *, cluster: client.Cluster, database: databases.Database, index: chain_index.Indexer, owner: UUID
     ) -> None:
         """`owner` is this process, to the leader's lease."""
         self._cluster = cluster
@@ -132,7 +133,7 @@ class Reconciler:
 
 def status_of(
     chain: chains.AgentChain,
-    checked: check.ChainStatus,
+    checked: chain_index.ChainStatus,
     *,
     servers: reach.Said,
     workers: reports.Workers,
@@ -180,8 +181,12 @@ def unreadable_status(found: objects.Unreadable, *, now: datetime) -> chains.Sta
 
 
 def _verdict(
-    problem: check.Problem | None, *, good: str, warning: check.Problem | None = None, negative: bool = False
+    problem: chain_index.Problem | None,
+    *,
+    good: str,
+    warning: chain_index.Problem | None = None,
+    negative: bool = False,
 ) -> reach.Verdict:
-    told = problem or warning or check.Problem(reason=good, message="")
+    told = problem or warning or chain_index.Problem(reason=good, message="")
     is_true = (problem is None) != negative
     return reach.Verdict(status="True" if is_true else "False", reason=told.reason, message=told.message)

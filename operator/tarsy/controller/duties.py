@@ -25,10 +25,13 @@ from uuid import UUID
 from tarsy import errors
 from tarsy.controller import investigations
 from tarsy.kube import client, objects, watch
-from tarsy.store import admission as admissions
-from tarsy.store import database as databases
-from tarsy.store import leader, passes, receipts, retention, unserved, work
-from tarsy.store import resync as resyncs
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import leader, unrunnable
+from tarsy.store.intake import admission as admissions
+from tarsy.store.intake import receipts, unserved
+from tarsy.store.operations import resync as resyncs
+from tarsy.store.operations import retention
+from tarsy.store.queue import work
 
 EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
@@ -83,7 +86,7 @@ class Duties:
             with _waiting():
                 if stranded := await work.sweep(self._database):
                     log.info("ended what was cancelled without a worker", extra={"action": "swept", "count": stranded})
-                if passed := await passes.sweep(self._database):
+                if passed := await unrunnable.sweep(self._database):
                     log.warning(
                         "ended investigations that no worker could run",
                         extra={"action": "passed_over", "count": passed},

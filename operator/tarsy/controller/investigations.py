@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from tarsy.config import check
+from tarsy.config.check import chain_index
 from tarsy.controller import unreadable, workqueue
 from tarsy.ingest import admission as ingest
 from tarsy.kube import client, objects, watch
 from tarsy.resources import base, investigation
-from tarsy.store import admission as admissions
-from tarsy.store import catalogue, work
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import catalogue
+from tarsy.store.intake import admission as admissions
+from tarsy.store.queue import work
 from tarsy.transcript import admission as admitted
 
 CHAIN_GRACE = 10.0
@@ -55,7 +56,7 @@ class Reconciler:
         *,
         cluster: client.Cluster,
         database: databases.Database,
-        index: check.Indexer,
+        index: chain_index.Indexer,
         mask: Callable[[str], str],
         workers: int,
     ) -> None:
@@ -148,8 +149,8 @@ class Reconciler:
         admission = await asyncio.to_thread(
             ingest.of, found, index, mask=self._mask, namespace_uid=uid, catalogue=offered
         )
-        refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else check.SELECTION
-        if refused != check.SELECTION and not found.spec.cancel:
+        refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else chain_index.SELECTION
+        if refused != chain_index.SELECTION and not found.spec.cancel:
             now = time.monotonic()
             left = self._missed.setdefault(found.metadata.uid, now) + CHAIN_GRACE - now
             if left > 0:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from tarsy import errors
-from tarsy.config import check, platform
+from tarsy.config.check import chain_index
+from tarsy.config.model import platform
 from tarsy.kube import client, objects
-from tarsy.store import database as databases
-from tarsy.store import unserved
+from tarsy.store.base import database as databases
+from tarsy.store.intake import unserved
 
 EVERY = timedelta(hours=1)
 TYPES_TOLD = 5
@@ -31,7 +32,7 @@ class Notices:
         cluster: client.Cluster,
         database: databases.Database,
         deployment: str,
-        index: check.Indexer,
+        index: chain_index.Indexer,
         ingest: Callable[[], platform.Ingest],
     ) -> None:
         """`deployment` is its name, in the operator's namespace; `ingest` is what is in force of that section."""

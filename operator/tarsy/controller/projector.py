@@ -23,8 +23,9 @@ from tarsy.controller import headline, workqueue
 from tarsy.kube import client, objects
 from tarsy.masking import given
 from tarsy.resources import base, investigation
-from tarsy.store import database as databases
-from tarsy.store import history, standing, work
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
+from tarsy.store.reads import history, phase_rules
 from tarsy.transcript import printable
 
 POLL_SECONDS = 1.0
@@ -305,7 +306,7 @@ def _previous(found: history.Summary) -> investigation.Previous | None:
 
 
 def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:
-    return standing.ended_by_itself(
+    return phase_rules.ended_by_itself(
         stage.outcome, says_the_same=stage.message == of.message, reason=of.reason if of.ended_at else None
     )
 

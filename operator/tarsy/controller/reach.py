@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tarsy.store import catalogue
+from tarsy.store.fleet import catalogue
 
 CONDITION = "MCPServersReachable"
 

@@ -1,14 +1,15 @@
 """Whether workers can use the LLM providers that a chain asks first.
 
-A condition of its own. What all workers say is unusable also makes the chain not Ready (`config.check`); what only some
-of them say, or none has said yet, keeps no alert from the chain: it waits for a worker that can run it.
+This is a condition of its own. A provider that all workers report as unusable also makes the chain not Ready
+(`config.check.chain_index`). One that only some workers report, or none has reported yet, keeps no alert from the chain:
+the alert waits for a worker that can run it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tarsy.config import workers as reports
+from tarsy.config.check import workers as reports
 from tarsy.controller import reach
 
 CONDITION = "ProvidersUsable"

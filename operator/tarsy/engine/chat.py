@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tarsy.agent import prompts
-from tarsy.config import platform, resolve
+from tarsy.config import resolve
+from tarsy.config.model import platform
 from tarsy.engine import execution, handover, retries, runbook
 from tarsy.transcript import entries, messages, ports, record
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tarsy.agent import loop, strategies, summaries
-from tarsy.config import contexts, offers, platform, resolve
+from tarsy.config import resolve
+from tarsy.config.model import context_windows, platform, tool_filters
 from tarsy.engine import retries
 from tarsy.masking import given
 from tarsy.telemetry import logs
@@ -114,7 +115,7 @@ class Execution:
                 waiting=waiting,
                 may_retry=self.retries.take,
                 watched=self._watched,
-                shown=functools.partial(contexts.of_result, runtime.platform),
+                shown=functools.partial(context_windows.of_result, runtime.platform),
                 summary=functools.partial(_summary, runtime.platform),
             ).run()
 
@@ -183,7 +184,7 @@ class Execution:
     def _unmatched(self, agent: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> Iterator[str]:
         """What the alert names of its servers' tools and is not there, a sentence each."""
         names = [spec.name for spec in toolbox.specs]
-        for server, pattern in offers.unmatched(self.journal.record.mcp, agent.servers, names):
+        for server, pattern in tool_filters.unmatched(self.journal.record.mcp, agent.servers, names):
             yield f"MCP server '{server}' has no tool for this agent that mcp.servers calls {_stored(pattern)}"
 
     async def fail(self, error: str, *, outcome: entries.Outcome = "Failed") -> None:
@@ -202,7 +203,7 @@ class Execution:
 
 def _context_tokens(found: platform.Platform, provider: str) -> int | None:
     settings = found.llm_providers.get(provider)  # the file may have lost it since
-    return contexts.of(settings) if settings else None
+    return context_windows.of(settings) if settings else None
 
 
 def _kept(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:

@@ -24,7 +24,8 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from tarsy.agent import loop, prompts, strategies
-from tarsy.config import platform, resolve
+from tarsy.config import resolve
+from tarsy.config.model import platform
 from tarsy.engine import execution, grounds, handover, retries, runbook, timer
 from tarsy.resources import chain
 from tarsy.telemetry import logs

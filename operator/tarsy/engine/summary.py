@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from tarsy.agent import prompts
-from tarsy.config import platform, resolve
+from tarsy.config import resolve
+from tarsy.config.model import platform
 from tarsy.engine import execution, grounds, handover, retries, timer
 from tarsy.transcript import entries, messages, ports, record
 

@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable
 from types import MappingProxyType
 
-from tarsy.config import check, offers
+from tarsy.config.check import chain_index
+from tarsy.config.model import tool_filters
 from tarsy.ingest import subject
 from tarsy.masking import given
 from tarsy.resources import chain, investigation
@@ -18,11 +19,11 @@ from tarsy.transcript import admission, messages
 
 def of(
     found: investigation.AlertInvestigation,
-    chains: check.ChainIndex,
+    chains: chain_index.ChainIndex,
     *,
     mask: Callable[[str], str],
     namespace_uid: str | None = None,
-    catalogue: offers.Catalogue = MappingProxyType({}),
+    catalogue: tool_filters.Catalogue = MappingProxyType({}),
 ) -> admission.Admission:
     """The admission of `found` with its chain as it is now; `mask` is applied to what stands in the object.
 
@@ -75,15 +76,15 @@ def _selection(mcp: investigation.MCP | None) -> investigation.MCP | None:
 
 def _chain(
     spec: investigation.Spec,
-    chains: check.ChainIndex,
-    catalogue: offers.Catalogue,
+    chains: chain_index.ChainIndex,
+    catalogue: tool_filters.Catalogue,
     *,
     mask: Callable[[str], str],
 ) -> admission.AdmittedChain | admission.Refusal:
     try:
         taker = chains.named(spec.chain_ref.name) if spec.chain_ref else chains.taking(spec.alert_type)
         chains.check_selection(taker, spec.mcp, catalogue)
-    except check.UnservedError as error:
+    except chain_index.UnservedError as error:
         return admission.Refusal(reason=error.problem.reason, message=messages.storable(mask(error.problem.message)))
     return admission.AdmittedChain(
         name=taker.metadata.name,

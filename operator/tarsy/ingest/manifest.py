@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.ingest import alertmanager, formats, payload, plain, subject
 from tarsy.resources import base, investigation, naming
 from tarsy.transcript import messages

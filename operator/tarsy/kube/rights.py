@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from tarsy.config import settings
+from tarsy.config.load import settings
 from tarsy.kube import client, reviews
 from tarsy.resources import base, chain, investigation
 

@@ -21,7 +21,7 @@ import langchain_anthropic
 from langchain_core.messages import ai
 from langchain_core.outputs import ChatGenerationChunk
 
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import http, langchain, names, provider
 from tarsy.transcript import messages, ports
 

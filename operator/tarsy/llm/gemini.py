@@ -15,7 +15,7 @@ import httpx2
 from google import genai
 from google.genai import errors, types
 
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import gemini_answers, gemini_requests, http, names, provider
 from tarsy.transcript import ports
 

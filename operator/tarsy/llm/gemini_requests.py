@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import names
 from tarsy.resources import chain
 from tarsy.transcript import messages, ports

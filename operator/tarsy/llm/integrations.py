@@ -20,7 +20,7 @@ from langchain_core import messages as lc
 from langchain_core.language_models import chat_models as core
 from langchain_core.outputs import ChatGenerationChunk
 
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import http, langchain, provider
 from tarsy.transcript import ports
 

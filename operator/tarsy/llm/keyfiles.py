@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tarsy.config import providers, secretfiles
-from tarsy.config.parts import is_url
+from tarsy.config.load import secret_files
+from tarsy.config.model import providers
+from tarsy.config.model.fields import is_url
 
 ENVIRONMENT = "GOOGLE_APPLICATION_CREDENTIALS"
 """Names the file that the environment offers, of whatever kind."""
@@ -52,8 +53,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def _json(path: Path, *, of: str) -> dict[str, Any]:
     try:
-        found = json.loads(secretfiles.read(path))
-    except secretfiles.UnreadableError as error:
+        found = json.loads(secret_files.read(path))
+    except secret_files.UnreadableError as error:
         raise KeyFileError(f"{of}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise KeyFileError(f"{of}: no file of JSON") from error

@@ -17,7 +17,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from tarsy import slots
-from tarsy.config import platform, providers
+from tarsy.config.model import platform, providers
 from tarsy.llm import masked, native, provider, repetition
 from tarsy.masking import given
 from tarsy.telemetry import standing

@@ -19,7 +19,7 @@ import openai
 from langchain_core import messages as lc
 from langchain_core.outputs import ChatGenerationChunk
 
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import failures, http, langchain, names, provider
 from tarsy.transcript import messages, ports
 

@@ -16,7 +16,9 @@ from pathlib import Path
 import aiohttp
 import pydantic
 
-from tarsy.config import load, platform, providers, secretfiles, shown
+from tarsy.config.load import loader, secret_files
+from tarsy.config.model import platform, providers
+from tarsy.config.redact import view
 from tarsy.llm import keyfiles, model, provider
 from tarsy.telemetry import standing
 from tarsy.transcript import ports
@@ -104,7 +106,7 @@ class Models:
         self.sources = sources
         self._limits = settings.limits
         self._told = {
-            name: {**shown.provider(settings.llm_providers[name]), "named": is_worth_telling(name, settings)}
+            name: {**view.provider(settings.llm_providers[name]), "named": is_worth_telling(name, settings)}
             for name in sources
         }
         self._models: dict[str, model.LimitedModel] = {}
@@ -184,7 +186,7 @@ def is_worth_telling(name: str, settings: platform.Platform) -> bool:
 
     Not of what is there without a platform file, and which nothing in one refers to.
     """
-    builtin = load.platform_file(None).llm_providers
+    builtin = loader.platform_file(None).llm_providers
     return name in _named(settings) or settings.llm_providers[name] != builtin.get(name)
 
 
@@ -234,8 +236,8 @@ def _digest(path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
-        return hashlib.sha256(secretfiles.read(path)).digest()
-    except secretfiles.UnreadableError:
+        return hashlib.sha256(secret_files.read(path)).digest()
+    except secret_files.UnreadableError:
         return b""
 
 
@@ -330,8 +332,8 @@ def _key(settings: providers.Provider, environment: Mapping[str, str]) -> str | 
         return None
     if settings.api_key_file is not None:
         try:
-            read = secretfiles.text(settings.api_key_file)
-        except secretfiles.UnreadableError as error:
+            read = secret_files.text(settings.api_key_file)
+        except secret_files.UnreadableError as error:
             raise provider.UnusableError(f"api_key_file: {error}") from error
         if not read:
             raise provider.UnusableError("api_key_file: the file is empty")

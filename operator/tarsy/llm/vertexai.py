@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from google.auth import credentials
 
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import gemini, keyfiles, provider, tokens
 
 _PROJECT = "GOOGLE_CLOUD_PROJECT"

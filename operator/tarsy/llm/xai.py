@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiohttp
 import langchain_xai
 
-from tarsy.config import providers
+from tarsy.config.model import providers
 from tarsy.llm import openai, provider
 
 ADDRESS = "https://api.x.ai/v1"

@@ -20,6 +20,8 @@ from tarsy.resources import base, chain, patterns
 KIND = "AlertInvestigation"
 PLURAL = "alertinvestigations"
 
+DEFAULT_TTL_SECONDS = 7 * 24 * 3600
+"""Seconds for which an ended investigation stays in the cluster, unless it or its chain says otherwise."""
 MUTABLE = ("cancel", "suspend", "ttlSecondsAfterFinished")
 """The spec's fields that the API server lets people change."""
 

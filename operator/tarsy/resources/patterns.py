@@ -3,7 +3,7 @@
 A pattern without a server, such as `pods_l*`, matches no tool, and leaves open what its author meant to deny. So does
 one with a `[` that is never closed. Both are refused where they are written: by the API server (CEL rules of the CRDs),
 by lint, by the platform file and by `POST /alerts`. Objects that were stored before these rules stay readable; their
-chains are not ready (`config.check`).
+chains are not ready (`config.check.chain_index`).
 
 Source of the syntax: Python documentation, "fnmatch - Unix filename pattern matching".
 """

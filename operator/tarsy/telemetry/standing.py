@@ -1,7 +1,7 @@
 """What the parts of a process say of themselves: a state, since when, and what goes with it.
 
-Parts of any room say it, and whoever is asked tells it on (`store.keeper`, and by it the API). Nothing secret is to be
-among it, and it is masked all the same before it is kept.
+Parts of any room report it, and `store.fleet.reporter` passes it on, to the API too. It must hold nothing secret, and is
+masked all the same before it is kept.
 """
 
 from __future__ import annotations

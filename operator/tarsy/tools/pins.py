@@ -18,7 +18,7 @@ from typing import Protocol
 
 from mcp import types
 
-from tarsy.config import offers
+from tarsy.config.model import tool_filters
 from tarsy.transcript import messages
 
 NAMED_MAX = 3
@@ -82,7 +82,7 @@ class Stopped:
 
     def _told(self, pinned: str, offered: str) -> str:
         if self.written:
-            return offers.differs(self.written, says=pinned, offered=offered)
+            return tool_filters.differs(self.written, says=pinned, offered=offered)
         return f"pinned {pinned}, now {offered}" if pinned else f"new, {offered}"
 
 

@@ -1,7 +1,7 @@
 """What a model gives a tool, as arguments: JSON mostly, and else what comes natural to it.
 
 No tool is known here, so what may have been meant as a number or as a text stays text where the number would not be
-written as it was: `1.10` is a version to one tool, and a share to another. `tools.arguments` knows which.
+written as it was: `1.10` is a version to one tool, and a share to another. `tools.calls.arguments` knows which.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeAlias
 
-from tarsy.config import platform
+from tarsy.config.model import platform
 from tarsy.resources import chain
 from tarsy.transcript import entries, messages, record
 

@@ -11,9 +11,9 @@ import time
 from contextlib import suppress
 from uuid import UUID
 
-from tarsy.config import platform
-from tarsy.store import database as databases
-from tarsy.store import work
+from tarsy.config.model import platform
+from tarsy.store.base import database as databases
+from tarsy.store.queue import work
 from tarsy.worker import eligibility, run
 from tarsy.worker import lease as leases
 

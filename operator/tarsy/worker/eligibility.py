@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from tarsy.config import platform as platforms
 from tarsy.config import resolve
-from tarsy.store import choice, passes, work
-from tarsy.store import database as databases
+from tarsy.config.model import platform as platforms
+from tarsy.store.base import database as databases
+from tarsy.store.fleet import unrunnable
+from tarsy.store.queue import selection, work
 from tarsy.telemetry import standing
 
 ABSENT = "the worker's platform file does not have it"
@@ -34,8 +35,8 @@ REFERENCE = "ReferenceNotFound"
 class _Judged:
     """A snapshot, and its agents that this worker cannot run, since when it could not."""
 
-    snapshot: passes.Snapshot
-    agents: Sequence[passes.Agent]
+    snapshot: unrunnable.Snapshot
+    agents: Sequence[unrunnable.Agent]
     since: datetime
 
 
@@ -61,35 +62,35 @@ class Eligibility:
                 return await work.claim(
                     database, owner=owner, lease=lease, build=build, max_running=max_running, chooses=self.choose()
                 )
-            except choice.UnjudgedError as error:
-                if (found := await passes.snapshot(database, error.investigation)) is not None:
+            except selection.UnjudgedError as error:
+                if (found := await unrunnable.snapshot(database, error.investigation)) is not None:
                     self.judge(found)
             if len(self._judged) > self._most:
-                kept = await passes.still_open(database, self._judged)
+                kept = await unrunnable.still_open(database, self._judged)
                 self._judged = {name: known for name, known in self._judged.items() if name in kept}
                 self._most = max(SNAPSHOTS_MAX, 2 * len(kept))
 
-    def judge(self, snapshot: passes.Snapshot) -> None:
+    def judge(self, snapshot: unrunnable.Snapshot) -> None:
         """Judge one more snapshot."""
         self._renew()
         self._judged[snapshot.hash] = self._verdict(snapshot)
 
-    def choose(self) -> choice.Choice:
+    def choose(self) -> selection.Choice:
         """Return what the next claim takes and passes over."""
         self._renew()
         passed = [
-            choice.Passed(hash=name, stage=agent.stage, index=agent.index, only_to_start=agent.only_to_start)
+            selection.Passed(hash=name, stage=agent.stage, index=agent.index, only_to_start=agent.only_to_start)
             for name, known in self._judged.items()
             for agent in known.agents
         ]
-        return choice.Choice(judged=tuple(self._judged), passed=passed)
+        return selection.Choice(judged=tuple(self._judged), passed=passed)
 
     def facts(self) -> Iterator[standing.Fact]:
         """Return a fact for each snapshot that this worker cannot run whole."""
         self._renew()
         for name, known in self._judged.items():
             if known.agents:
-                detail = passes.detail(known.agents)
+                detail = unrunnable.detail(known.agents)
                 yield standing.Fact(kind="passed", name=name, state="passed", since=known.since, detail=detail)
 
     def _renew(self) -> None:
@@ -99,13 +100,13 @@ class Eligibility:
             self._judged_by = now
             self._judged = {name: self._verdict(known.snapshot) for name, known in self._judged.items()}
 
-    def _verdict(self, snapshot: passes.Snapshot) -> _Judged:
+    def _verdict(self, snapshot: unrunnable.Snapshot) -> _Judged:
         known = self._judged.get(snapshot.hash)
         agents = [] if snapshot.spec is None else list(self._cannot_run(snapshot))
         since = known.since if known and known.agents == agents else datetime.now(UTC)
         return _Judged(snapshot=snapshot, agents=agents, since=since)
 
-    def _cannot_run(self, snapshot: passes.Snapshot) -> Iterator[passes.Agent]:
+    def _cannot_run(self, snapshot: unrunnable.Snapshot) -> Iterator[unrunnable.Agent]:
         assert self._judged_by and snapshot.spec  # noqa: S101, PT018 - both callers have looked
         platform, unusable = self._judged_by
         for number, stage in enumerate(snapshot.spec.stages):
@@ -114,10 +115,12 @@ class Eligibility:
                 problem = unusable.get(name, "") if name in platform.llm_providers else ABSENT
                 if name is not None and problem:
                     problem = f"stage '{stage.name}': LLM provider '{name}' cannot be used: {problem}"
-                    yield passes.Agent(stage=number, index=index, reason=PROVIDER, problem=problem)
+                    yield unrunnable.Agent(stage=number, index=index, reason=PROVIDER, problem=problem)
                     continue
                 try:
                     resolve.agent_for(platform, chain_name="", chain=snapshot.spec, stage=stage, member=member)
                 except resolve.UnresolvedError as error:
                     problem = str(error)
-                    yield passes.Agent(stage=number, index=index, reason=REFERENCE, problem=problem, only_to_start=True)
+                    yield unrunnable.Agent(
+                        stage=number, index=index, reason=REFERENCE, problem=problem, only_to_start=True
+                    )

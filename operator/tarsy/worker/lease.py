@@ -24,9 +24,10 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
-from tarsy.store import database as databases
-from tarsy.store import heartbeat as heartbeats
-from tarsy.store import work
+from tarsy.store.base import database as databases
+from tarsy.store.queue import heartbeat as heartbeats
+from tarsy.store.queue import work
+from tarsy.store.reads import phase_rules
 from tarsy.transcript import ports
 
 HUNG_SECONDS = 90.0
@@ -37,7 +38,7 @@ MISSED_MAX = 1000
 log = logging.getLogger(__name__)
 
 
-StopReason = work.Cancellation | Literal["lost", "deadline"]
+StopReason = phase_rules.Cancellation | Literal["lost", "deadline"]
 """Why a run is stopped: it was cancelled, or its lease is lost, or its time is over."""
 
 

@@ -25,9 +25,11 @@ from uuid import UUID
 
 from tarsy.engine import chat, grounds, investigation
 from tarsy.resources import chain
-from tarsy.store import database as databases
-from tarsy.store import journal as journals
-from tarsy.store import notify, work
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify
+from tarsy.store.queue import journal as journals
+from tarsy.store.queue import work
+from tarsy.store.reads import snapshots
 from tarsy.telemetry import logs
 from tarsy.transcript import entries, ports, record
 from tarsy.worker import lease as leases
@@ -67,7 +69,7 @@ class Supervisor:
                 raise
             except ports.LeaseLostError:
                 log.warning("another worker has it", extra={"action": "lease_lost"})
-            except journals.UnreadableError as error:
+            except snapshots.UnreadableError as error:
                 log.warning("left to another version: %s", error, extra={"action": "unreadable"})
                 await self.give_back(held.claim, unreadable=str(error))
             except Exception:  # the supervisor of a run: one that breaks must not break the others

@@ -18,9 +18,9 @@ from pydantic import Field
 
 from tarsy.api import access, lists, problems, shapes, transcripts
 from tarsy.api.compat import outputs, plans, sessions, timeline, words
-from tarsy.store import course, history, listing
-from tarsy.store import database as databases
-from tarsy.store import transcripts as stored
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history, listing, stage_rows
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import messages
 
 PAGE_DEFAULT = 10
@@ -218,7 +218,7 @@ async def read_list(
         raise problems.invalid([problems.Fault(place="query.page", message=message)])
     with transcripts.store_is_up():
         _, found = await pages.page(query, search=search, place="query.search", skip=(page - 1) * size, limit=size)
-        courses = await course.of(database, [one.id for one in found.items])
+        courses = await stage_rows.of(database, [one.id for one in found.items])
     total = sum(found.counts[phase] for phase in query.phases or found.counts)
     return DashboardSessionsList(
         sessions=[_listed(one, courses[one.id]) for one in found.items if one.id in courses],
@@ -230,11 +230,11 @@ async def read(database: databases.Database, identity: UUID) -> DashboardSession
     """Serve `GET /api/v1/history/sessions/{session_id}`."""
     with transcripts.store_is_up():
         head = await history.head(database, identity, runs=1)
-        found = (await course.of(database, [identity])).get(identity)
+        found = (await stage_rows.of(database, [identity])).get(identity)
         if head is None or found is None:
             raise transcripts.none_such(identity)
-        executions = await course.executions(database, identity)
-        conclusions = await course.conclusions(
+        executions = await stage_rows.executions(database, identity)
+        conclusions = await stage_rows.conclusions(
             database, identity, executions, upto=head.log_seq, length=outputs.ANALYSIS_MAX
         )
         chain = plans.of(found)
@@ -258,7 +258,7 @@ def alert_data(text: str) -> dict[str, Any]:
     return {"text": text}
 
 
-def _listed(found: listing.Listed, by: course.Course) -> DashboardSessionSummary:
+def _listed(found: listing.Listed, by: stage_rows.Course) -> DashboardSessionSummary:
     stopped = words.INVESTIGATIONS[found.phase].processing == "failed"
     return DashboardSessionSummary(
         **_times(found.admitted_at, found.started_at, found.ended_at, now=by.now),
@@ -291,9 +291,9 @@ def _chain(
 
 def _detail(
     head: history.Head,
-    found: course.Course,
+    found: stage_rows.Course,
     chain: Sequence[plans.Plan],
-    executions: Sequence[course.Execution],
+    executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
     teller: timeline.Teller,
 ) -> DashboardSessionDetail:
@@ -323,7 +323,7 @@ def _stage(
     plan: plans.Plan,
     *,
     index: int,
-    executions: Iterable[course.Execution],
+    executions: Iterable[stage_rows.Execution],
     conclusions: Mapping[str, str],
 ) -> StageExecution:
     known = {stage.name: stage for stage in summary.stages}

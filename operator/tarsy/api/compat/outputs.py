@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from tarsy.api.compat import plans, words
-from tarsy.store import course, history
+from tarsy.store.reads import history, stage_rows
 
 ANALYSIS_MAX = 65_536
 """Characters of an analysis that are told of a stage or an agent."""
@@ -28,7 +28,7 @@ _UNKNOWN_AGENT: tuple[ErrorType, str] = ("fatal", "ConfigurationError")
 def of_stage(
     plan: plans.Plan,
     stage: history.Stage,
-    executions: Sequence[course.Execution],
+    executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
 ) -> dict[str, Any] | None:
     """What a stage came to, given its executions and their conclusions; None of one that runs, or was skipped."""
@@ -57,14 +57,14 @@ def of_stage(
 
 
 def of_agents(
-    stage: str, executions: Iterable[course.Execution], conclusions: Mapping[str, str]
+    stage: str, executions: Iterable[stage_rows.Execution], conclusions: Mapping[str, str]
 ) -> list[tuple[str, dict[str, Any]]]:
     """What each agent of a stage came to, with its name; those that have ended, by their places."""
     ended = [one for one in executions if one.kind == "agent" and one.ended_at]
     return [(one.name, _of_agent(stage, one, conclusions)) for one in sorted(ended, key=lambda one: one.index)]
 
 
-def _of_agent(stage: str, found: course.Execution, conclusions: Mapping[str, str]) -> dict[str, Any]:
+def _of_agent(stage: str, found: stage_rows.Execution, conclusions: Mapping[str, str]) -> dict[str, Any]:
     assert found.ended_at  # noqa: S101 - those that have ended
     if found.outcome == "Completed":
         return _success(found.name, conclusions.get(found.id, ""), strategy=found.strategy, at=found.ended_at)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tarsy.resources import chain
-from tarsy.store import course
+from tarsy.store.reads import stage_rows
 
 ParallelType = Literal["multi_agent", "replica"]
 ExecutionType = Literal["sequential", "parallel"]
@@ -40,7 +40,7 @@ class Plan:
         return f"{self.name}-group" if self.parallel_type else None
 
 
-def of(found: course.Course) -> Sequence[Plan]:
+def of(found: stage_rows.Course) -> Sequence[Plan]:
     """The stages of an investigation, in the chain's order."""
     known = {stage.name: stage for stage in found.chain.stages} if found.chain else {}
     return [_plan(name, known.get(name)) for name in found.stage_names]

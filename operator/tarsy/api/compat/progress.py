@@ -11,8 +11,8 @@ from pydantic import Field
 
 from tarsy.api import shapes, transcripts
 from tarsy.api.compat import plans, words
-from tarsy.store import database as databases
-from tarsy.store import history
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history
 from tarsy.transcript import entries
 
 WITH_ITS_CHAIN = 20

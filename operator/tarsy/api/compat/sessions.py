@@ -10,8 +10,8 @@ from uuid import UUID
 from tarsy.api import access, actions, shapes, transcripts
 from tarsy.api.compat import plans, words
 from tarsy.resources import chain
-from tarsy.store import course, history
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history, stage_rows
 
 
 class AgentExecution(shapes.Part):
@@ -99,10 +99,10 @@ async def read(database: databases.Database, identity: UUID) -> AlertSession:
     """Serve `GET /api/v1/sessions/{id}`."""
     with transcripts.store_is_up():
         head = await history.head(database, identity, runs=1)
-        found = (await course.of(database, [identity], calls=True)).get(identity)
+        found = (await stage_rows.of(database, [identity], calls=True)).get(identity)
         if head is None or found is None:
             raise transcripts.none_such(identity)
-        executions = await course.executions(database, identity)
+        executions = await stage_rows.executions(database, identity)
     return of(head, found, executions)
 
 
@@ -113,7 +113,7 @@ async def cancel(doing: actions.Actions, known: access.Known) -> CancelledSessio
     return CancelledSession(session_id=known.id, status=status, message="Session cancellation requested")
 
 
-def of(head: history.Head, found: course.Course, executions: Iterable[course.Execution]) -> AlertSession:
+def of(head: history.Head, found: stage_rows.Course, executions: Iterable[stage_rows.Execution]) -> AlertSession:
     """An investigation, from all that the store has of it beside its log."""
     summary = head.summary
     status = words.INVESTIGATIONS[summary.phase].session
@@ -152,7 +152,7 @@ def stage_id(session: UUID, stage: str) -> str:
 
 
 def _stages(
-    summary: history.Summary, chain: Iterable[plans.Plan], executions: list[course.Execution]
+    summary: history.Summary, chain: Iterable[plans.Plan], executions: list[stage_rows.Execution]
 ) -> list[SessionStage]:
     known = {stage.name: stage for stage in summary.stages}
     outcomes: Mapping[str, str | None] = {name: stage.outcome for name, stage in known.items()}
@@ -179,7 +179,7 @@ def _stage(
     count: int,
     stage: history.Stage | None,
     told: words.StageWords,
-    executions: Iterable[course.Execution],
+    executions: Iterable[stage_rows.Execution],
 ) -> SessionStage:
     started, ended = (stage.started_at, stage.ended_at) if stage else (None, None)
     return SessionStage(
@@ -201,7 +201,7 @@ def _stage(
     )
 
 
-def _execution(summary: history.Summary, stage: str, found: course.Execution) -> AgentExecution:
+def _execution(summary: history.Summary, stage: str, found: stage_rows.Execution) -> AgentExecution:
     return AgentExecution(
         id=found.id,
         stage_id=stage_id(summary.id, stage),

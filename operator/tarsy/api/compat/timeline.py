@@ -14,8 +14,8 @@ from pydantic import Field
 
 from tarsy.api import shapes, transcripts
 from tarsy.api.compat import plans, words
-from tarsy.store import course
-from tarsy.store import transcripts as stored
+from tarsy.store.reads import stage_rows
+from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, messages
 
 EVENTS_MAX = 1_000
@@ -82,7 +82,7 @@ class Teller:
     """Tells the events of an investigation's log."""
 
     def __init__(
-        self, chain: Iterable[plans.Plan], executions: Iterable[course.Execution], *, limit: int = EVENTS_MAX
+        self, chain: Iterable[plans.Plan], executions: Iterable[stage_rows.Execution], *, limit: int = EVENTS_MAX
     ) -> None:
         """`executions` are those of its run 0; no more than `limit` events are told."""
         self.events: list[TimelineEvent] = []
@@ -210,7 +210,7 @@ class Teller:
         )
 
 
-def _context(stage: str, plan: plans.Plan | None, own: course.Execution | None) -> StageContext | None:
+def _context(stage: str, plan: plans.Plan | None, own: stage_rows.Execution | None) -> StageContext | None:
     if not stage:
         return None
     single = plan.agent if plan and not plan.parallel_type else None
@@ -223,7 +223,7 @@ def _context(stage: str, plan: plans.Plan | None, own: course.Execution | None) 
     )
 
 
-def _parallel_context(plan: plans.Plan | None, own: course.Execution | None) -> ParallelContext | None:
+def _parallel_context(plan: plans.Plan | None, own: stage_rows.Execution | None) -> ParallelContext | None:
     """None of a synthesis too: it works by itself."""
     if plan is None or plan.group is None or (own and own.kind != "agent"):
         return None

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from tarsy.api.compat import plans, progress
 from tarsy.api.live import outbox, telling, wire
-from tarsy.store import changes, course, history
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.reads import changes, history, stage_rows
 
 AT_ONCE = 200
 """Investigations that are read at once, and that a catch-up brings at most, or a few more."""
@@ -145,7 +145,7 @@ class Lists:
         """The stages of these investigations; None where no earlier client is among the listeners."""
         if not any(listener.channel.words == "session" for listener in listeners):
             return None
-        found = await course.of(self._database, [one.id for one in summaries])
+        found = await stage_rows.of(self._database, [one.id for one in summaries])
         return {identity: plans.of(one) for identity, one in found.items()}
 
     def _tell(self, found: changes.Changes, chains: _Chains | None) -> None:

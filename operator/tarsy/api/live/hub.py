@@ -15,8 +15,9 @@ from uuid import UUID
 
 from tarsy.api.compat import plans
 from tarsy.api.live import changing, outbox, telling, watching, wire
-from tarsy.store import changes, course, history, live
-from tarsy.store import database as databases
+from tarsy.store.base import database as databases
+from tarsy.store.live import deltas
+from tarsy.store.reads import changes, history, stage_rows
 
 POLL_SECONDS = 1.0
 CATCH_UP_MAX = 200
@@ -52,7 +53,7 @@ class Hub:
         self._catching_up = asyncio.Semaphore(_READS)
         self._turns: weakref.WeakKeyDictionary[outbox.Outbox, asyncio.Lock] = weakref.WeakKeyDictionary()
         """Of each connection: one of its subscriptions catches up at a time."""
-        self._audience = live.Audience(database, heard=self._heard, moved=self._moved)
+        self._audience = deltas.Audience(database, heard=self._heard, moved=self._moved)
         self._watches: dict[UUID, watching.Watch] = {}
         self._looks = asyncio.Event()
         """Set where the next poll is not to be waited for."""
@@ -239,7 +240,7 @@ class Hub:
             raise GoneError(_PURGED)
         for told in telling.of_page(page, investigation=watch.investigation, after=after, summary=None):
             watch.tell(watch.settle(told))
-        if one := (await course.of(self._database, [watch.investigation])).get(watch.investigation):
+        if one := (await stage_rows.of(self._database, [watch.investigation])).get(watch.investigation):
             watch.chain = plans.of(one)
         await self._stand(watch)
         watch.last = found.log_seq
@@ -287,7 +288,7 @@ class Hub:
         watch.status = wire.Message("investigation.status", body, of=watch.investigation)
         return [watch.status]
 
-    def _heard(self, piece: live.Piece) -> None:
+    def _heard(self, piece: deltas.Piece) -> None:
         if watch := self._watches.get(piece.investigation):
             watch.hear(piece)
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from tarsy.api import investigations
 from tarsy.api.compat import plans, progress
 from tarsy.api.live import wire
-from tarsy.store import history, standing
+from tarsy.store.reads import history, phase_rules
 from tarsy.transcript import entries, timeline
 
 
@@ -135,7 +135,7 @@ def of_end(found: history.Summary) -> dict[str, Any]:
         "final_analysis": found.final_analysis,
         "summary": found.summary,
         "grounds": found.grounds,
-        "grounded": standing.is_grounded(found.grounds),
+        "grounded": phase_rules.is_grounded(found.grounds),
         "ended_at": wire.moment(found.ended_at) if found.ended_at else None,
         "revision": found.revision,
     }

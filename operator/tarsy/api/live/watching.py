@@ -16,7 +16,7 @@ from uuid import UUID
 
 from tarsy.api.compat import plans
 from tarsy.api.live import outbox, telling, wire
-from tarsy.store import live
+from tarsy.store.live import deltas
 from tarsy.transcript import entries
 
 
@@ -24,7 +24,7 @@ from tarsy.transcript import entries
 class _Text:
     """An event that is being written."""
 
-    piece: live.Piece
+    piece: deltas.Piece
     """What began it."""
     content: str
     since: str
@@ -65,7 +65,7 @@ class Watch:
         """Pages that are being read for those who catch up: behind an entry, and up to one."""
         self.over: set[str] = set()
         """Events of which nothing more comes; the log has them by now, or never will."""
-        self._held: list[live.Piece] | None = None
+        self._held: list[deltas.Piece] | None = None
         """What was heard while a page of the log is made out."""
         self._texts: dict[str, _Text] = {}
         self._settled: dict[str, float] = {}
@@ -97,7 +97,7 @@ class Watch:
         """The events of which was told while they were written, and that the log has not brought yet."""
         return frozenset(self._texts)
 
-    def hear(self, piece: live.Piece) -> None:
+    def hear(self, piece: deltas.Piece) -> None:
         """Tell of a piece of a text, unless its turn is in the log already."""
         if self._held is not None:
             self._held.append(piece)
@@ -126,7 +126,7 @@ class Watch:
     @contextmanager
     def listening_later(self) -> Iterator[None]:
         """Have what is heard in the block told behind it: what the log has by now is to be told first."""
-        held: list[live.Piece] = []
+        held: list[deltas.Piece] = []
         self._held = held
         try:
             yield
@@ -187,7 +187,7 @@ class Watch:
         return wire.Message(kind, {"run": piece.run, "event": event}, of=self.investigation)
 
 
-def _turn(piece: live.Piece) -> float:
+def _turn(piece: deltas.Piece) -> float:
     """Which of its execution's model calls a piece is of, as its event's id says; of a tool, half a turn later."""
     number = piece.event.removeprefix(f"{piece.execution}.").partition(".")[0]
     behind = 0.5 if piece.type == "tool_result" else 0.0  # tools are at work between its answer and the next

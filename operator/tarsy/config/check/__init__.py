@@ -1,0 +1,1 @@
+"""Checks of chains against the platform file."""

@@ -1,0 +1,262 @@
+"""Reads the platform file; what is wrong is said with file, line, place and, where there is a choice, what there is.
+
+Never with the value that is wrong: it may be a key that was written into the wrong field, and errors are logged.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from tarsy.config.load import builtin, validation, variables
+from tarsy.config.model import platform
+from tarsy.config.tool_selection import ineffective
+from tarsy.resources import files, patterns
+
+_NOWHERE = files.Document(file="the built-in platform", data=None, node=None)
+_MISSING = "put the platform file there, or name another by --config or TARSY_CONFIG"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message says where and why, one problem a line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A platform file that was read."""
+
+    platform: platform.Platform
+    written: Mapping[str, Any] = field(repr=False)
+    """What stands in the file, before anything is put beside it or into it. Secrets may be among it (see `shown`)."""
+    used: Mapping[str, Any] = field(repr=False)
+    """The same with its variables put in, which makes secrets of more of it."""
+
+
+def platform_file(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> platform.Platform:
+    """Load and check the platform file at `path`, laid over what is built in; None is what is built in alone.
+
+    Of agents, servers and providers the same name replaces the built-in one whole, and null takes the built-in server
+    out. A ConfigError lists everything that is wrong. Without an environment, what its variables stand for is not
+    looked at, and missing where it would count.
+    """
+    return as_written(path, environment=environment).platform
+
+
+def as_written(path: Path | None, *, environment: Mapping[str, str] | None = os.environ) -> Loaded:
+    """What `platform_file` loads, and what stands in the file."""
+    try:
+        return of_bytes(contents(path), file=str(path), environment=environment) if path else builtin_alone()
+    except files.FileError as error:
+        raise ConfigError(str(error)) from error
+
+
+def contents(path: Path) -> bytes:
+    """Read the platform file at `path`; a FileError says why it cannot be read, and what to do where it is missing."""
+    try:
+        return files.contents(path)
+    except files.FileError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise files.FileError([files.Problem(file=str(path), line=0, message=unreadable(error.__cause__))]) from error
+
+
+def unreadable(error: OSError) -> str:
+    """Return why the platform file cannot be read, and what to do where it is missing."""
+    reason = error.strerror or "cannot be read"
+    return f"{reason}: {_MISSING}" if isinstance(error, FileNotFoundError) else reason
+
+
+def of_bytes(read: bytes, *, file: str, environment: Mapping[str, str] | None) -> Loaded:
+    """A platform file in which that stands; a FileError lists everything that is wrong (see `platform_file`)."""
+    first, *more = files.of_bytes(read, file=file)
+    if more:
+        raise files.FileError([more[0].problem((), "a second document: the platform file is one")])
+    return loaded(first, environment=environment)
+
+
+def builtin_alone() -> Loaded:
+    """What is built in, without a file."""
+    return loaded(_NOWHERE, environment=None)
+
+
+def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -> Loaded:
+    """A platform file that stands in a document; a FileError lists everything that is wrong.
+
+    Without an environment, what its variables stand for is not looked at.
+    """
+    written = {} if document.data is None else document.data
+    if not isinstance(written, dict):
+        raise files.FileError(
+            [document.problem((), f"expected a mapping of {', '.join(platform.Platform.model_fields)}")]
+        )
+    problems = [] if environment is None else list(variables.problems(document, environment))
+    used = variables.filled(written, environment or {})
+    unset = {at for at, text in variables.places(written) if set(variables.named(text)) - (environment or {}).keys()}
+    checked = _checked(_laid_over_builtin(used), document, unset=unset, problems=problems)
+    if problems:
+        raise files.FileError(sorted(problems))
+    return Loaded(platform=checked, written=written, used=used)
+
+
+def _checked(
+    data: dict[str, Any], document: files.Document, *, unset: set[validation.Place], problems: list[files.Problem]
+) -> platform.Platform:
+    """The platform that `data` says, as far as it can be had; what is wrong is added to `problems`.
+
+    What is wrong is taken out, so that the rest can be looked at, too. What is then found wrong may be so because
+    something is missing: that is not told.
+    """
+    known = {section: list(found) for section, found in data.items() if isinstance(found, dict)}
+    broken: list[validation.Place] = []
+    is_told = False
+    rounds: list[list[validation.Place]] = []
+    left = copy.deepcopy(data)
+    while True:
+        try:
+            checked = platform.Platform.model_validate(left)
+            break
+        except pydantic.ValidationError as error:
+            found = list(validation.problems(error, document, model=platform.Platform))
+            unknown = [one for one in found if one.is_unknown]
+            if unknown or not is_told:
+                problems += [one.problem for one in unknown or found if one.place not in unset]
+            is_told = is_told or not unknown
+            broken += [one.place for one in unknown or found]
+            rounds.append(_take_out(left, [one.place for one in unknown or found]))
+    servers = {*checked.mcp_servers, *known.get("mcp_servers", ())}
+    misfits = () if ("mcp_servers",) in broken else _misfits(checked, servers)
+    rest = itertools.chain(_dangling(checked, known, broken), _misnamed_tools(checked), misfits)
+    told = [(_place_in_file(place, rounds), message) for place, message in rest]
+    problems += [document.problem(place, f"{files.told(place)}: {message}") for place, message in told]
+    return checked
+
+
+def _take_out(data: dict[str, Any], places: Iterable[validation.Place]) -> list[validation.Place]:
+    """Take out what stands at `places`, or the innermost thing around it that is there; return the places of that."""
+    targets: dict[validation.Place, Any] = {}
+    for place in places:
+        holder: Any = None
+        inner: Any = data
+        depth = 0
+        for step in place:
+            there: Iterable[int | str] = (
+                inner if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
+            )
+            if step not in there:
+                break
+            holder, inner, depth = inner, inner[step], depth + 1
+        targets[place[:depth]] = holder
+    for place in reversed(targets):  # of a list, the last one first
+        if place[-1] in targets[place] or isinstance(targets[place], list):
+            del targets[place][place[-1]]
+    return list(targets)
+
+
+def _place_in_file(place: validation.Place, rounds: Sequence[Iterable[validation.Place]]) -> validation.Place:
+    """Return where something stands in the file: elements taken out of a list have moved those behind them."""
+    for taken_out in reversed(rounds):
+        original: validation.Place = ()
+        for step in place:
+            removed = sorted(index for *holder, index in taken_out if (*holder,) == original and isinstance(index, int))
+            if isinstance(step, int):
+                for index in removed:
+                    step = step + 1 if index <= step else step
+            original = (*original, step)
+        place = original
+    return place
+
+
+def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:
+    laid = data | {
+        section: builtin.PLATFORM[section] | data[section]
+        if isinstance(data.get(section), dict)
+        else data.get(section, builtin.PLATFORM[section])
+        for section in builtin.PLATFORM
+    }
+    return (
+        _without_unwanted(laid) if isinstance(laid["mcp_servers"], dict) and isinstance(laid["agents"], dict) else laid
+    )
+
+
+def _without_unwanted(laid: dict[str, Any]) -> dict[str, Any]:
+    """The same without those of the built-in servers that the file has taken out, and built-in agents without them."""
+    unwanted = {name for name in builtin.PLATFORM["mcp_servers"] if laid["mcp_servers"][name] is None}
+    agents = {
+        name: agent | {"mcp_servers": [one for one in agent.get("mcp_servers", ()) if one not in unwanted]}
+        for name, agent in builtin.PLATFORM["agents"].items()
+        if laid["agents"][name] is agent and unwanted & set(agent.get("mcp_servers", ()))
+    }
+    return laid | {
+        "mcp_servers": {name: server for name, server in laid["mcp_servers"].items() if name not in unwanted},
+        "agents": laid["agents"] | agents,
+    }
+
+
+def _dangling(
+    loaded: platform.Platform, known: Mapping[str, Sequence[str]], broken: Sequence[validation.Place]
+) -> Iterator[tuple[validation.Place, str]]:
+    """The names that nothing answers to, but for `known` ones and where a section is `broken`."""
+
+    def missing(
+        place: validation.Place, name: str | None, *, of: str, kind: str
+    ) -> Iterator[tuple[validation.Place, str]]:
+        names = {*getattr(loaded, of), *known.get(of, ())}
+        if name is not None and name not in names and (of,) not in broken:
+            yield place, _unknown(kind, names)
+
+    yield from missing(("defaults", "llm_provider"), loaded.defaults.llm_provider, of="llm_providers", kind="provider")
+    for index, name in enumerate(loaded.defaults.fallback_providers):
+        yield from missing(("defaults", "fallback_providers", index), name, of="llm_providers", kind="provider")
+    at: validation.Place
+    for name, found in loaded.mcp_servers.items():
+        asked = found.summarization.llm_provider
+        at = ("mcp_servers", name, "summarization", "llm_provider")
+        yield from missing(at, asked, of="llm_providers", kind="provider")
+    for name, agent in loaded.agents.items():
+        at = ("agents", name)
+        yield from missing((*at, "llm_provider"), agent.llm_provider, of="llm_providers", kind="provider")
+        for index, server in enumerate(agent.mcp_servers):
+            yield from missing((*at, "mcp_servers", index), server, of="mcp_servers", kind="MCP server")
+        settings = loaded.llm_providers.get(agent.llm_provider or "")
+        if settings is None or any(place[:2] == ("llm_providers", agent.llm_provider) for place in broken):
+            continue
+        for index, tool in enumerate(agent.native_tools or ()):
+            if tool not in settings.has_native_tools:
+                place = (*at, "native_tools", index)
+                yield place, _unknown(f"tool of {agent.llm_provider}", settings.has_native_tools)
+
+
+def _misnamed_tools(loaded: platform.Platform) -> Iterator[tuple[validation.Place, str]]:
+    """The patterns over a server's own tools that match none: with the server's name in front, or an open `[`."""
+    for name, server in loaded.mcp_servers.items():
+        for key, own_names in (
+            (("tools", "allow"), server.tools.allow or ()),
+            (("tools", "deny"), server.tools.deny),
+            (("write_tools",), server.write_tools),
+        ):
+            for index, pattern in enumerate(own_names):
+                place = ("mcp_servers", name, *key, index)
+                if pattern.startswith(f"{name}."):
+                    yield place, f"a tool's own name is meant here, without '{name}.'"
+                elif why := patterns.own_misfit(pattern):
+                    yield place, why
+
+
+def _misfits(loaded: platform.Platform, servers: Collection[str]) -> Iterator[tuple[validation.Place, str]]:
+    """The patterns that no tool of any of these servers can match."""
+    available = f"Available MCP servers: {', '.join(sorted(servers)) or 'none'}"
+    for name, agent in loaded.agents.items():
+        for place, pattern in ineffective.of_tools(agent.tools, at=("agents", name, "tools")):
+            if ineffective.never(pattern, servers):
+                yield place, f"it fits no tool: {ineffective.right(servers)}. {available}"
+
+
+def _unknown(kind: str, names: Iterable[str]) -> str:
+    return f"unknown {kind}. Available: {', '.join(sorted(names)) or 'none'}"

@@ -1,0 +1,133 @@
+"""Sees that the platform file has changed: it is read every so often, and what has settled is judged.
+
+It is read, not watched. That says the same of a file that is edited in place, replaced by a rename, or replaced as
+kubelet replaces a mounted ConfigMap, by turning a link two folders above; of network file systems, which notify nobody;
+and of one that vanishes and comes back. Content is compared, because a time or a number of an inode may be the same
+again. Reading a file of 20 KB takes 20 microseconds.
+
+What is there at one look only is not judged: whoever writes a file in place has emptied it first, and an empty one is
+valid. The key files that the platform file names are looked at as well, as a Secret that is mounted beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from tarsy.config.load import loader, secret_files
+from tarsy.config.model import platform
+from tarsy.resources import files
+
+Digests: TypeAlias = Mapping[Path, bytes]
+"""Of files, what says whether they have changed; b"" of those that cannot be read."""
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """A file that cannot be read, and why."""
+
+    problem: str
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What there is at one look; None is a file that was written to meanwhile."""
+
+    content: bytes | _Unreadable | None
+    keys: Digests
+
+
+class Watch:
+    """A platform file, with the last valid content that was seen of it."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        environment: Mapping[str, str],
+        beside: Callable[[platform.Platform], Iterable[Path]] = lambda _: (),
+    ) -> None:
+        """Load what is there; a ConfigError lists everything that is wrong with it.
+
+        `path` None is what is built in; `beside` names the other files that a platform says are to be read. What can be
+        read only once, such as a pipe, is.
+        """
+        self._path = path
+        self._environment = environment
+        self._beside = beside
+        try:
+            is_file = path is not None and path.is_file()
+            content: bytes | _Unreadable = loader.contents(path) if path else b""
+            self.loaded = self._load(content)
+        except files.FileError as error:
+            raise loader.ConfigError(str(error)) from error
+        self.problem = ""
+        """What is wrong with the file as it is now, one problem a line; "" where that is what is loaded."""
+        self.keys = self._keys()
+        """The files beside it."""
+        self._is_looked_at = is_file
+        self._loaded_of = content
+        self._judged = self._before = _Seen(content, self.keys)
+
+    def look(self) -> bool:
+        """Look once; whether `loaded`, `problem` or `keys` have changed. It may take a while: not for the loop."""
+        seen = _Seen(self._content(), self._keys())
+        is_settled, self._before = seen == self._before, seen
+        if seen.content is None or not is_settled or seen == self._judged:
+            return False
+        return self._judge(seen.content, seen.keys)
+
+    def _judge(self, content: bytes | _Unreadable, keys: Digests) -> bool:
+        before = (self.loaded, self.problem, self.keys)
+        try:
+            if content != self._loaded_of:
+                self.loaded = self._load(content)
+                self._loaded_of = content
+            self.problem = ""
+        except files.FileError as error:
+            self.problem = str(error)
+        self.keys = keys if self.loaded is before[0] else self._keys()  # another file may name others
+        self._judged = self._before = _Seen(content, self.keys)
+        return (self.loaded, self.problem, self.keys) != before
+
+    def _load(self, content: bytes | _Unreadable) -> loader.Loaded:
+        if self._path is None:
+            return loader.builtin_alone()
+        if isinstance(content, _Unreadable):
+            raise files.FileError([files.Problem(file=str(self._path), line=0, message=content.problem)])
+        return loader.of_bytes(content, file=str(self._path), environment=self._environment)
+
+    def _content(self) -> bytes | _Unreadable | None:
+        if self._path is None or not self._is_looked_at:
+            return self._loaded_of
+        try:
+            before = self._path.stat()
+            if stat.S_ISFIFO(before.st_mode):  # to open one waits for who writes
+                return _Unreadable("a pipe, which cannot be read again")
+            content = loader.contents(self._path)
+            after = self._path.stat()
+        except files.FileError as error:
+            return _Unreadable(error.problems[0].message)
+        except OSError as error:
+            return _Unreadable(loader.unreadable(error))
+        return content if _moment(before) == _moment(after) else None
+
+    def _keys(self) -> Digests:
+        return {path: digest(path) for path in self._beside(self.loaded.platform)}
+
+
+def _moment(state: os.stat_result) -> tuple[int, ...]:
+    return (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+def digest(path: Path) -> bytes:
+    """What changes with a file; b"" for one that cannot be read, or is none to be read more than once."""
+    try:
+        return hashlib.sha256(secret_files.beginning(path, files.LARGEST)).digest()
+    except secret_files.UnreadableError:
+        return b""

@@ -1,0 +1,160 @@
+"""Settings of one process: what environment and flags say, as opposed to the platform file."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tarsy.config.load import loader, secret_files
+
+Role = Literal["all", "controller", "worker", "api"]
+
+DATABASE_URL = "DATABASE_URL"
+WEBHOOK_TOKEN = "TARSY_WEBHOOK_TOKEN"  # noqa: S105 - the variable's name
+DEPLOYMENT = "TARSY_DEPLOYMENT"
+FILE = "_FILE"
+"""Behind a secret's variable: the variable that names a file with the secret, which goes before the secret itself."""
+
+
+_URL_LOOKS = "it should look like postgresql://user:password@host:5432/tarsy"
+
+
+class SecretError(loader.ConfigError):
+    """The file of a secret does not have it, or not yet; the message says of which variable, and nothing of either."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret:
+    """A secret of the environment, or of a file, which may be there later than the process."""
+
+    variable: str
+    value: str = field(default="", repr=False)
+    """"" where it is in a file."""
+    file: Path | None = None
+    check: Callable[[str], str] = str
+    """Returns what it is given, or raises a load.ConfigError."""
+
+    def read(self) -> str:
+        """The secret as it is now; a SecretError where its file does not have it."""
+        if self.file is None:
+            return self.value
+        named = f"{self.variable}{FILE}: the file that it names"
+        try:
+            secret = secret_files.text(self.file)
+        except secret_files.UnreadableError as error:
+            raise SecretError(f"{named}: {error}") from error
+        if not secret:
+            raise SecretError(f"{named} is empty")
+        try:
+            return self.check(secret)
+        except loader.ConfigError as error:
+            raise SecretError(f"{named}: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What `tarsy operator` was started with."""
+
+    database_url: Secret
+    platform_file: Path | None
+    """None: what is built in."""
+    kubeconfig: Path | None
+    """None: the cluster that the process runs in, or the default kubeconfig."""
+    listen_host: str
+    listen_port: int
+    role: Role
+    webhook_token: Secret | None
+    """None only with `--insecure-dev`, and where the API is not served."""
+    deployment: str = ""
+    """The Deployment that the process belongs to, as the chart says; "" is none, and no event is told of one."""
+    insecure_dev: bool = False
+    """Whether runbooks may also be read from this machine's loopback (`tools.runbooks.client`)."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that this process plays."""
+        return ("api", "controller", "worker") if self.role == "all" else (self.role,)
+
+    def serves(self, role: Role) -> bool:
+        """Whether this process plays `role`."""
+        return role in self.roles
+
+
+def operator(
+    *,
+    environment: Mapping[str, str],
+    config: Path | None,
+    kubeconfig: Path | None,
+    listen: str,
+    role: Role,
+    insecure_dev: bool,
+) -> Settings:
+    """Settings of `tarsy operator`; a ConfigError says which variable or flag is missing or wrong."""
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise loader.ConfigError(f"--listen: {listen!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    if insecure_dev and host not in ("127.0.0.1", "::1", "localhost"):
+        raise loader.ConfigError(f"--insecure-dev serves loopback only, not {host}: give --listen 127.0.0.1:{port}")
+    token = _secret(environment, WEBHOOK_TOKEN) if role in ("all", "api") else None
+    if token is None and role in ("all", "api") and not insecure_dev:
+        raise loader.ConfigError(
+            f"{WEBHOOK_TOKEN} is not set: set it or {WEBHOOK_TOKEN}{FILE}, or give --insecure-dev for an open loopback"
+        )
+    url = database_url(environment)
+    if token is not None and insecure_dev:
+        raise loader.ConfigError(f"--insecure-dev: {WEBHOOK_TOKEN} is set as well: unset it, or leave the flag out")
+    return Settings(
+        database_url=url,
+        platform_file=config,
+        kubeconfig=kubeconfig,
+        listen_host=host,
+        listen_port=int(port),
+        role=role,
+        webhook_token=token,
+        deployment=environment.get(DEPLOYMENT, ""),
+        insecure_dev=insecure_dev,
+    )
+
+
+def _secret(environment: Mapping[str, str], variable: str, *, check: Callable[[str], str] = str) -> Secret | None:
+    """The secret of the file that the environment names, else of the environment itself, which is checked at once."""
+    if path := environment.get(variable + FILE):
+        return Secret(variable=variable, file=Path(path), check=check)
+    value = environment.get(variable, "").strip()
+    return Secret(variable=variable, value=check(value)) if value else None
+
+
+def database_url(environment: Mapping[str, str]) -> Secret:
+    """The database's URL, of a file or the environment.
+
+    A ConfigError says how it should look, and never how it does look.
+    """
+    url = _secret(environment, DATABASE_URL, check=_checked)
+    if url is None:
+        raise loader.ConfigError(f"{DATABASE_URL} is not set: set it or {DATABASE_URL}{FILE}; {_URL_LOOKS}")
+    return url
+
+
+def _checked(url: str) -> str:
+    if not _is_postgres(url):
+        encoded = "special characters in user and password percent-encoded"
+        raise loader.ConfigError(f"{DATABASE_URL} is not the URL of a Postgres database: {_URL_LOOKS}, {encoded}")
+    return url
+
+
+def _is_postgres(url: str) -> bool:
+    """Whether `url` is one that asyncpg can read: it would tell parts of a password as a host or a port."""
+    try:
+        parsed = urllib.parse.urlsplit(url)
+        urllib.parse.parse_qs(parsed.query, strict_parsing=bool(parsed.query))
+        _, _, hosts = parsed.netloc.rpartition("@")
+        servers = [urllib.parse.urlsplit(f"//{host}") for host in hosts.split(",") if hosts]
+        reachable = all(server.hostname and server.port != 0 for server in servers)
+    except ValueError:
+        return False
+    plain = parsed.netloc.count("@") <= 1 and not parsed.fragment
+    return parsed.scheme in ("postgresql", "postgres") and reachable and plain

@@ -1,0 +1,143 @@
+"""What pydantic finds wrong in a file, in the file's own words.
+
+Each problem has its line, its place and, where there is a choice, what there is; never the value that is wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pydantic
+import pydantic_core
+
+from tarsy.config.model import fields, platform
+from tarsy.resources import files
+
+Place = tuple[int | str, ...]
+
+_WORD = re.compile("[A-Za-z_-]{1,40}")
+"""A key as people misspell one: with digits it may be a secret in the wrong place, which is not shown."""
+_DURATION = "[0-9]{1,9}(?:ms|[smhd])"
+_IN_WORDS = {
+    platform.SERVER_NAME: "expected letters, digits and -, or single _ between them",
+}
+_TAGGED = (("llm_providers",), 2), (("mcp_servers", "transport"), 3)
+"""Where pydantic has what `type` says in a place, by the steps that lead there: the file has no such key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Something that is wrong."""
+
+    place: Place
+    """In what was checked."""
+    problem: files.Problem
+    is_unknown: bool
+    """A key that there is not: without it the rest means what it meant."""
+
+
+def problems(
+    error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: Place = ()
+) -> Iterator[Found]:
+    """What is wrong with what stands at `at` of `document`."""
+    for found in error.errors():
+        place = untagged(found["loc"])
+        message = _message(found)
+        shown, line = place, (*at, *place)
+        is_unknown = found["type"] == "extra_forbidden"
+        if is_unknown:
+            shown = place[:-1]
+            key = str(place[-1])
+            told = key if _WORD.fullmatch(key) else "a key that is no word"
+            message = f"unknown: {told}. Available: {', '.join(_keys(_schema(model), found['loc'][:-1]))}"
+        elif place[-1:] == ("[key]",):
+            shown, line = place[:-1], (*at, *place[:-1])
+            message = f"the name cannot be so: {message}"
+        elif found["type"] == "union_tag_invalid":
+            line = (*line, "type")
+        else:
+            line = (*line, *_steps(message.partition(":")[0]))  # a rule over several keys begins with the one meant
+        problem = document.problem(line, f"{files.told((*at, *shown))}: {message}")
+        yield Found(place=place, problem=problem, is_unknown=is_unknown)
+
+
+def _steps(told: str) -> Iterator[int | str]:
+    """The steps of a place that is told as `custom_patterns.1.name`."""
+    for step in told.split("."):
+        yield int(step) if step.isascii() and step.isdecimal() else step
+
+
+def untagged(location: Place) -> Place:
+    """A location of pydantic's, as a place of the file."""
+    steps = {location[:1], location[:1] + location[2:3]}
+    tag = next((index for above, index in _TAGGED if above in steps), len(location))
+    return location[:tag] + location[tag + 1 :]
+
+
+def _message(error: pydantic_core.ErrorDetails) -> str:
+    match error["type"]:
+        case "union_tag_invalid":
+            return f"expected one of {error['ctx']['expected_tags']}"
+        case "union_tag_not_found":
+            return "type is missing"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            return "expected a mapping"
+        case "list_type":
+            return "expected a list"
+        case "too_short":
+            return f"expected {error['ctx']['min_length']} or more"
+        case "string_pattern_mismatch":
+            pattern = error["ctx"]["pattern"]
+            return _IN_WORDS.get(pattern, f"Input should match {pattern}")
+        case "int_type" | "int_parsing" if seconds := _seconds(error):
+            return f"expected seconds, a whole number: write {seconds}"
+    return error["msg"].removeprefix("Value error, ")
+
+
+def _seconds(error: pydantic_core.ErrorDetails) -> str:
+    """Return the number that `5m` or `1h30m` stands for, where seconds are expected; "" where there is none."""
+    found = error["input"]
+    if "seconds" not in str(error["loc"][-1]).lower() or not isinstance(found, str):
+        return ""
+    if re.fullmatch("[0-9]{1,9}", found):
+        return str(int(found))
+    if not re.fullmatch(f"({_DURATION}){{1,5}}", found):
+        return ""
+    seconds = sum((fields.duration(one) for one in re.findall(_DURATION, found)), timedelta()).total_seconds()
+    return str(math.ceil(seconds) or "")
+
+
+@functools.cache
+def _schema(model: type[pydantic.BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema(by_alias=True)
+
+
+def _keys(schema: dict[str, Any], location: Place) -> list[str]:
+    """The keys that a JSON schema has at a location of pydantic's."""
+    node = _resolved(schema, schema)
+    for step in location:
+        if "discriminator" in node:
+            below = {"$ref": node["discriminator"]["mapping"][step]}
+        elif step in node.get("properties", {}):
+            below = node["properties"][step]
+        else:
+            values = [node.get("items"), *node.get("patternProperties", {}).values(), node.get("additionalProperties")]
+            below = next((one for one in values if one), {})
+        node = _resolved(below, schema)
+    return list(node.get("properties", {}))
+
+
+def _resolved(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """What a reference, or a choice between something and nothing, leads to."""
+    while "$ref" in node or "anyOf" in node:
+        if "anyOf" in node:
+            node = next(option for option in node["anyOf"] if option.get("type") != "null")
+        else:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+    return node

@@ -1,0 +1,161 @@
+"""Which tools an agent is offered: pure, so that what chains, alerts and people are told is what calls are held to.
+
+Whoever has a say can only take away: the platform file by server, the platform file and the chain by agent, stage and
+agent of the stage, and the alert. What does not say that it only reads counts as writing, for some tools that write
+carry no hint at all, and is offered to nobody whom the platform file does not let have it, whatever a chain allows.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tarsy.config.model import platform as platforms
+from tarsy.resources import chain, investigation
+
+_WILDCARD = re.compile(r"[*?\[]")
+NAMES_MAX = 20
+"""Names that are told where there are many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A tool as its server describes it."""
+
+    name: str
+    """Without the server's."""
+    read_only: bool
+    """Whether it says that it only reads."""
+    stopped: bool = False
+    """Whether it is not what was pinned, and waits for somebody who confirms it."""
+
+
+Catalogue: TypeAlias = Mapping[str, Sequence[Tool]]
+"""What the servers have, by their names; one that nobody has been connected to yet is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Some tools of all: shell-style patterns over `server.tool`, case counting; deny wins over allow."""
+
+    allow: tuple[str, ...] | None = None
+    """None is all."""
+    deny: tuple[str, ...] = ()
+
+    def admits(self, name: str) -> bool:
+        """Whether the tool of this name (`server.tool`) is one of them."""
+        return (self.allow is None or _matches(name, self.allow)) and not _matches(name, self.deny)
+
+
+def told(detail: Mapping[str, Any]) -> list[Tool]:
+    """The tools of a server, by what a process says of it (its `standing.Fact` of kind tools)."""
+    return [Tool(name=tool["name"], read_only=tool["read_only"]) for tool in detail["tools"]]
+
+
+def filters(*choices: chain.Tools | platforms.Tools | None) -> tuple[Filter, ...]:
+    """Those choices that leave anything out."""
+    return tuple(
+        Filter(allow=None if choice.allow is None else tuple(choice.allow), deny=tuple(choice.deny or ()))
+        for choice in choices
+        if choice is not None and (choice.allow is not None or choice.deny)
+    )
+
+
+def of_alert(mcp: investigation.MCP | None) -> tuple[Filter, ...]:
+    """What an alert leaves of the tools of the servers that its agents have."""
+    if mcp is None:
+        return ()
+    narrowed: tuple[Filter, ...] = ()
+    if any(server.tools is not None for server in mcp.servers or ()):
+        allow = tuple(f"{server.name}.{pattern}" for server in mcp.servers or () for pattern in server.tools or ["*"])
+        narrowed = (Filter(allow=allow),)
+    return (*narrowed, *filters(mcp.tools))
+
+
+def is_offered(tool: Tool, server: platforms.MCPServer) -> bool:
+    """Whether the platform file lets anybody have this tool of that server."""
+    return not (tool.stopped or _is_left_out(tool, server) or _is_withheld(tool, server))
+
+
+def kept_back(tool: Tool, settings: platforms.MCPServer, *, server: str) -> str:
+    """Why nobody has this tool of that server; "" where somebody may."""
+    if tool.stopped:
+        return "is stopped until somebody confirms it, because it is not what was pinned"
+    if _is_left_out(tool, settings):
+        return f"is left out by mcp_servers.{server}.tools"
+    if _is_withheld(tool, settings):
+        return f"may write, and mcp_servers.{server}.write_tools does not name it"
+    return ""
+
+
+def writing(tools: Iterable[Tool], server: platforms.MCPServer) -> list[str]:
+    """The tools that nobody has because they may write, and the platform file does not name them."""
+    return [tool.name for tool in tools if not _is_left_out(tool, server) and _is_withheld(tool, server)]
+
+
+def left_out(tools: Iterable[Tool], server: platforms.MCPServer) -> list[str]:
+    """The tools that the platform file leaves out by name."""
+    return [tool.name for tool in tools if _is_left_out(tool, server)]
+
+
+def unknown(names: Collection[str], server: platforms.MCPServer) -> Iterator[tuple[str, list[str]]]:
+    """Names that the platform file writes out, as (key, names), and that no tool of a server with these `names` has."""
+    written = {
+        "tool_hashes": list(server.tool_hashes),
+        "write_tools": [one for one in server.write_tools if _is_name(one)],
+    }
+    for key, found in written.items():
+        if missing := [name for name in found if name not in names]:
+            yield key, missing
+
+
+def fits(pattern: str, tools: Collection[str], unknown: Iterable[str]) -> bool:
+    """Whether a pattern matches one of these (`server.tool`), or may match one of servers whose tools are not known."""
+    return any(_matches(name, [pattern]) for name in tools) or any(may_fit(pattern, server) for server in unknown)
+
+
+def may_fit(pattern: str, server: str) -> bool:
+    """Whether a pattern over `server.tool` could match a tool of that server, whatever its tools are called."""
+    begins, own = _WILDCARD.split(pattern, maxsplit=1)[0], f"{server}."
+    return begins.startswith(own) or own.startswith(begins)
+
+
+def unmatched(
+    mcp: investigation.MCP | None, servers: Collection[str], names: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """What an alert names of these servers, as (server, pattern), that no tool of these names (`server.tool`) is."""
+    for server in mcp.servers or () if mcp else ():
+        for pattern in server.tools or () if server.name in servers else ():
+            if not any(_matches(name, [f"{server.name}.{pattern}"]) for name in names):
+                yield server.name, pattern
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names for people, the first of many."""
+    more = len(names) - NAMES_MAX
+    return ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def differs(key: str, *, says: str, offered: str) -> str:
+    """That a tool is not what the platform file says at `key`, whose word nobody else can change."""
+    return f"{key} says {says}, the server offers {offered}: change it there"
+
+
+def _is_name(pattern: str) -> bool:
+    return not set(pattern) & set("*?[")
+
+
+def _is_left_out(tool: Tool, server: platforms.MCPServer) -> bool:
+    choice = server.tools
+    return (choice.allow is not None and not _matches(tool.name, choice.allow)) or _matches(tool.name, choice.deny)
+
+
+def _is_withheld(tool: Tool, server: platforms.MCPServer) -> bool:
+    return not tool.read_only and not _matches(tool.name, server.write_tools)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

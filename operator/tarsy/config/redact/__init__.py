@@ -1,0 +1,1 @@
+"""The platform file without its secrets."""

@@ -1,0 +1,172 @@
+"""The secrets that a process was given: by its environment, its platform file, and the files that these two name.
+
+Which is one is judged by the name that it stands under, as the masker does; what is named to hold a secret
+(`api_key_env`, `bearer_token_file`, the password in a URL) is one whatever it looks like. What comes of it is for
+`masking.given`, and for nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tarsy.config.load import secret_files, settings
+from tarsy.config.model import platform
+from tarsy.masking import masker, names
+
+_NO_SECRETS = ("ca_file", "certificate_file")
+_MASKER = masker.Masker(groups=["secrets"])
+_SESSION = re.compile("cookie|session", re.IGNORECASE)
+_ONLY_MASKED = re.compile(r"(?:\w+ )?\[MASKED:\w+\]")
+_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+def values(loaded: platform.Platform, environment: Mapping[str, str]) -> list[str]:
+    """All that a process was given which has that environment and uses that platform file, as it can be read now."""
+    found = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
+    hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, whatever the tools are called
+    found += _Reader(environment).of(loaded.model_dump(mode="python", exclude=hashes))
+    return [value for value in dict.fromkeys(found) if value]
+
+
+def pepper(environment: Mapping[str, str]) -> str:
+    """A secret that all processes share: the password of the database; "" where it wants none."""
+    url = environment.get(settings.DATABASE_URL, "")
+    if named := environment.get(settings.DATABASE_URL + settings.FILE):
+        url = _text(Path(named)).strip()
+    try:
+        return urllib.parse.unquote(urllib.parse.urlsplit(url).password or "")
+    except ValueError:
+        return ""
+
+
+def _of_environment(environment: Mapping[str, str]) -> Iterator[str]:
+    """The secrets among the variables, and those in files that variables name."""
+    yield from _of_variables(environment)
+    for name, value in environment.items():
+        held = name.removesuffix(settings.FILE)
+        if name == _CREDENTIALS or (held != name and (held == settings.DATABASE_URL or _promises(held))):
+            for read in _of_file(Path(value)):
+                yield from _of_url(read)
+                yield read
+
+
+class _Reader:
+    """Goes through a platform file."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def of(self, value: Any, key: str = "") -> Iterator[str]:
+        """The secrets in what stands under `key`."""
+        match value:
+            case dict() if key == "headers":
+                yield from _of_headers(value)
+            case dict() if key == "env":
+                yield from _of_variables(value)
+            case dict():
+                for name, below in value.items():
+                    yield from self.of(below, str(name))
+            case list() if key == "args":
+                yield from _of_arguments([str(one) for one in value])
+            case list():
+                for below in value:
+                    yield from self.of(below)
+            case Path() if key.endswith("_file") and key not in _NO_SECRETS:
+                yield from _of_file(value)
+            case str():
+                yield from self._of_text(value, key)
+
+    def _of_text(self, value: str, key: str) -> Iterator[str]:
+        if key.endswith("_env"):
+            yield self._environment.get(value, "")
+        elif names.promises(key.encode("utf-8", "replace")) and not names.is_harmless(value.encode("utf-8", "replace")):
+            yield value
+        else:
+            yield from _of_url(value)
+
+
+def _of_variables(variables: Mapping[str, Any]) -> Iterator[str]:
+    """Values whose names promise a secret, or that look like one beside their names; and secrets in URLs."""
+    for name, given in variables.items():
+        value = str(given)
+        if _promises(name):
+            if not names.is_harmless(value.encode("utf-8", "replace")):
+                yield value
+                yield value.rpartition(" ")[2]  # behind Bearer or Basic
+        elif _looks_secret(name, value):
+            yield value.rpartition(" ")[2]
+        yield from _of_url(value)
+
+
+def _of_headers(headers: Mapping[str, Any]) -> Iterator[str]:
+    """The same, and sessions: a cookie's name says nothing of what its values are."""
+    yield from _of_variables(headers)
+    for name, value in headers.items():
+        if _SESSION.search(name):
+            yield value
+            yield from (one.partition("=")[2].strip() for one in value.split(";"))
+
+
+def _promises(name: str) -> bool:
+    return names.promises_in_env(name.encode("utf-8", "replace"))
+
+
+def _looks_secret(name: str, value: str) -> bool:
+    """Whether the masker would take the whole value, but for the scheme before it."""
+    masked = _MASKER.text(f"{name}: {value}") if len(value) < secret_files.LARGEST else ""
+    return _ONLY_MASKED.fullmatch(masked.removeprefix(f"{name}: ")) is not None
+
+
+def _of_arguments(arguments: list[str]) -> Iterator[str]:
+    """What stands behind a flag whose name promises a secret, in the same argument or in the next."""
+    for index, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag.startswith("-") and names.promises(flag.encode("utf-8", "replace")):
+            yield value if equals else arguments[index + 1] if index + 1 < len(arguments) else ""
+        yield from _of_url(value if equals else argument)
+
+
+def _of_url(value: str) -> Iterator[str]:
+    """The password and the secret parameters in a URL, as they are written and as they are meant."""
+    if "://" not in value:
+        return
+    try:
+        found = urllib.parse.urlsplit(value)
+        told = [found.password or ""]
+        told += [one for name, one in urllib.parse.parse_qsl(found.query) if _promises(name)]
+    except ValueError:
+        return
+    for one in told:
+        yield one
+        yield urllib.parse.unquote(one)
+
+
+def _of_file(path: Path) -> Iterator[str]:
+    """What a file holds; of one in JSON, the values whose names promise a secret."""
+    text = _text(path)
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = None
+    if isinstance(parsed, dict):
+        yield from (
+            value
+            for name, value in parsed.items()
+            if isinstance(value, str) and names.promises(str(name).encode("utf-8", "replace"))
+        )
+    else:
+        yield text.strip()
+
+
+def _text(path: Path) -> str:
+    """The beginning of a file; "" where it cannot be read, which is told elsewhere."""
+    try:
+        return secret_files.beginning(path, secret_files.LARGEST).decode()
+    except (secret_files.UnreadableError, UnicodeDecodeError):
+        return ""

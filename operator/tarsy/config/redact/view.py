@@ -1,0 +1,298 @@
+"""What may be shown of the platform file: what stands there, without what may be secret.
+
+Hidden are all values of variables, and those of arguments but for plain words behind a flag that is known to hold no
+secret (`--toolsets core`); whatever stands in a URL beside its host and path, parts of these two that look like keys,
+and what the masker would take out of a text. Names stay: of variables, of files, of an argument's flag. What is hidden
+is looked for in other texts, too: a server that cannot be reached may tell with which arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarsy.config.model import fields, providers
+from tarsy.masking import masker
+
+MASKED = "[MASKED]"
+VALUES_MAX = 20_000
+"""Values that are shown: by aliases of YAML a short file may stand for a long one."""
+DEEPEST = 20
+_LIKE_A_KEY = 16
+"""Characters from which a name without an underscore, or a part of a host or path that is no words, may be a key."""
+_LONGEST_WORD = 12
+_KEY_OF_HOST = 12
+"""Characters from which a piece of a host's name with letters and digits may be a key; twice as many of letters."""
+_MASKER = masker.Masker(groups=["security"])
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_NAMED = re.compile(rf"\{{\{{\s*\.({_VARIABLE.pattern})\s*\}}\}}")
+_FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(=.*)?", re.DOTALL)
+_PLAIN_FLAGS = {
+    *(
+        "cluster",
+        "clusters",
+        "context",
+        "contexts",
+        "depth",
+        "feature",
+        "features",
+        "format",
+        "interval",
+        "kind",
+        "kinds",
+    ),
+    *("level", "limit", "mode", "namespace", "namespaces", "output", "port", "provider", "region", "replicas"),
+    *("resource", "resources", "retries", "size", "timeout", "tool", "tools", "toolset", "toolsets", "transport"),
+    *("verbosity", "workers", "zone"),
+}
+"""Last words of flags whose values are no secrets. It is the last word of a name that says what its value is."""
+_PLAIN_WORD = r"(?:[a-z]{1,12}[0-9]{0,4}|[0-9]{1,6}[a-z]{0,2})"
+_PLAIN_VALUE = re.compile(rf"{_PLAIN_WORD}(?:[-_,./]{_PLAIN_WORD}){{0,19}}")
+_WORDS = re.compile(rf"[a-z]{{1,{_LONGEST_WORD}}}(?:[-_,./ ][a-z]{{1,{_LONGEST_WORD}}})*")
+_PATH = re.compile(r"(?:/|\./|\.\./|~/)[\w./@+-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A platform file as people may see it."""
+
+    written: Any
+    """JSON."""
+    hidden: tuple[str, ...] = field(repr=False)
+    """What was left out of it, the longest first, as far as it can be told from other words."""
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that change with what is shown; what is not could be guessed by a digest of it."""
+        return hashlib.sha256(json.dumps(self.written, sort_keys=True).encode()).hexdigest()[:16]
+
+    def without(self, text: str) -> str:
+        """`text` without what is hidden."""
+        for value in self.hidden:
+            text = text.replace(value, MASKED)
+        return text
+
+
+def of(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> Shown:
+    """What may be shown of a file in which that is `written`; `used` is the same with its variables put in."""
+    hiding, using = _Hiding(), _Hiding()
+    shown = hiding.value((), dict(written))
+    using.value((), dict(used or {}))
+    return Shown(written=shown, hidden=tuple(sorted(hiding.hidden | using.hidden, key=len, reverse=True)))
+
+
+def provider(settings: providers.Provider) -> dict[str, Any]:
+    """What may be shown of a provider as it is used."""
+    address = getattr(settings, "base_url", None)
+    price = settings.price
+    return {
+        "type": settings.type,
+        "model": _text(settings.model),
+        "base_url": None if address is None else url(address),
+        "price": None if price is None else {"input": price.input, "output": price.output},
+        "limits": {
+            "requests_per_minute": settings.requests_per_minute,
+            "tokens_per_minute": settings.tokens_per_minute,
+            "context_tokens": settings.context_tokens,
+        },
+    }
+
+
+def url(value: str) -> str:
+    """A URL without user, query and fragment, and without parts of its host and path that look like keys."""
+    if not fields.is_url(value):
+        return MASKED
+    found = urllib.parse.urlsplit(value)
+    _, at, host = found.netloc.rpartition("@")
+    name, port = _name_and_port(host)
+    host = ".".join(MASKED if _is_key_of_host(label) else label for label in name.split(".")) + port
+    path = "/".join(MASKED if _may_be_key(part) else part for part in found.path.split("/"))
+    bare = f"{found.scheme}://{host}{path}"
+    if _MASKER.text(bare) != bare:
+        return MASKED
+    user = f"{MASKED}@" if at else ""
+    query, fragment = ("?" if found.query else ""), ("#" if found.fragment else "")
+    ends = "".join(f"{mark}{MASKED}" for mark in (query, fragment) if mark)
+    return f"{found.scheme}://{user}{host}{path}{ends}"
+
+
+class _Hiding:
+    """Goes through a file, and takes note of what it hides."""
+
+    def __init__(self) -> None:
+        self.hidden: set[str] = set()
+        self._left = VALUES_MAX
+
+    def value(self, place: tuple[str, ...], given: Any) -> Any:
+        """What may be shown of what stands at `place`."""
+        self._left -= 1
+        if self._left < 0 or len(place) > DEEPEST:
+            return MASKED
+        if isinstance(given, dict):
+            return {self._key(key): self.value((*place, str(key)), below) for key, below in given.items()}
+        if isinstance(given, list | tuple | set):
+            return [self.value((*place, before), one) for before, one in _with_flags(list(given), place)]
+        if given is None or isinstance(given, bool):
+            return given
+        if isinstance(given, str) and (named := _NAMED.fullmatch(given)) and _variable(named[1]) != MASKED:
+            return given
+        shown = _rule(place)(given if isinstance(given, str) else _plain(given), place)
+        if shown != given and isinstance(given, str):
+            self._hide(given)
+        is_number = isinstance(given, int) or (isinstance(given, float) and math.isfinite(given))  # as JSON has them
+        return given if is_number and shown == _plain(given) else shown
+
+    def _key(self, key: object) -> str:
+        shown = _text(str(key)[:253])
+        if shown == MASKED or not re.fullmatch(r"[\w. -]+", shown):
+            self._hide(str(key))
+            return MASKED
+        return shown
+
+    def _hide(self, value: str) -> None:
+        self.hidden.update(part for part in (value, *_parts(value)) if _tells(part))
+
+
+_Rule = Callable[[str, tuple[str, ...]], str]
+
+
+def _rule(place: tuple[str, ...]) -> _Rule:
+    """How what stands at `place` is shown."""
+    match place:
+        case ("mcp_servers", _, "transport", "env" | "headers", *_):
+            return lambda value, _: MASKED if value else ""
+        case ("mcp_servers", _, "transport", "args", before, *_):
+            return lambda value, _: _argument(value, before=before)
+        case ("mcp_servers", _, "transport", "args"):
+            return lambda value, _: _argument(value, before="")
+        case ("mcp_servers", _, "tool_hashes", _):
+            return lambda value, _: value if _HASH.fullmatch(value) else MASKED
+        case ("mcp_servers", _, "transport", "command"):
+            return lambda value, _: _text(value) if len(value.split()) == 1 else MASKED
+        case (*_, "url" | "base_url"):
+            return lambda value, _: url(value)
+        case ("llm_providers", _, "options", *_):
+            return _option
+        case (
+            ("llm_providers", _, "api_key_env")
+            | ("mcp_servers", _, "transport", "bearer_token_env")
+            | ("runbooks", "token_env")
+        ):
+            return lambda value, _: _variable(value)
+        case ("llm_providers", _, "api_key_file" | "credentials_file") | ("runbooks", "token_file"):
+            return lambda value, _: _file(value)
+        case ("mcp_servers", _, "transport", "bearer_token_file" | "ca_file" | "certificate_file" | "key_file"):
+            return lambda value, _: _file(value)
+        case _:
+            return _at
+
+
+def _at(value: str, place: tuple[str, ...]) -> str:
+    """A text: what the masker would mask, be it by the name that it stands under, is no text to show."""
+    named = json.dumps({place[-1] if place else "": value}, ensure_ascii=False)
+    return MASKED if _MASKER.text(named) != named else _text(value)
+
+
+def _text(value: str) -> str:
+    return value if _MASKER.text(value) == value else MASKED
+
+
+def _option(value: str, place: tuple[str, ...]) -> str:
+    """An option of an integration, which may be anything: numbers and addresses are shown."""
+    if re.fullmatch(r"-?[0-9]{1,9}(\.[0-9]{1,9})?", value):
+        return _at(value, place)
+    return url(value) if re.match(r"https?://", value) else MASKED
+
+
+def _with_flags(items: list[Any], place: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Each item with the last part of its place: of arguments the one before, which may be its flag."""
+    is_arguments = place[:1] == ("mcp_servers",) and place[2:] == ("transport", "args")
+    before = "*"
+    for item in items:
+        yield before, item
+        if is_arguments:
+            before = item if isinstance(item, str) else "*"
+
+
+def _argument(value: str, *, before: str) -> str:
+    """An argument as it is shown: a flag's name, and plain words behind a flag that holds no secret.
+
+    `before` is the argument before it.
+    """
+    match = _FLAG.fullmatch(value)
+    if match is None or len(match[1]) > 4 * _LONGEST_WORD or max(map(len, match[1].split("-"))) > _LONGEST_WORD:
+        return _value_of_flag(value, before)
+    return f"{match[1]}={_value_of_flag(match[2][1:], match[1])}" if match[2] else match[1]
+
+
+def _value_of_flag(value: str, flag: str) -> str:
+    is_plain = _FLAG.fullmatch(flag) and flag.rpartition("-")[2] in _PLAIN_FLAGS and _PLAIN_VALUE.fullmatch(value)
+    return value if is_plain and _text(value) == value else MASKED
+
+
+def _variable(value: str) -> str:
+    """The name of a variable. Capitals and digits without an underscore may be a key (AWS has such)."""
+    named = _VARIABLE.fullmatch(value) and ("_" in value or len(value) < _LIKE_A_KEY)
+    return value if named and _text(value) == value else MASKED
+
+
+def _file(value: str) -> str:
+    named = _PATH.fullmatch(value) and not any(map(_may_be_key, value.split("/")))
+    return value if named and _text(value) == value else MASKED
+
+
+def _may_be_key(part: str) -> bool:
+    """Whether a part of a path may be a key: long, and no words."""
+    return len(part) >= _LIKE_A_KEY and not _WORDS.fullmatch(part.lower())
+
+
+def _name_and_port(host: str) -> tuple[str, str]:
+    """A URL's host without its port, and that with its colon; an address of IPv6 has none of interest."""
+    name, colon, port = host.rpartition(":")
+    return (name, f":{port}") if colon and not host.startswith("[") else (host, "")
+
+
+def _is_key_of_host(label: str) -> bool:
+    """Whether a part of a host's name may be a key. Those of many hosts have digits, short or behind a dash."""
+    pieces = [] if label.startswith("[") else label.split("-")
+    return any(
+        len(one) >= _KEY_OF_HOST and (len(one) >= 2 * _KEY_OF_HOST or not (one.isalpha() or one.isdigit()))
+        for one in pieces
+    )
+
+
+def _plain(value: object) -> str:
+    """What YAML made of a value, as text: a number, a date, bytes."""
+    return value if isinstance(value, str) else str(value)
+
+
+def _parts(value: str) -> Iterator[str]:
+    """What may be told of a value without the rest."""
+    _, equals, right = value.partition("=")
+    if equals:
+        yield right
+    try:
+        found = urllib.parse.urlsplit(value)
+        if found.scheme and found.netloc:
+            user, _, host = found.netloc.rpartition("@")
+            queried = (right for _, right in urllib.parse.parse_qsl(found.query, keep_blank_values=True))
+            keys = [*filter(_is_key_of_host, _name_and_port(host)[0].split("."))]
+            keys += filter(_may_be_key, found.path.split("/"))
+            for part in (user, *user.split(":"), found.query, *queried, found.fragment, *keys):
+                yield from (part, urllib.parse.unquote(part))
+    except ValueError:
+        return
+
+
+def _tells(value: str) -> bool:
+    """Whether a value can be told from other words where it stands in a text."""
+    if len(value) < 8:
+        return len(value) >= 4 and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    return not _WORDS.fullmatch(value)

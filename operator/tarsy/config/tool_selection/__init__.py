@@ -1,0 +1,1 @@
+"""The tools that the agents of a chain get."""

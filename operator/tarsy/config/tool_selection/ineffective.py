@@ -1,0 +1,161 @@
+"""Choices of tools that do nothing, or leave nothing: patterns that fit no tool, and agents that get none.
+
+A pattern may be right tomorrow, for tools come and go with their servers; one that fits no server of the platform file
+never is, which is all that can be said of it before anybody has been connected to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from tarsy.config import resolve
+from tarsy.config.model import platform as platforms
+from tarsy.config.model import tool_filters
+from tarsy.resources import chain as chains
+from tarsy.resources import files, patterns
+
+Place: TypeAlias = tuple[int | str, ...]
+Tools: TypeAlias = chains.Tools | platforms.Tools
+_Agents: TypeAlias = Mapping[tuple[int, int], resolve.ResolvedAgent]
+"""By the numbers of their stages, and their own in it."""
+
+
+def of_chain(chain: chains.Spec) -> Iterator[tuple[Place, str]]:
+    """The patterns of a chain, by their places in its spec."""
+    for at, tools in _choices(chain):
+        yield from of_tools(tools, at=at)
+
+
+def of_tools(tools: Tools | None, *, at: Place) -> Iterator[tuple[Place, str]]:
+    """The patterns of a choice that stands at this place."""
+    for key in ("allow", "deny") if tools else ():
+        for index, pattern in enumerate(getattr(tools, key) or ()):
+            yield (*at, key, index), pattern
+
+
+def right(servers: Iterable[str]) -> str:
+    """What a pattern should be, with an example."""
+    return f"patterns are over server.tool, such as {min(servers, default='kubernetes-server')}.pods_log"
+
+
+def misfits(chain: chains.Spec) -> Iterator[str]:
+    """Refusals of a stored chain's patterns, a sentence each: the API server took them before it had its rule."""
+    for at, pattern in of_chain(chain):
+        if why := patterns.misfit(pattern):
+            yield f"{files.told(('spec', *at))}: {why}"
+
+
+def never(pattern: str, servers: Collection[str]) -> bool:
+    """Whether no tool of these servers can ever fit, whatever they have."""
+    return not any(tool_filters.may_fit(pattern, server) for server in servers)
+
+
+def unfit_in_chain(
+    platform: platforms.Platform, catalogue: tool_filters.Catalogue, *, chain_name: str, chain: chains.Spec
+) -> Iterator[str]:
+    """What does nothing in a chain whose names are all there, by what its servers are known to have."""
+    found = {
+        (number, index): resolve.agent_for(platform, chain_name=chain_name, chain=chain, stage=stage, member=member)
+        for number, stage in enumerate(chain.stages)
+        for index, member in enumerate(stage.members)
+    }
+    for at, tools in _choices(chain):
+        yield from _unfit(tools, _servers(at, chain, found), platform, catalogue, at=("spec", *at))
+    own = {agent.name for agent in chain.agents or ()}
+    for name in dict.fromkeys(agent.name for agent in found.values() if agent.name not in own):
+        servers = {*_using(name, chain, found), *platform.agents[name].mcp_servers}
+        at = ("agents", name, "tools")
+        told = _unfit(platform.agents[name].tools, servers, platform, catalogue, at=at)
+        yield from (f"platform file: {one}" for one in told)
+    for (number, _), agent in found.items():
+        where = f"stage '{chain.stages[number].name}' agent '{agent.name}'"
+        if agent.strategy not in resolve.WITHOUT_TOOLS:
+            yield from _toolless(where, agent.servers, agent.tools, platform, catalogue)
+
+
+def unfit_in_file(platform: platforms.Platform, catalogue: tool_filters.Catalogue) -> Iterator[str]:
+    """What does nothing in the agents of the platform file, a sentence each."""
+    for name, agent in platform.agents.items():
+        at = ("agents", name, "tools")
+        yield from _unfit(agent.tools, agent.mcp_servers or platform.mcp_servers, platform, catalogue, at=at)
+        yield from _toolless(
+            f"agents.{name}", agent.mcp_servers, tool_filters.filters(agent.tools), platform, catalogue
+        )
+
+
+def _choices(chain: chains.Spec) -> Iterator[tuple[Place, chains.Tools]]:
+    for number, agent in enumerate(chain.agents or ()):
+        if agent.tools:
+            yield ("agents", number, "tools"), agent.tools
+    for number, stage in enumerate(chain.stages):
+        if stage.tools:
+            yield ("stages", number, "tools"), stage.tools
+        for index, member in enumerate(stage.agents or ()):
+            if member.tools:
+                yield ("stages", number, "agents", index, "tools"), member.tools
+
+
+def _servers(at: Place, chain: chains.Spec, found: _Agents) -> set[str]:
+    """The servers of those whom the choice at this place is for."""
+    if at[0] == "agents":
+        agent = (chain.agents or [])[int(at[1])]
+        return {*_using(agent.name, chain, found), *agent.mcp_servers}
+    return {
+        server
+        for (number, index), agent in found.items()
+        if at[1] == number and (at[2] != "agents" or at[3] == index)
+        for server in agent.servers
+    }
+
+
+def _using(name: str, chain: chains.Spec, found: _Agents) -> set[str]:
+    """The servers that an agent has in this chain; one that answers questions has those of all."""
+    is_chat = name == ((chain.chat and chain.chat.agent) or resolve.CHAT_AGENT)
+    return {server for agent in found.values() if is_chat or agent.name == name for server in agent.servers}
+
+
+def _unfit(
+    tools: Tools,
+    servers: Collection[str],
+    platform: platforms.Platform,
+    catalogue: tool_filters.Catalogue,
+    *,
+    at: Place,
+) -> Iterator[str]:
+    """The patterns that no tool of these servers fits, and none of those that an alert may add.
+
+    The tools that there are stand behind the last pattern alone: a condition holds 1,024 characters.
+    """
+    if not servers:
+        return
+    all_servers = {*servers, *(name for name, server in platform.mcp_servers.items() if server.selectable)}
+    names = [f"{server}.{tool.name}" for server in sorted(all_servers) for tool in catalogue.get(server, ())]
+    unknown = all_servers - catalogue.keys()
+    unfit = [
+        f"{files.told(place)}: '{pattern}' matches no tool"
+        for place, pattern in of_tools(tools, at=at)
+        if not tool_filters.fits(pattern, names, unknown)
+    ]
+    yield from unfit[:-1]
+    yield from (f"{last}. Available tools: {tool_filters.listed(names) or 'none'}" for last in unfit[-1:])
+
+
+def _toolless(
+    where: str,
+    servers: Collection[str],
+    choices: Collection[tool_filters.Filter],
+    platform: platforms.Platform,
+    catalogue: tool_filters.Catalogue,
+) -> Iterator[str]:
+    """That an agent gets no tool of its servers, all of which are known, and nobody has said `allow: []`."""
+    if not servers or any(server not in catalogue for server in servers) or any(one.allow == () for one in choices):
+        return
+    offered = (
+        f"{server}.{tool.name}"
+        for server in servers
+        for tool in catalogue[server]
+        if tool_filters.is_offered(tool, platform.mcp_servers[server])
+    )
+    if not any(all(one.admits(name) for one in choices) for name in offered):
+        yield f"{where} gets no tool of its MCP servers ({', '.join(servers)})"

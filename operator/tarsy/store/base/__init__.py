@@ -1,0 +1,1 @@
+"""The ground of the store: connections, tables, migrations, notifications and the audit."""

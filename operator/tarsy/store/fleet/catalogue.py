@@ -1,0 +1,180 @@
+"""What processes say of themselves, for whoever asks any of them.
+
+That they are there, their MCP servers and tools, their providers, their watch, their configuration. A process renews
+one narrow row; its others are written when they change, and count for as long as that one is fresh. Of time the
+database's clock decides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+
+from tarsy.config.check import workers as reports
+from tarsy.config.model import tool_filters
+from tarsy.store.base import database as databases
+from tarsy.telemetry import standing
+
+FRESH = timedelta(seconds=30)
+"""A process that has not been seen for so long is not there."""
+FORGOTTEN = timedelta(hours=1)
+"""One that has not been seen for so long leaves no rows; a crash loop is to leave few."""
+ROWS_MAX = 10_000
+SERVERS_MAX = 1000
+"""Whose tools chains and alerts are held against."""
+
+_WRITE = text("""
+  INSERT INTO catalogue (process, kind, name, state, since, seen_at, detail)
+  SELECT :process, kind, name, state, since, clock_timestamp(), detail
+  FROM json_to_recordset(CAST(:facts AS json))
+    AS given (kind text, name text, state text, since timestamptz, detail json)
+  ON CONFLICT (process, kind, name) DO UPDATE
+  SET state = excluded.state, since = excluded.since, seen_at = excluded.seen_at, detail = excluded.detail
+  RETURNING kind, xmax = 0 AS is_new
+""")
+
+
+async def write(database: databases.Database, process: UUID, facts: Collection[standing.Fact]) -> bool:
+    """Keep what a process says of itself, its fact of kind `process` among it; return whether it was not known."""
+    given = [
+        {"kind": one.kind, "name": one.name, "state": one.state, "since": one.since.isoformat(), "detail": one.detail}
+        for one in facts
+    ]
+    rows = await database.run(_WRITE, process=process, facts=json.dumps(given, allow_nan=False, default=dict))
+    return any(row.is_new for row in rows if row.kind == "process")
+
+
+_KEEP_ONLY = text("""
+  DELETE FROM catalogue AS said
+  WHERE process = :process AND NOT EXISTS (
+    SELECT 1 FROM json_to_recordset(CAST(:known AS json)) AS given (kind text, name text)
+    WHERE given.kind = said.kind AND given.name = said.name
+  )
+""")
+
+
+async def keep_only(database: databases.Database, process: UUID, facts: Collection[standing.Fact]) -> None:
+    """Forget what a process has said of all but these: a server that its platform file has lost is none any more."""
+    known = [{"kind": one.kind, "name": one.name} for one in facts]
+    await database.run(_KEEP_ONLY, process=process, known=json.dumps(known))
+
+
+_LEAVE = text("DELETE FROM catalogue WHERE process = :process")
+
+
+async def leave(database: databases.Database, process: UUID) -> None:
+    """Forget a process that stops."""
+    await database.run(_LEAVE, process=process)
+
+
+_FORGET = text("""
+  DELETE FROM catalogue AS said
+  WHERE NOT EXISTS (
+    SELECT 1 FROM catalogue AS known
+    WHERE known.process = said.process AND known.kind = 'process'
+      AND known.seen_at > clock_timestamp() - CAST(:within AS interval)
+  ) AND said.seen_at < clock_timestamp() - CAST(:within AS interval)
+""")
+
+
+async def forget(database: databases.Database, *, within: timedelta = FORGOTTEN) -> None:
+    """Forget the processes that have not been seen `within` that time."""
+    await database.run(_FORGET, within=within)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a process that is there says of itself."""
+
+    process: UUID
+    host: str
+    """The name of the machine, or pod, that it runs on."""
+    kind: str
+    name: str
+    state: str
+    since: datetime
+    detail: Mapping[str, Any]
+
+
+_READ = text("""
+  SELECT said.process, there.name AS host, said.kind, said.name, said.state, said.since, said.detail
+  FROM catalogue AS said JOIN catalogue AS there ON there.process = said.process AND there.kind = 'process'
+  WHERE there.seen_at > clock_timestamp() - CAST(:within AS interval) AND said.kind = ANY(:kinds)
+  ORDER BY said.kind, said.name, there.name, said.process
+  LIMIT :limit
+""")
+
+
+async def read(database: databases.Database, *kinds: standing.Kind, within: timedelta = FRESH) -> Sequence[Said]:
+    """What the processes that were seen `within` that time say, by kind, name and host; ROWS_MAX at most."""
+    rows = await database.run(_READ, kinds=list(kinds), within=within, limit=ROWS_MAX)
+    return [_said(row) for row in rows]
+
+
+_TOOLS = text("""
+  SELECT DISTINCT ON (said.name) said.process, there.name AS host, said.kind, said.name, said.state, said.since,
+    said.detail
+  FROM catalogue AS said JOIN catalogue AS there ON there.process = said.process AND there.kind = 'process'
+  WHERE there.seen_at > clock_timestamp() - CAST(:within AS interval) AND said.kind = 'tools'
+  ORDER BY said.name, said.since DESC, said.process
+  LIMIT :limit
+""")
+
+
+async def tools(database: databases.Database, *, limit: int, within: timedelta = FRESH) -> Sequence[Said]:
+    """What each MCP server offers, by its name: to the process that was told last. No more than `limit` servers."""
+    return [_said(row) for row in await database.run(_TOOLS, within=within, limit=limit)]
+
+
+async def offered(database: databases.Database) -> tool_filters.Catalogue:
+    """The tools of each MCP server, as whoever was connected to it last was told, and those that are stopped."""
+    found = {said.name: tool_filters.told(said.detail) for said in await tools(database, limit=SERVERS_MAX)}
+    for said in await read(database, "server"):
+        listed = found.get(said.name, [])
+        names = {tool.name for tool in listed}
+        stopped = {one["tool"] for one in said.detail.get("stopped", ())}  # a process of an earlier version tells none
+        listed += [tool_filters.Tool(name=name, read_only=True, stopped=True) for name in sorted(stopped - names)]
+    return found
+
+
+WORKERS = """
+  SELECT process FROM catalogue
+  WHERE kind = 'process' AND seen_at > clock_timestamp() - CAST(:fresh AS interval)
+    AND CAST(detail AS jsonb) @> '{"roles": ["worker"]}'"""
+"""The processes that work and were seen `:fresh` that time."""
+
+_WORKERS = text(f"""
+  WITH workers AS ({WORKERS})
+  SELECT workers.process, said.name,
+    CASE said.state WHEN 'unusable' THEN said.detail ->> 'problem' ELSE '' END AS problem
+  FROM workers LEFT JOIN catalogue AS said ON said.process = workers.process AND said.kind = 'provider'
+  ORDER BY said.name, workers.process
+""")  # noqa: S608 - our own text
+
+
+async def workers(database: databases.Database, *, within: timedelta = FRESH) -> reports.Workers:
+    """What the workers that were seen `within` that time report of the LLM providers of their platform files."""
+    rows = await database.run(_WORKERS, fresh=within)
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.name is not None:
+            found.setdefault(row.name, []).append(row.problem)
+    return reports.Workers(count=len({row.process for row in rows}), reports=found)
+
+
+def _said(row: databases.Row) -> Said:
+    return Said(
+        process=row.process,
+        host=row.host,
+        kind=row.kind,
+        name=row.name,
+        state=row.state,
+        since=row.since,
+        detail=json.loads(row.detail),
+    )

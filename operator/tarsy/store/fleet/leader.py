@@ -1,0 +1,44 @@
+"""Which process leads: a lease row for each role that only one may have at a time, by the database's clock."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy import text
+
+from tarsy.store.base import database as databases
+
+CONTROLLER = "controller"
+"""Writes the conditions of chains; sweeps, expires, resyncs."""
+LEASE = timedelta(seconds=15)
+
+
+_LEAD = text("""
+  INSERT INTO leaders AS held (role, owner, until) VALUES (:role, :owner, clock_timestamp() + :lease)
+  ON CONFLICT (role) DO UPDATE SET owner = excluded.owner, until = excluded.until
+  WHERE held.owner = excluded.owner OR held.until < clock_timestamp()
+  RETURNING role
+""")
+
+
+async def lead(database: databases.Database, role: str, *, owner: UUID, lease: timedelta) -> bool:
+    """Take or renew a role for `lease`; False while another process has it."""
+    return bool(await database.run(_LEAD, role=role, owner=owner, lease=lease))
+
+
+_RESIGN = text("DELETE FROM leaders WHERE role = :role AND owner = :owner")
+
+
+async def resign(database: databases.Database, role: str, *, owner: UUID) -> None:
+    """Let a role go, if this process has it."""
+    await database.run(_RESIGN, role=role, owner=owner)
+
+
+async def remember_cluster(database: databases.Database, uid: str) -> bool:
+    """Whether this database belongs to the cluster of that uid; the first one to come is remembered."""
+    async with database.begin() as connection:
+        await connection.execute(
+            text("INSERT INTO clusters (uid) SELECT :uid WHERE NOT EXISTS (SELECT 1 FROM clusters)"), {"uid": uid}
+        )
+        return await connection.scalar(text("SELECT 1 FROM clusters WHERE uid = :uid"), {"uid": uid}) is not None

@@ -1,0 +1,104 @@
+"""What the tools of MCP servers are pinned at: for all processes, and past their ends.
+
+Not in the catalogue, which is what processes say of themselves and is forgotten with them. Whoever sees a tool first
+pins it; what is there is changed by people alone. A pin stays when its tool, or its server, is gone: one that comes
+back is held against it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+
+from sqlalchemy import text
+
+from tarsy.store.base import audit, notify
+from tarsy.store.base import database as databases
+
+CHANGED = "tarsy_pins"
+"""Somebody has confirmed what tools of a server are; the payload is its name."""
+UNSEEN_MAX = 2000
+"""Tools of one server that are pinned because they were seen: one that has others each time is to fill no table."""
+
+NAMES_MAX = 10
+"""Tools that are named in the log."""
+
+log = logging.getLogger(__name__)
+
+_READ = text("SELECT tool, hash FROM tool_pins WHERE server = :server")
+
+_FIRST = text("""
+  INSERT INTO tool_pins (server, tool, hash)
+  SELECT :server, tool, hash
+  FROM json_to_recordset(CAST(:seen AS json)) AS given (tool text, hash text)
+  ORDER BY tool
+  LIMIT CAST(:room AS bigint)
+  ON CONFLICT (server, tool) DO NOTHING
+""")
+
+_CONFIRM = text("""
+  INSERT INTO tool_pins AS known (server, tool, hash, confirmed_by)
+  SELECT :server, tool, hash, :who
+  FROM json_to_recordset(CAST(:hashes AS json)) AS given (tool text, hash text)
+  ORDER BY tool
+  ON CONFLICT (server, tool) DO UPDATE
+  SET hash = excluded.hash, pinned_at = clock_timestamp(), confirmed_by = excluded.confirmed_by
+  WHERE known.hash <> excluded.hash
+  RETURNING tool
+""")
+
+PLATFORM_FILE = "the platform file"
+"""Who confirmed what stands there."""
+
+
+class Pins:
+    """The pins of all servers: `tools.pins.Keep` in Postgres."""
+
+    def __init__(self, database: databases.Database) -> None:
+        self._database = database
+
+    async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
+        """See `tools.pins.Keep`: whoever commits first has pinned a tool, for all others too."""
+        known = await self._read(server)
+        if changed := {tool: one for tool, one in confirmed.items() if known.get(tool) != one}:
+            given = {"server": server, "hashes": _json(changed), "who": PLATFORM_FILE}
+            await self._database.run(_CONFIRM, **given)
+        if unseen := {tool: one for tool, one in seen.items() if tool not in known}:
+            room = max(0, UNSEEN_MAX - len(known))
+            await self._database.run(_FIRST, server=server, seen=_json(unseen), room=room)
+            known = await self._read(server)
+            names = ", ".join([tool for tool in unseen if tool in known][:NAMES_MAX])
+            told = {"action": "tools_pinned", "server": server, "names": names}
+            log.info("tools of %s that were not known are pinned as they are now", server, extra=told)
+        return {tool: known[tool] for tool in seen if tool in known}
+
+    async def _read(self, server: str) -> Mapping[str, str]:
+        return {row.tool: row.hash for row in await self._database.run(_READ, server=server)}
+
+
+_HELD = text("SELECT tool, hash FROM tool_pins WHERE server = :server AND tool = ANY(:tools) ORDER BY tool FOR UPDATE")
+
+
+async def confirm(
+    database: databases.Database, server: str, hashes: Mapping[str, str], *, by: audit.Caller, namespace: str
+) -> Mapping[str, str]:
+    """Pin tools at these hashes because `by` says so, and note that in the audit of the operator's `namespace`.
+
+    Gives back those that were pinned at something else, with what that was, "" where at nothing.
+    """
+    async with database.begin() as connection:
+        held = await connection.execute(_HELD, {"server": server, "tools": list(hashes)})
+        before = {row.tool: row.hash for row in held}
+        given = {"server": server, "hashes": _json(hashes), "who": by.who}
+        changed = [row.tool for row in await connection.execute(_CONFIRM, given)]
+        detail = {tool: {"from": before.get(tool, ""), "to": hashes[tool]} for tool in changed}
+        if changed:
+            await audit.write_setup(connection, "accept", server, detail, namespace=namespace, by=by)
+    if changed:
+        await notify.send(database, (CHANGED, server))
+    return {tool: before.get(tool, "") for tool in changed}
+
+
+def _json(hashes: Mapping[str, str]) -> str:
+    return json.dumps([{"tool": tool, "hash": one} for tool, one in hashes.items()])

@@ -1,0 +1,223 @@
+"""How fast providers may be asked, over all processes together: `transcript.ports.Throttle` in Postgres.
+
+A row for each provider counts what was granted, second by second, over the last window, a minute. Who wants to send
+takes its lock, and reads the database's clock once he has it: so one order and one clock hold for all processes, and
+a window that slides, where one that begins anew each minute would grant twice as much around its turn. A second counts
+until all of it is out of the window: what is granted comes up to a second late, never early.
+
+A take is one statement, an update of that row. Who is refused is told what stands in the window, sleeps until there is
+room, if nobody else takes it, and asks again. Nothing is reserved for him: whoever is cancelled leaves nothing behind
+but what was granted already. That stays counted, also where its process dies before it sends: the window forgets it.
+
+Within a process it is first come, first served, for each provider; among processes, whoever looks first once there is
+room: a large request may be overtaken by small ones of others. If limits differ, as while a new platform file is rolled
+out, each process holds its own against what all were granted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import math
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from tarsy.config.model import providers
+from tarsy.store.base import database as databases
+from tarsy.transcript import ports
+
+WINDOW = 60.0  # seconds
+SECONDS = 60
+"""Of a window. In tests, whose window is shorter, a second is a sixtieth of it all the same."""
+JITTER = 0.5
+"""Seconds, at most, that one who waits comes late, so that processes do not come as one."""
+RETRY_SECONDS = 0.5
+MOST_TOKENS = 10**12
+"""Of one request: whoever counts more has counted wrong."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be granted within a window; None is no limit."""
+
+    requests: int | None
+    tokens: int | None
+
+    def admit(self, past: Iterable[Granted], *, second: int, tokens: int) -> bool:
+        """Whether another request may be granted in that second, after those of the past."""
+        counted = [one for one in past if one.second >= second - SECONDS]
+        return (self.requests is None or sum(one.requests for one in counted) < self.requests) and (
+            self.tokens is None or sum(one.tokens for one in counted) + min(tokens, self.tokens) <= self.tokens
+        )
+
+
+@dataclass(frozen=True)
+class Granted:
+    """What was granted in one second."""
+
+    second: int
+    requests: int
+    tokens: int
+
+
+def until_admitted(limits: Limits, past: Iterable[Granted], *, now: float, tokens: int) -> float:
+    """How many seconds after `now` a request may be granted, if nothing else is until then; 0 where it may be now."""
+    past = list(past)
+    leaving = sorted(one.second + SECONDS + 1 for one in past)
+    seconds = [math.floor(now), *(second for second in leaving if second > now)]
+    admitted = (second for second in seconds if limits.admit(past, second=second, tokens=tokens))
+    return max(0.0, next(admitted) - now)  # there is one: at last nothing is left of the past
+
+
+# What lies in the future was counted before the clock was set back. It counts, but not beyond a window: nobody could be
+# asked until the clock is there again.
+_TAKE = text(f"""
+  WITH held AS (
+    SELECT seconds, requests, tokens FROM throttles WHERE provider = :provider FOR NO KEY UPDATE
+  ), timed AS MATERIALIZED (
+    SELECT held.*, extract(epoch FROM clock_timestamp()) / CAST(:second AS double precision) AS now FROM held
+  ), counted AS (
+    SELECT second, sum(past.requests) AS requests, greatest(sum(past.tokens), 0) AS tokens
+    FROM timed, LATERAL (
+      SELECT * FROM unnest(timed.seconds, timed.requests, timed.tokens) AS known (second, requests, tokens)
+      UNION ALL
+      SELECT corrected.second, 0, corrected.tokens
+      FROM unnest(CAST(:corrected AS bigint[]), CAST(:corrections AS bigint[])) AS corrected (second, tokens)
+    ) AS past
+    WHERE second BETWEEN floor(timed.now) - {SECONDS} AND floor(timed.now) + {SECONDS}
+    GROUP BY second
+  ), judged AS (
+    SELECT now,
+      coalesce(used.requests < CAST(:most_requests AS bigint), true)
+      AND coalesce(
+        used.tokens + least(CAST(:tokens AS bigint), CAST(:most_tokens AS bigint)) <= CAST(:most_tokens AS bigint), true
+      ) AS granted
+    FROM timed, (
+      SELECT coalesce(sum(requests), 0) AS requests, coalesce(sum(tokens), 0) AS tokens FROM counted
+    ) AS used
+  ), kept AS (
+    SELECT coalesce(array_agg(CAST(second AS bigint) ORDER BY second), '{{}}') AS seconds,
+      coalesce(array_agg(CAST(requests AS integer) ORDER BY second), '{{}}') AS requests,
+      coalesce(array_agg(CAST(tokens AS bigint) ORDER BY second), '{{}}') AS tokens
+    FROM (
+      SELECT second, sum(requests) AS requests, sum(tokens) AS tokens
+      FROM (
+        SELECT * FROM counted
+        UNION ALL
+        SELECT CAST(floor(now) AS bigint), 1, CAST(:tokens AS bigint) FROM judged WHERE granted
+      ) AS each
+      GROUP BY second
+    ) AS summed
+  ), moved AS (
+    UPDATE throttles SET seconds = kept.seconds, requests = kept.requests, tokens = kept.tokens
+    FROM kept, judged
+    WHERE provider = :provider
+  )
+  SELECT judged.*, kept.* FROM judged, kept
+""")  # noqa: S608 - our own text
+
+_BEGIN = text("INSERT INTO throttles (provider) VALUES (:provider) ON CONFLICT DO NOTHING")
+
+
+def _limits(settings: Mapping[str, providers.Common]) -> dict[str, Limits]:
+    return {
+        name: Limits(requests=one.requests_per_minute, tokens=one.tokens_per_minute)
+        for name, one in settings.items()
+        if one.requests_per_minute or one.tokens_per_minute
+    }
+
+
+class Throttle:
+    """The limits a minute of a platform file's providers."""
+
+    def __init__(
+        self,
+        database: databases.Database,
+        settings: Mapping[str, providers.Common],
+        *,
+        window: float = WINDOW,
+    ) -> None:
+        """`settings` are the providers, by name; `window` is in seconds."""
+        self._database = database
+        self._second = window / SECONDS
+        self._limits = _limits(settings)
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._corrections: dict[str, dict[int, int]] = defaultdict(dict)
+        """Tokens by the second that they are added to, or taken from."""
+
+    def renewed(self, settings: Mapping[str, providers.Common]) -> Throttle:
+        """The limits of another platform file, for whoever goes by that one; turns are taken with those by this one."""
+        other = copy.copy(self)
+        other._limits = _limits(settings)
+        return other
+
+    async def take(self, provider: str, tokens: int) -> ports.Taken:
+        """Wait until `provider` may be asked with so many tokens, by estimate; it is counted then, asked or not.
+
+        A provider without limits costs no statement. A request that has more tokens than the limit, and so would never
+        be granted, is granted once the window holds none. While the database is away, keep trying: the lease is in
+        doubt as well, so nothing could be sent, and whoever loses it is cancelled here.
+        """
+        limits = self._limits.get(provider)
+        tokens = min(tokens, MOST_TOKENS)
+        if limits is None:
+            return ports.Taken(provider=provider, tokens=tokens)
+        told = False
+        async with self._turns[provider]:
+            while True:
+                try:
+                    found = await self._ask(provider, limits, tokens)
+                except databases.StoreDownError as error:
+                    log.warning("a request waits: %s", error, extra={"action": "throttle_waits"})
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                if isinstance(found, ports.Taken):
+                    return found
+                if not told:
+                    about = {"action": "throttled", "provider": provider, "seconds": round(found, 3)}
+                    log.info("%s has been asked as fast as it may be: a request waits", provider, extra=about)
+                    told = True
+                await asyncio.sleep(found + random.random() * JITTER * self._second)  # noqa: S311 - spreads load
+
+    def correct(self, taken: ports.Taken, tokens: int) -> None:
+        """Count so many tokens for a request instead of the estimate, from the next one that is taken on.
+
+        What it had more is counted from now on, what it had less no longer where it stands: so the window never holds
+        less than there was. With a statement that fails its corrections are lost, and the estimates stand.
+        """
+        limits = self._limits.get(taken.provider)
+        if limits is None or limits.tokens is None:
+            return
+        more = min(tokens, MOST_TOKENS) - taken.tokens
+        passed = math.ceil((time.monotonic() - taken.at) / self._second) if more > 0 else 0
+        pending = self._corrections[taken.provider]
+        pending[taken.second + passed] = pending.get(taken.second + passed, 0) + more
+
+    async def _ask(self, provider: str, limits: Limits, tokens: int) -> ports.Taken | float:
+        """Take, or be told in how many seconds to ask again."""
+        pending = self._corrections.pop(provider, {})  # before the statement, which may be kept though it seems to fail
+        values = {
+            "provider": provider,
+            "tokens": tokens,
+            "second": self._second,
+            "corrected": list(pending),
+            "corrections": list(pending.values()),
+            "most_requests": limits.requests,
+            "most_tokens": limits.tokens,
+        }
+        while not (rows := await self._database.run(_TAKE, **values)):
+            await self._database.run(_BEGIN, provider=provider)
+        (row,) = rows
+        now = float(row.now)
+        if row.granted:
+            return ports.Taken(provider=provider, tokens=tokens, second=math.floor(now), at=time.monotonic())
+        past = map(Granted, row.seconds, row.requests, row.tokens)
+        return self._second * until_admitted(limits, past, now=now, tokens=tokens)

@@ -1,0 +1,222 @@
+"""Admitting investigations: what is queued, what is refused, and alert data that is too large for its object.
+
+An admission is one statement. It alone knows whether alert data that an object refers to is there; where it is not, the
+same statement refuses the investigation instead.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.dialects import postgresql
+
+from tarsy.resources import investigation, naming
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify, tables
+from tarsy.transcript import admission as admissions
+from tarsy.transcript import entries, record
+
+_ADMIT = text("""
+  WITH receipt AS (
+    UPDATE receipts SET investigation = :id
+    WHERE namespace = :namespace AND name = :name AND word = CAST(:receipt AS text)
+      AND (investigation = :id OR :made OR (investigation IS NULL AND CAST(:digest AS text) = ANY (digests)))
+    RETURNING word, address, previous
+  ), stands AS (
+    SELECT CAST(:fingerprint AS text) AS fingerprint, CAST(:starts_ms AS bigint) AS starts_ms FROM receipt
+  ), taken AS (
+    DELETE FROM large_alerts
+    WHERE namespace = :namespace AND object_name = :name AND name = :alert_data_ref
+    RETURNING data
+  ), alert AS (
+    SELECT coalesce(CAST(:alert_data AS text), (SELECT data FROM taken)) AS data
+  ), decided AS (
+    SELECT data, clock_timestamp() AS at,
+      CASE WHEN data IS NULL THEN 'AlertDataNotFound' ELSE CAST(:refused_reason AS text) END AS reason,
+      CASE WHEN data IS NULL THEN CAST(:missing_message AS text) ELSE CAST(:refused_message AS text) END AS message,
+      CASE WHEN data IS NULL THEN CAST(:missing_body AS text) ELSE CAST(:refused_body AS text) END AS body
+    FROM alert
+  ), added AS (
+    INSERT INTO investigations (
+      id, namespace, namespace_uid, name, generation, author, words,
+      alert_type, alert_data, severity, runbook_url, fingerprint, alert_status,
+      chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain, stage_names, stage_agents,
+      on_resolved, chain_ttl_seconds, ttl_seconds, target, ended_at, ending, previous
+    )
+    SELECT :id, :namespace, :namespace_uid, :name, :generation, :author, tarsy_words(coalesce(data, '')),
+      :alert_type, coalesce(data, ''), :severity, :runbook_url,
+      stands.fingerprint, CASE WHEN stands.fingerprint IS NOT NULL THEN 'firing' END,
+      snapshot.chain_name, chain_namespace, chain_generation, chain_hash, chain_version, chain,
+      coalesce(stage_names, '{}'), coalesce(stage_agents, '{}'), on_resolved, chain_ttl_seconds, :ttl_seconds, :target,
+      CASE WHEN reason IS NOT NULL THEN decided.at END, CASE WHEN reason IS NOT NULL THEN 'Failed' END,
+      (SELECT previous FROM receipt)
+    FROM decided LEFT JOIN (
+      SELECT CAST(:chain_name AS text) AS chain_name, CAST(:chain_namespace AS text) AS chain_namespace,
+        CAST(:chain_generation AS bigint) AS chain_generation, CAST(:chain_hash AS text) AS chain_hash,
+        CAST(:chain_version AS integer) AS chain_version, CAST(:chain AS json) AS chain,
+        CAST(:stage_names AS text[]) AS stage_names, CAST(:stage_agents AS integer[]) AS stage_agents,
+        CAST(:on_resolved AS text) AS on_resolved, CAST(:chain_ttl_seconds AS bigint) AS chain_ttl_seconds
+    ) AS snapshot ON reason IS NULL
+    LEFT JOIN stands ON true
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+  ), queued AS (
+    INSERT INTO work (investigation, state, priority, suspend, log_seq)
+    SELECT id, CASE WHEN reason IS NULL THEN 'queued' ELSE 'ended' END, :priority, :suspend,
+      CASE WHEN reason IS NULL AND CAST(:selected_body AS text) IS NULL THEN 0 ELSE 1 END
+    FROM added, decided
+  ), first_run AS (
+    INSERT INTO runs (investigation, number, kind, suspended_at, ended_at, ending, reason, message)
+    SELECT id, 0, 'investigation', CASE WHEN :suspend THEN clock_timestamp() END,
+      CASE WHEN reason IS NOT NULL THEN decided.at END, CASE WHEN reason IS NOT NULL THEN 'Failed' END, reason,
+      message
+    FROM added, decided
+  ), refused AS (
+    INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
+    SELECT id, 1, decided.at, 0, 'RunEnded', CAST(:version AS integer), 0, '', '', CAST(body AS json)
+    FROM added, decided WHERE reason IS NOT NULL
+  ), selected AS (
+    INSERT INTO entries (investigation, seq, at, claim, kind, version, run, stage, execution, body)
+    SELECT id, 1, decided.at, 1, 'ToolsSelected', CAST(:selected_version AS integer), 0, '', '',
+      CAST(:selected_body AS json)
+    FROM added, decided WHERE reason IS NULL AND CAST(:selected_body AS text) IS NOT NULL
+  ), audited AS (
+    INSERT INTO audit (who, address, action, investigation, namespace, name)
+    SELECT :author, CASE WHEN :made THEN :address ELSE receipt.address END, 'create', id, :namespace, :name
+    FROM added, receipt
+  ), identified AS (
+    INSERT INTO identities (investigation, namespace, fingerprint, starts_ms)
+    SELECT id, :namespace, fingerprint, starts_ms
+    FROM added, stands WHERE starts_ms IS NOT NULL
+    ON CONFLICT (namespace, fingerprint, starts_ms) DO UPDATE
+    SET investigation = excluded.investigation, first_seen = now()
+  )
+  SELECT id FROM added
+""")
+# An episode that is forgotten, or whose investigation came to nothing, is from now on this investigation's, a refused
+# one too (`store.intake.episodes`). Only the object that intake made stands for an alert (`store.intake.receipts`). What
+# the alert selects is written under the claim that it waits for: under none, the first claim would look like a takeover.
+
+
+async def admit(
+    database: databases.Database, admission: admissions.Admission, *, made: bool = False, address: str = ""
+) -> bool:
+    """Queue what was admitted, or record its refusal; False where either was done before.
+
+    It stands for its alert where its receipt is the stored one, issued for such a spec, and no other object had that
+    before; one that the caller has just `made` with it does in any case. What stands for an alert, or was posted, was
+    created by the API: the audit says so, with the `address` that asked the caller for it, or where somebody else has
+    made it, the one that the receipt was issued for. A StoreDownError means that nothing was kept.
+    """
+    missing = f"alertDataRef '{admission.alert_data_ref}' is not there: it was used by another object, or has expired"
+    values = {
+        "id": UUID(admission.id),
+        "namespace": admission.namespace,
+        "namespace_uid": admission.namespace_uid,
+        "name": admission.name,
+        "author": admission.author,
+        "address": address,
+        "generation": admission.generation,
+        "alert_type": admission.alert_type,
+        "alert_data": admission.alert_data,
+        "alert_data_ref": admission.alert_data_ref or "",
+        "severity": admission.severity,
+        "runbook_url": admission.runbook_url,
+        "fingerprint": admission.fingerprint,
+        "starts_ms": naming.milliseconds(admission.starts_at)
+        if admission.fingerprint and admission.starts_at
+        else None,
+        "receipt": admission.receipt,
+        "digest": admission.digest,
+        "made": made,
+        "priority": admission.priority,
+        "suspend": admission.suspend,
+        "ttl_seconds": admission.ttl_seconds,
+        "target": admission.target,
+        "version": entries.VERSIONS["RunEnded"],
+        "selected_version": entries.VERSIONS["ToolsSelected"],
+        "selected_body": _selection(admission.mcp),
+        "missing_message": missing,
+        "missing_body": _refusal("AlertDataNotFound", missing),
+    }
+    added = bool(await database.run(_ADMIT, **values, **_chain(admission.chain)))
+    if added:
+        await notify.send(database, (notify.WORK, ""), (notify.STATUS, admission.id))
+    return added
+
+
+def _chain(found: admissions.AdmittedChain | admissions.Refusal) -> dict[str, Any]:
+    """The snapshot of the chain, or the refusal in its place."""
+    if isinstance(found, admissions.Refusal):
+        refused = {
+            "refused_reason": found.reason,
+            "refused_message": found.message,
+            "refused_body": _refusal(found.reason, found.message),
+        }
+        return dict.fromkeys(_SNAPSHOT) | refused
+    spec = found.spec
+    return {
+        "chain_name": found.name,
+        "chain_namespace": found.namespace,
+        "chain_generation": found.generation,
+        "chain_hash": found.hash,
+        "chain_version": record.CHAIN_VERSION,
+        "chain": json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_none=True)),
+        "stage_names": [stage.name for stage in spec.stages],
+        "stage_agents": [len(stage.members) for stage in spec.stages],
+        "on_resolved": spec.on_resolved,
+        "chain_ttl_seconds": spec.ttl_seconds_after_finished,
+        "refused_reason": None,
+        "refused_message": None,
+        "refused_body": None,
+    }
+
+
+_SNAPSHOT = (
+    "chain_name",
+    "chain_namespace",
+    "chain_generation",
+    "chain_hash",
+    "chain_version",
+    "chain",
+    "stage_names",
+    "stage_agents",
+    "on_resolved",
+    "chain_ttl_seconds",
+)
+
+
+def _refusal(reason: str, message: str) -> str:
+    return entries.encode(entries.RunEnded(ending="Failed", reason=reason, message=message)).body
+
+
+def _selection(mcp: investigation.MCP | None) -> str | None:
+    return None if mcp is None else entries.encode(entries.ToolsSelected(mcp=mcp)).body
+
+
+_IS_KNOWN = text("SELECT 1 FROM work WHERE investigation = :investigation")
+
+
+async def is_known(database: databases.Database, investigation: UUID) -> bool:
+    """Whether the investigation has been admitted, or refused."""
+    return bool(await database.run(_IS_KNOWN, investigation=investigation))
+
+
+async def keep_large(database: databases.Database, *, namespace: str, object_name: str, name: str, data: str) -> None:
+    """Keep alert data for the one object of that name that will refer to it by `name`; again is no harm."""
+    insert = postgresql.insert(tables.large_alerts).values(
+        namespace=namespace, object_name=object_name, name=name, data=data
+    )
+    async with database.begin() as connection:
+        await connection.execute(insert.on_conflict_do_nothing())
+
+
+_DROP_UNUSED = text("DELETE FROM large_alerts WHERE created_at < clock_timestamp() - interval '1 hour'")
+
+
+async def drop_unused_large(database: databases.Database) -> None:
+    """Drop alert data that no object has asked for within an hour."""
+    await database.run(_DROP_UNUSED)

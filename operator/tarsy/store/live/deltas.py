@@ -1,0 +1,363 @@
+"""Text that a model is writing just now, from the process that runs it to those where somebody watches.
+
+A process where somebody watches says so by NOTIFY every WATCHED_EVERY seconds. The one that runs the investigation
+answers with the text so far, and then sends what is added, in batches, until nothing was heard for WATCHED_SECONDS. All
+of it is a hint: what counts is the log, and whoever missed something reads it there. Nobody who runs waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+from uuid import UUID
+
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify
+from tarsy.store.live import payloads
+from tarsy.transcript import ports, streams
+
+WATCHING = "tarsy_watching"
+"""Some investigations are watched somewhere; the payload says which, and of which the text so far is wanted."""
+SAID = "tarsy_said"
+"""What is being written in some investigations, and which of them have something new in their logs."""
+
+BATCH_SECONDS = 0.05
+WATCHED_EVERY = 10.0  # seconds
+WATCHED_SECONDS = 30.0
+AGAIN_SECONDS = 1.0
+"""Until the next try where something was lost: a statement, or a piece."""
+GATHER_SECONDS = 0.005
+"""For so long those who begin to watch are gathered."""
+REST = 20.0
+"""How long no batch is made behind one, in times of what that took of the processor."""
+
+Piece = payloads.Piece
+PAYLOAD_MAX = payloads.PAYLOAD_MAX
+encode = payloads.encode
+decode = payloads.decode
+
+log = logging.getLogger(__name__)
+
+
+class _Turn:
+    """A turn whose answer is being written."""
+
+    def __init__(self, turn: ports.Turn, *, due: asyncio.Event, watched: bool) -> None:
+        self.investigation = UUID(turn.investigation)
+        self.written = streams.Written(turn, told=self._told)
+        self.watched = watched
+        self.is_over = False
+        self._turn = turn
+        self._due = due
+        self._changed = False
+        self._anew = False
+        """Whether all of it is to be sent once more."""
+
+    def _told(self) -> None:
+        self._changed = True
+        if self.watched:
+            self._due.set()
+
+    def resend(self) -> None:
+        """Have all of it sent with the next batch: it is watched."""
+        self.watched = self._anew = True
+        self._due.set()
+
+    async def news(self) -> tuple[list[Piece], float]:
+        """What has changed since it was asked for this the last time, and the processor's seconds that this took."""
+        if not (self._changed or self._anew):
+            return [], 0.0
+        anew, self._changed, self._anew = self._anew, False, False
+        began = time.thread_time()
+        read, is_long = self.written.reading()
+        if not is_long:
+            pieces = [self._piece(one, at=at) for one, at in self.written.news(read(), anew=anew)]
+            return pieces, time.thread_time() - began
+        found, spent = await asyncio.to_thread(_timed, read)
+        if self.is_over:
+            return [], spent
+        return [self._piece(one, at=at) for one, at in self.written.news(found, anew=anew)], spent
+
+    def ends(self) -> list[Piece]:
+        """The ends of what was sent of it."""
+        return [self._piece(one, at=len(one.text), state="over") for one in self.written.known]
+
+    def _piece(self, one: streams.Shown, *, at: int, state: Literal["grows", "over"] = "grows") -> Piece:
+        return Piece(
+            investigation=self.investigation,
+            run=self._turn.run,
+            stage=self._turn.stage,
+            execution=self._turn.execution,
+            event=one.event,
+            type=one.type,
+            at=at,
+            text=one.text[at:],
+            state=state,
+        )
+
+
+def _timed(read: Callable[[], list[streams.Shown]]) -> tuple[list[streams.Shown], float]:
+    began = time.thread_time()
+    return read(), time.thread_time() - began
+
+
+class Speaker:
+    """Tells of the turns that models of this process are asked for. Its `turn` is the `watched` of a Runtime.
+
+    All of it is called on the main loop.
+    """
+
+    def __init__(self, database: databases.Database) -> None:
+        self._database = database
+        self._turns: dict[UUID, list[_Turn]] = {}
+        self._watched: dict[UUID, float] = {}
+        """Until when, by the monotonic clock."""
+        self._moved: set[UUID] = set()
+        self._ends: list[Piece] = []
+        self._due = asyncio.Event()
+        self._lost = False
+        """Whether the last statement was."""
+
+    @contextmanager
+    def turn(self, turn: ports.Turn) -> Iterator[ports.Stream]:
+        """A turn that begins; where nobody watches, telling costs an append."""
+        investigation = UUID(turn.investigation)
+        own = _Turn(turn, due=self._due, watched=investigation in self._watched)
+        beside = self._turns.setdefault(investigation, [])
+        beside.append(own)
+        try:
+            yield own.written
+        finally:
+            beside.remove(own)
+            if not beside:
+                del self._turns[investigation]
+            own.is_over = True
+            if own.watched and (ends := own.ends()):
+                self._ends += ends
+                self._due.set()
+
+    def moved(self, investigation: UUID) -> None:
+        """Something was committed to its log: told with the next batch, where somebody watches."""
+        if investigation in self._watched:
+            self._moved.add(investigation)
+            self._due.set()
+
+    def hint(self, payload: str) -> bool:
+        """Take what was said on WATCHING; never only for this process.
+
+        "" says that something may have been missed: then all that is watched is sent anew.
+        """
+        now = time.monotonic()
+        self._forget(now)
+        if not payload:
+            self._resend(self._watched)
+            return False
+        anew, still = payloads.watchers(payload)
+        wanted = {*anew, *(one for one in still if one not in self._watched)}  # whoever asked was not heard then
+        self._watched |= dict.fromkeys([*anew, *still], now + WATCHED_SECONDS)
+        self._resend(wanted)
+        return False
+
+    def _resend(self, investigations: Iterable[UUID]) -> None:
+        for investigation in investigations:
+            for turn in self._turns.get(investigation, ()):
+                turn.resend()
+
+    def _forget(self, now: float) -> None:
+        """Whom nobody has said to watch for long."""
+        for investigation in [known for known, until in self._watched.items() if until <= now]:
+            del self._watched[investigation]
+            for turn in self._turns.get(investigation, ()):
+                turn.watched = False
+
+    async def run(self) -> None:
+        """Send batches, until cancelled. A database that is down costs what was to be sent, never a commit.
+
+        Batches are as far apart as they have to be to take a twentieth of the processor at most.
+        """
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            said, spent = await self._batch()
+            if not said or await self._send(said):
+                await asyncio.sleep(max(BATCH_SECONDS, spent * REST))
+            else:
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _batch(self) -> tuple[list[str], float]:
+        """What is new, and what it took of the processor's seconds to find that out."""
+        self._forget(time.monotonic())
+        pieces: list[Piece] = []
+        spent = 0.0
+        for turn in [one for beside in self._turns.values() for one in beside if one.watched]:
+            if turn.is_over:
+                continue
+            new, took = await turn.news()
+            pieces += new
+            spent += took
+            await asyncio.sleep(0)  # each is short, all together may not be
+        began = time.thread_time()
+        ends, self._ends = self._ends, []
+        moved, self._moved = self._moved, set()
+        said = encode([*pieces, *ends], moved)
+        return said, spent + time.thread_time() - began
+
+    async def _send(self, said: Sequence[str]) -> bool:
+        """Whether they were sent; what was lost is sent anew."""
+        try:
+            await notify.post(self._database, *((SAID, payload) for payload in said))
+        except databases.StoreDownError as error:
+            if not self._lost:
+                log.warning("nobody hears what is written: %s", error, extra={"action": "live_lost"})
+            self._lost = True
+            self._resend(self._watched)
+            return False
+        self._lost = False
+        return True
+
+
+@dataclass(kw_only=True)
+class _Heard:
+    """An event, as far as it was heard."""
+
+    piece: Piece
+    """The last one."""
+    text: str
+    is_sure: bool = True
+    """Nothing of it can have been missed."""
+
+
+class Audience:
+    """What this process watches, and what it hears of it. All of it is called on the main loop."""
+
+    def __init__(
+        self,
+        database: databases.Database,
+        *,
+        heard: Callable[[Piece], None],
+        moved: Callable[[UUID | None], None],
+    ) -> None:
+        """`heard` is given each piece; its place is in or right behind what came of its event before it.
+
+        `moved` is given the investigations whose logs have something new, or None where hints may have been lost: then
+        all are to be looked at.
+        """
+        self._database = database
+        self._heard = heard
+        self._moved = moved
+        self._watchers: dict[UUID, int] = {}
+        self._known: dict[UUID, dict[str, _Heard]] = {}
+        self._wanted: dict[UUID, float] = {}
+        """Of which the text so far is asked for, and when at the earliest."""
+        self._asked: dict[UUID, float] = {}
+        """When it was asked for the last time, as long as that says when it may be asked for again."""
+        self._renewed = 0.0
+        self._due = asyncio.Event()
+        self._lost = False
+
+    def watch(self, investigation: UUID) -> None:
+        """Somebody watches it from now on, or one more. For the first one the text so far is asked for.
+
+        For one more it is here: `so_far`.
+        """
+        self._watchers[investigation] = self._watchers.get(investigation, 0) + 1
+        if self._watchers[investigation] == 1:
+            self._want(investigation)
+
+    def forget(self, investigation: UUID) -> None:
+        """One of those who watch it does not any more."""
+        self._watchers[investigation] -= 1
+        if not self._watchers[investigation]:
+            del self._watchers[investigation]
+            self._known.pop(investigation, None)
+            self._wanted.pop(investigation, None)
+
+    def so_far(self, investigation: UUID) -> list[Piece]:
+        """What is being written in it, as far as it was heard: each event from its beginning."""
+        known = self._known.get(investigation, {}).values()
+        return [replace(one.piece, at=0, text=one.text) for one in known]
+
+    def hint(self, payload: str) -> bool:
+        """Take what was said on SAID ("" where it may have been missed); never only for this process."""
+        if not payload:
+            for investigation in self._watchers:
+                for known in self._known.get(investigation, {}).values():
+                    known.is_sure = False
+                self._want(investigation)
+            self._moved(None)
+            return False
+        pieces, moved = decode(payload)
+        for piece in pieces:
+            if piece.investigation in self._watchers:
+                self._take(piece)
+        for investigation in moved:
+            if investigation in self._watchers:
+                self._moved(investigation)
+        return False
+
+    def _take(self, piece: Piece) -> None:
+        """Tell of a piece, as far as it is news; what has a gap before it is asked for again."""
+        known = self._known.setdefault(piece.investigation, {})
+        before = known.get(piece.event)
+        if piece.state == "over":
+            if before is not None:
+                del known[piece.event]
+                self._heard(replace(piece, at=len(before.text), text=""))
+            return
+        if piece.at and (before is None or not before.is_sure or piece.at > len(before.text)):
+            self._want(piece.investigation)
+            return
+        text = piece.after(before.text if before else "")
+        known[piece.event] = _Heard(piece=replace(piece, more=False), text=text)
+        at = streams.common(before.text, text) if before else 0
+        if before is None or text != before.text:
+            self._heard(replace(piece, at=at, text=text[at:], more=False))
+
+    def _want(self, investigation: UUID) -> None:
+        """Have the text so far asked for: at once, or AGAIN_SECONDS after it was asked for the last time."""
+        self._wanted[investigation] = self._asked.get(investigation, -math.inf) + AGAIN_SECONDS
+        self._due.set()
+
+    async def run(self) -> None:
+        """Say what is watched, until cancelled."""
+        while True:
+            due = min([self._renewed + WATCHED_EVERY, *self._wanted.values()])
+            try:
+                async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+            else:
+                self._due.clear()
+                await asyncio.sleep(GATHER_SECONDS)
+            await self._announce(time.monotonic())
+
+    async def _announce(self, now: float) -> None:
+        """Say of which the text so far is wanted, and of all that they are watched, if it is time for that."""
+        anew = [investigation for investigation, at in self._wanted.items() if at <= now]
+        is_time = self._renewed + WATCHED_EVERY <= now
+        still = self._watchers.keys() - set(anew) if is_time else ()
+        for investigation in anew:
+            del self._wanted[investigation]
+        self._asked = {one: at for one, at in self._asked.items() if at + AGAIN_SECONDS > now} | dict.fromkeys(
+            anew, now
+        )
+        try:
+            await notify.post(self._database, *((WATCHING, one) for one in payloads.watching(anew, still)))
+        except databases.StoreDownError as error:
+            if not self._lost:
+                log.warning("nobody is told what is watched: %s", error, extra={"action": "live_lost"})
+            self._lost = True
+            for investigation in anew:
+                if investigation in self._watchers:
+                    self._want(investigation)
+            self._renewed = now - WATCHED_EVERY + AGAIN_SECONDS if is_time else self._renewed
+        else:
+            self._lost = False
+            self._renewed = now if is_time else self._renewed

@@ -1,0 +1,1 @@
+"""Deletion: purges, retention, and the comparison of the store with the cluster."""

@@ -1,0 +1,50 @@
+"""What a resync compares the cluster with: the investigations of a namespace that are open, and those that are over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import text
+
+from tarsy.store.base import database as databases
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open:
+    """An investigation of which something is open."""
+
+    id: UUID
+    name: str
+
+
+_OPEN = text("SELECT id, name FROM investigations WHERE namespace = :namespace AND ended_at IS NULL")
+_ASKED_ABOUT = text("""
+  SELECT id, name FROM investigations JOIN work ON investigation = id
+  WHERE namespace = :namespace AND run > 0 AND state <> 'ended'
+""")
+
+
+async def open_in(database: databases.Database, *, namespace: str) -> Sequence[Open]:
+    """The investigations of a namespace that have not ended."""
+    return [Open(id=row.id, name=row.name) for row in await database.run(_OPEN, namespace=namespace)]
+
+
+async def asked_about(database: databases.Database, *, namespace: str) -> Sequence[Open]:
+    """The investigations of a namespace that have ended, and have a question that is open."""
+    return [Open(id=row.id, name=row.name) for row in await database.run(_ASKED_ABOUT, namespace=namespace)]
+
+
+_SETTLED = text("""
+  SELECT CAST(id AS text) AS id
+  FROM unnest(CAST(:ids AS uuid[]), CAST(:generations AS bigint[])) AS given (id, generation)
+  JOIN investigations AS known USING (id)
+  WHERE ended_at IS NOT NULL AND known.generation >= given.generation
+""")
+
+
+async def settled(database: databases.Database, generations: Mapping[str, int]) -> set[str]:
+    """Of these uids those of investigations that have ended, and of which no older generation than this was seen."""
+    rows = await database.run(_SETTLED, ids=list(generations), generations=list(generations.values()))
+    return {row.id for row in rows}

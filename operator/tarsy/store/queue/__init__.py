@@ -1,0 +1,1 @@
+"""The queue and its fence: claims, leases, the journal and questions."""

@@ -1,0 +1,194 @@
+"""The journal in Postgres: each commit one statement, under the fence of its claim.
+
+A commit whose reply is lost may have happened. It is tried again with the same precondition, the number of the last
+entry; where that number has moved on under the same token, it did happen. So nothing is written twice and nothing is
+lost, whichever side of the reply the connection broke on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+
+from tarsy import failpoints
+from tarsy.store import log
+from tarsy.store.base import database as databases
+from tarsy.store.base import notify
+from tarsy.store.queue import work
+from tarsy.store.reads import history, snapshots, transcripts
+from tarsy.transcript import entries, ports, record, turns
+
+RETRY_SECONDS = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class PgJournal:
+    """The facts of one claimed investigation."""
+
+    def __init__(
+        self,
+        database: databases.Database,
+        *,
+        claim: work.Claim,
+        so_far: record.Record,
+        claimed: float,
+        ensure_lease: Callable[[], Awaitable[None]],
+        suspended: Callable[[], bool],
+        moved: Callable[[UUID], None],
+    ) -> None:
+        """`claimed`: the monotonic time of the claim."""
+        self.record = so_far
+        self._database = database
+        self._claim = claim
+        self._claimed = claimed
+        self._log_seq = claim.log_seq
+        self._turns = turns.Turns(so_far, prepare=log.prepare, write=self._write)
+        self._ensure_lease = ensure_lease
+        self._suspended = suspended
+        self._moved = moved
+
+    @classmethod
+    async def open(
+        cls,
+        database: databases.Database,
+        *,
+        claim: work.Claim,
+        ensure_lease: Callable[[], Awaitable[None]],
+        suspended: Callable[[], bool],
+        moved: Callable[[UUID], None] = lambda _: None,
+    ) -> PgJournal:
+        """Read what was committed under earlier claims; `ensure_lease` and `suspended` are the lease's.
+
+        `moved` is told of each commit, behind it.
+        While the database is down, keep trying: a claim is not given up for a moment's silence. An UnreadableError
+        says what this program cannot read.
+        """
+        claimed = time.monotonic()
+        while True:
+            try:
+                so_far = await load(database, claim)
+            except databases.StoreDownError as error:
+                logger.warning("a record cannot be read yet: %s", error, extra={"action": "load_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return cls(
+                    database,
+                    claim=claim,
+                    so_far=so_far,
+                    claimed=claimed,
+                    ensure_lease=ensure_lease,
+                    suspended=suspended,
+                    moved=moved,
+                )
+
+    def clock(self) -> float:
+        """Seconds that the run has been running; the database counted those before the claim."""
+        return self._claim.age + time.monotonic() - self._claimed
+
+    def suspended(self) -> bool:
+        """Whether the run is to stand still."""
+        return self._suspended()
+
+    async def ensure_lease(self) -> None:
+        """Wait while the lease is in doubt; LeaseLostError when it is gone."""
+        await self._ensure_lease()
+
+    async def commit(self, *added: entries.Entry) -> None:
+        """Keep `added`. While the database is down, keep trying: what has been paid for is not thrown away."""
+        await self._turns.commit(*added)
+        if any(isinstance(entry, entries.RunEnded) and entry.run == entries.INVESTIGATION for entry in added):
+            # The only commit that changes the phase: all others the projector finds when it looks.
+            await notify.send(self._database, (notify.STATUS, str(self._claim.investigation)))
+
+    async def whole(self, execution: str, call_id: str) -> str | None:
+        """All of a result of which the log has a part. While the database is down, keep trying."""
+        while True:
+            try:
+                return await transcripts.whole(self._database, self._claim.investigation, execution, call_id)
+            except databases.StoreDownError as error:
+                logger.warning("a result cannot be read yet: %s", error, extra={"action": "load_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def settle(self) -> None:
+        """Bring commits to their end that were cancelled under way: they may have happened, and now they have."""
+        await self._turns.settle()
+
+    async def _write(self, batch: Sequence[log.Prepared]) -> None:
+        failpoints.hit("journal.commit.before")
+        while True:
+            try:
+                await self._try_to_write(batch)
+            except databases.StoreDownError as error:
+                logger.warning("a commit waits: %s", error, extra={"action": "commit_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                break
+        self._log_seq += len(batch)
+        self._moved(self._claim.investigation)
+        failpoints.hit("journal.commit.after")
+
+    async def _try_to_write(self, batch: Sequence[log.Prepared]) -> None:
+        statement, values = log.appending(
+            batch,
+            investigation=self._claim.investigation,
+            log_seq=self._log_seq,
+            token=self._claim.token,
+            place=self._place,
+        )
+        written = await self._database.run(statement, **values)
+        if not written and await work.last_entry(self._database, self._claim) != self._log_seq + len(batch):
+            raise ports.LeaseLostError(f"investigation {self._claim.investigation} is another worker's now")
+
+    def _place(self, execution: str) -> tuple[int, str]:
+        started = self.record.executions[execution].started
+        return started.run, started.stage
+
+
+_FACTS = text("""
+  SELECT id, namespace, name, alert_type, alert_data, severity, runbook_url, chain_name, chain_version,
+    CAST(chain AS text) AS chain
+  FROM investigations WHERE id = :id
+""")
+
+
+async def load(database: databases.Database, claim: work.Claim) -> record.Record:
+    """Fold what is stored of the claimed investigation into a record; an UnreadableError says what it cannot read."""
+    (facts,) = await database.run(_FACTS, id=claim.investigation)
+    rows = await history.log(database, claim.investigation) if claim.log_seq else []
+    so_far = record.Record(snapshot=_snapshot(facts))
+    if [row.seq for row in rows] != list(range(1, claim.log_seq + 1)):
+        raise snapshots.UnreadableError(f"the log does not hold the entries 1 to {claim.log_seq}, and nothing else")
+    for row in rows:
+        if isinstance(row.entry, entries.Unreadable):
+            found = row.entry
+            raise snapshots.UnreadableError(
+                f"entry {row.seq} (kind {found.kind!r}, version {found.version}) cannot be read: {found.problem}"
+            )
+        try:
+            so_far.apply(row.entry)
+        except (record.OutOfOrderError, LookupError) as error:
+            raise snapshots.UnreadableError(f"entry {row.seq} cannot follow those before it: {error}") from error
+    if claim.run not in so_far.runs:
+        raise snapshots.UnreadableError(f"the log does not hold the question of run {claim.run}")
+    return so_far
+
+
+def _snapshot(facts: Any) -> record.Snapshot:
+    return record.Snapshot(
+        id=str(facts.id),
+        namespace=facts.namespace,
+        name=facts.name,
+        alert_type=facts.alert_type,
+        alert_data=facts.alert_data,
+        severity=facts.severity,
+        runbook_url=facts.runbook_url,
+        chain_name=facts.chain_name,
+        chain=snapshots.chain_of(facts.chain, version=facts.chain_version),
+    )

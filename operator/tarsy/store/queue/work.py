@@ -1,0 +1,476 @@
+"""The queue and the fence: claim, give back, stop.
+
+One row of `work` an investigation. Claims take it with `FOR UPDATE SKIP LOCKED` and leave a fresh token in it; every
+later write of the claimer is conditional on that token, so a worker that lost its lease cannot write, however late it
+wakes. Whatever writes of an investigation locks this row first: two orders would be deadlocks. Expiry is compared by
+the database's clock alone. A running row whose lease has passed is claimed like a queued one: a takeover is nothing
+special.
+
+What stops or stands still without a worker ends here too, under the same lock and with its entries in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+
+from tarsy import errors
+from tarsy.resources import investigation as investigations
+from tarsy.store import log
+from tarsy.store.base import audit, notify
+from tarsy.store.base import database as databases
+from tarsy.store.queue import selection
+from tarsy.store.reads import phase_rules
+from tarsy.transcript import entries
+
+"""Why a run is to be stopped for good: somebody asks for it, its object is gone, its alert resolved."""
+
+StopRequest = phase_rules.Cancellation | Literal["suspend"]
+"""What is requested of a running investigation: that it stops for good, or stands still after its next commit."""
+
+Cancelled = Literal["Cancelled", "Cancelling"]
+"""What a run is that was cancelled: nobody ran it, and it has ended; or its worker has to stop it yet."""
+
+
+class BusyError(errors.TemporaryError):
+    """Something waits to be claimed, and could not be looked at: ask again in a moment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The right to run one investigation, until another claim of it."""
+
+    investigation: UUID
+    token: UUID
+    run: int
+    """Which of its runs is to be run."""
+    attempts: int
+    """Claims of the run so far that were not given back, this one included."""
+    attempts_without_progress: int
+    """Claims since the last commit, this one included: many say that the investigation ends its workers."""
+    log_seq: int
+    """The number of the log's last entry: the next commit's precondition."""
+    cancel: phase_rules.Cancellation | None
+    """Set where it was cancelled while nobody ran it."""
+    age: float
+    """Seconds since the run's first claim, but for those in which it stood still."""
+    name: str
+    """Its object's, as namespace/name."""
+    alert_type: str
+    chain: str
+    """The chain's name."""
+
+
+_CLAIMABLE = f"{selection.CLAIMABLE} AND NOT (:build = ANY(unreadable_by)) AND NOT ({selection.PASSED_OVER})"
+
+_SHOWN = "revision = revision + CAST(work.run = 0 AS integer), stale = stale OR work.run = 0"
+"""What a change does that the status has to show: it shows the investigation's own run, and no question."""
+
+_CLAIM = text(f"""
+  WITH next AS (
+    SELECT investigation, run FROM work
+    WHERE {_CLAIMABLE}
+    ORDER BY priority DESC, queued_at
+    FOR UPDATE SKIP LOCKED
+    LIMIT 1
+  ), first AS (
+    SELECT next.investigation, next.run, namespace, name, alert_type, chain_name,
+      CAST(:judged AS text[]) IS NULL OR next.run > 0 OR chain_hash IS NULL OR chain_hash = ANY(:judged) AS is_judged
+    FROM next JOIN investigations ON id = next.investigation
+  ), started AS (
+    UPDATE runs
+    SET started_at = coalesce(started_at, clock_timestamp()),
+      suspended_for = suspended_for + CASE
+        WHEN suspended_at IS NULL OR started_at IS NULL THEN interval '0'
+        ELSE clock_timestamp() - greatest(suspended_at, started_at) END,
+      suspended_at = NULL, attempts = attempts + 1
+    FROM first WHERE is_judged AND runs.investigation = first.investigation AND number = first.run
+    RETURNING started_at, suspended_for, attempts
+  ), claimed AS (
+    UPDATE work
+    SET state = 'running', owner = :owner, token = gen_random_uuid(), lease_until = clock_timestamp() + :lease,
+        claims = claims + 1, attempts_without_progress = attempts_without_progress + 1, unreadable = NULL,
+        passed_over_since = NULL, {_SHOWN}
+    FROM first, started
+    WHERE work.investigation = first.investigation
+    RETURNING work.investigation, token, work.run, started.attempts, attempts_without_progress, log_seq, cancel,
+      extract(epoch FROM clock_timestamp() - started_at - suspended_for) AS age,
+      first.namespace || '/' || first.name AS name, first.alert_type, coalesce(first.chain_name, '') AS chain
+  )
+  SELECT claimed.*, (SELECT investigation FROM first WHERE NOT is_judged) AS unjudged,
+    claimed.investigation IS NULL AND EXISTS (SELECT 1 FROM work WHERE {_CLAIMABLE}) AS waits
+  FROM (VALUES (1)) AS always LEFT JOIN claimed ON true
+""")  # noqa: S608 - our own text
+
+
+_TURN = text("SELECT pg_advisory_xact_lock(:key)")
+_TURN_KEY = 0x746172737971  # "tarsyq": those that may not be too many together claim one after the other
+_RUNNING = text("SELECT count(*) FROM work WHERE state = 'running' AND lease_until >= clock_timestamp()")
+
+
+async def claim(
+    database: databases.Database,
+    *,
+    owner: UUID,
+    lease: timedelta,
+    build: str,
+    max_running: int = 0,
+    chooses: selection.Choice | None = None,
+) -> Claim | None:
+    """Take the investigation that comes first, by priority and then by age, for `owner` (a process) and for `lease`.
+
+    `build` is what the process can read (`record.build`). None where none waits, or where `max_running` (0: no limit)
+    run already, in all processes. A BusyError: what waits is locked by others just now, for a claim of theirs or for a
+    short write. A worker that `chooses` passes over what it cannot run; a selection.UnjudgedError: it has to judge
+    a snapshot first.
+    """
+    values = {"owner": owner, "lease": lease, "build": build, **selection.values(chooses)}
+    row: Any
+    if max_running:
+        async with database.begin() as connection:
+            await connection.execute(_TURN, {"key": _TURN_KEY})
+            if await connection.scalar(_RUNNING) >= max_running:
+                return None
+            row = (await connection.execute(_CLAIM, values)).one()
+    else:
+        (row,) = await database.run(_CLAIM, **values)
+    if row.investigation is None:
+        if row.unjudged is not None:
+            raise selection.UnjudgedError(row.unjudged)
+        if row.waits:
+            raise BusyError("what waits is being written to")
+        return None
+    return Claim(
+        investigation=row.investigation,
+        token=row.token,
+        run=row.run,
+        attempts=row.attempts,
+        attempts_without_progress=row.attempts_without_progress,
+        log_seq=row.log_seq,
+        cancel=row.cancel,
+        age=float(row.age),
+        name=row.name,
+        alert_type=row.alert_type,
+        chain=row.chain,
+    )
+
+
+_LAST_ENTRY = text("SELECT log_seq FROM work WHERE investigation = :investigation AND token = :token")
+
+
+async def last_entry(database: databases.Database, claim: Claim) -> int | None:
+    """The number of the log's last entry, if `claim` still holds."""
+    rows = await database.run(_LAST_ENTRY, investigation=claim.investigation, token=claim.token)
+    return rows[0].log_seq if rows else None
+
+
+_QUEUED = text("SELECT count(*) FROM work WHERE state = 'queued' AND NOT suspend AND unreadable IS NULL")
+
+
+async def queued(database: databases.Database) -> int:
+    """How many investigations wait for a worker."""
+    (row,) = await database.run(_QUEUED)
+    count: int = row.count
+    return count
+
+
+_OBSERVE = text("""
+  WITH held AS (
+    SELECT investigation, run, state FROM work
+    WHERE investigation = :investigation
+      AND EXISTS (
+        SELECT 1 FROM investigations WHERE id = :investigation AND generation < :generation AND purged_at IS NULL
+      )
+    FOR NO KEY UPDATE
+  ), seen AS (
+    UPDATE investigations SET generation = :generation, ttl_seconds = CAST(:ttl AS bigint)
+    FROM held WHERE id = held.investigation AND generation < :generation AND purged_at IS NULL
+    RETURNING id
+  ), stopped AS (
+    UPDATE runs SET suspended_at = coalesce(suspended_at, clock_timestamp())
+    FROM held, seen
+    WHERE runs.investigation = seen.id AND number = 0 AND held.run = 0 AND held.state = 'queued' AND :suspend
+  )
+  UPDATE work SET suspend = :suspend AND run = 0, revision = revision + 1, stale = true
+  FROM seen WHERE investigation = id
+  RETURNING investigation
+""")
+
+
+async def observe(database: databases.Database, found: investigations.AlertInvestigation) -> None:
+    """Note what may have changed in an admitted object, if this generation of it is news.
+
+    Suspended, a queued one stands still at once, a running one when its worker has given it back; its clock goes on
+    with the next claim. A question is not held: the spec is the first run's. What is no news locks nothing: a claim
+    would pass over a row that is locked.
+    """
+    seen = await database.run(
+        _OBSERVE,
+        investigation=UUID(found.metadata.uid),
+        generation=found.metadata.generation,
+        ttl=found.spec.ttl_seconds_after_finished,
+        suspend=bool(found.spec.suspend),
+    )
+    if seen:
+        uid = found.metadata.uid
+        await notify.send(database, (notify.CANCEL, uid), (notify.WORK, ""), (notify.STATUS, uid))
+
+
+_CANCEL = text(f"""
+  WITH open AS (
+    SELECT investigation, cancel AS known, state = 'queued' OR lease_until < clock_timestamp() AS is_nobodys
+    FROM work
+    WHERE investigation = :id AND run = coalesce(CAST(:run AS integer), run) AND state <> 'ended'
+    FOR NO KEY UPDATE
+  ), stopped AS (
+    UPDATE work SET cancel = :why, {_SHOWN}
+    FROM open WHERE work.investigation = open.investigation AND known IS NULL
+  )
+  SELECT known, is_nobodys FROM open
+""")  # noqa: S608 - our own text
+
+
+async def cancel(
+    database: databases.Database,
+    investigation: UUID,
+    *,
+    why: phase_rules.Cancellation,
+    run: int = entries.INVESTIGATION,
+    by: audit.Caller | None = None,
+) -> Cancelled | None:
+    """Have a run stopped: what waits, or whose lease has passed, ends here, a running one by its worker.
+
+    None where that run is not open. `by` is who asks for it by the API: the first one to cancel it is in the audit. To
+    cancel it again ends it here if its worker has died since, and changes nothing else.
+    """
+    async with database.begin() as connection:
+        cancelled = await _cancel(connection, investigation, why=why, run=run, by=by)
+    if cancelled:
+        await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
+    return cancelled
+
+
+_LOCK = text("SELECT 1 FROM work WHERE investigation = :id FOR NO KEY UPDATE")
+_GONE = text("UPDATE investigations SET gone_at = clock_timestamp() WHERE id = :id AND gone_at IS NULL")
+
+
+async def gone(database: databases.Database, investigation: UUID) -> None:
+    """Note that the object is no longer in the cluster, and have stopped what is open: its own run, or a question.
+
+    Both at once, under the lock that a question is asked under: none is asked in between.
+    """
+    async with database.begin() as connection:
+        await connection.execute(_LOCK, {"id": investigation})
+        cancelled = await _cancel(connection, investigation, why="deleted", run=None)
+        await connection.execute(_GONE, {"id": investigation})
+    if cancelled:
+        await notify.send(database, (notify.CANCEL, str(investigation)), (notify.STATUS, str(investigation)))
+
+
+async def _cancel(
+    connection: sqlalchemy_asyncio.AsyncConnection,
+    investigation: UUID,
+    *,
+    why: phase_rules.Cancellation,
+    run: int | None,
+    by: audit.Caller | None = None,
+) -> Cancelled | None:
+    """Cancel that run if it is open; None is any."""
+    row = (await connection.execute(_CANCEL, {"id": investigation, "run": run, "why": why})).one_or_none()
+    if row is None:
+        return None
+    if by is not None and (row.known is None or row.is_nobodys):
+        await audit.write(connection, investigation, "chat/cancel" if run else "cancel", by=by)
+    if row.is_nobodys:
+        await _end_cancelled(connection, investigation, row.known or why)
+        return "Cancelled"
+    return "Cancelling"
+
+
+_IS_STRANDED = "state = 'running' AND lease_until < clock_timestamp() AND (cancel IS NOT NULL OR suspend)"
+_STRANDED = text(f"SELECT investigation FROM work WHERE {_IS_STRANDED}")  # noqa: S608 - our own text
+_HOLD_STRANDED = text(f"""
+  SELECT cancel FROM work WHERE investigation = :id AND {_IS_STRANDED} FOR NO KEY UPDATE SKIP LOCKED
+""")  # noqa: S608 - our own text
+_STAND_STILL = text("""
+  WITH stranded AS (
+    UPDATE work
+    SET state = 'queued', token = NULL, lease_until = NULL, revision = revision + 1, stale = true
+    WHERE investigation = :id
+    RETURNING investigation, run
+  )
+  UPDATE runs SET suspended_at = clock_timestamp()
+  FROM stranded WHERE runs.investigation = stranded.investigation AND number = run
+""")
+
+
+async def sweep(database: databases.Database) -> int:
+    """End or suspend what its worker should have, but is gone: no claim may ever come. Return how many were ended.
+
+    One after the other, each in its own transaction: as many processes as like may sweep at once.
+    """
+    ended = 0
+    for found in await database.run(_STRANDED):
+        identity = {"id": found.investigation}
+        async with database.begin() as connection:
+            held = (await connection.execute(_HOLD_STRANDED, identity)).one_or_none()
+            if held is None:  # somebody else is at it
+                continue
+            if held.cancel is None:
+                await connection.execute(_STAND_STILL, identity)
+            else:
+                await _end_cancelled(connection, found.investigation, held.cancel)
+                ended += 1
+        await notify.send(database, (notify.STATUS, str(found.investigation)))
+    return ended
+
+
+CANCELLED_MESSAGES: dict[phase_rules.Cancellation, str] = {
+    "user": "cancelled by request",
+    "deleted": "cancelled because its object was deleted",
+    "resolved": "cancelled because its alert resolved, as the chain's onResolved says",
+}
+
+
+def cancelled(why: phase_rules.Cancellation) -> tuple[str, str]:
+    """Reason and message of a cancelled run's end."""
+    return phase_rules.CANCELLED_REASONS[why], CANCELLED_MESSAGES[why]
+
+
+async def _end_cancelled(
+    connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, why: phase_rules.Cancellation
+) -> None:
+    """End a cancelled run that nobody runs, whose row is locked."""
+    reason, message = cancelled(why)
+    await end(connection, investigation, "Cancelled", reason=reason, message=message)
+
+
+async def give_up(database: databases.Database, claim: Claim, *, reason: str, message: str) -> None:
+    """End the claimed run as Failed, without a look at its log: to read that may be what ends its workers."""
+    async with database.begin() as connection:
+        held = await connection.execute(
+            text("SELECT 1 FROM work WHERE investigation = :id AND token = :token FOR NO KEY UPDATE"),
+            {"id": claim.investigation, "token": claim.token},
+        )
+        if held.first() is not None:
+            await end(connection, claim.investigation, "Failed", reason=reason, message=message)
+    await notify.send(database, (notify.STATUS, str(claim.investigation)))
+
+
+async def end(
+    connection: sqlalchemy_asyncio.AsyncConnection,
+    investigation: UUID,
+    ending: entries.Outcome,
+    *,
+    reason: str,
+    message: str,
+) -> None:
+    """End a run whose row is locked, and all that is open in it; a late worker writes nothing more."""
+    row = (
+        await connection.execute(
+            text("""
+              UPDATE work
+              SET log_seq = greatest(log_seq, (SELECT coalesce(max(seq), 0) FROM entries WHERE investigation = :id))
+              WHERE investigation = :id
+              RETURNING run, log_seq, token
+            """),  # what somebody wrote into the log by hand must not stand in the way
+            {"id": investigation},
+        )
+    ).one()
+    open_in_run = {"id": investigation, "run": row.run}
+    stages = await connection.execute(
+        text("SELECT name FROM stages WHERE investigation = :id AND run = :run AND ended_at IS NULL"), open_in_run
+    )
+    executions = list(
+        await connection.execute(
+            text("SELECT id, stage FROM executions WHERE investigation = :id AND run = :run AND ended_at IS NULL"),
+            open_in_run,
+        )
+    )
+    ends: list[entries.Entry] = [
+        entries.ExecutionEnded(execution=one.id, outcome=ending, error=message) for one in executions
+    ]
+    ends += [entries.StageEnded(run=row.run, stage=stage.name, outcome=ending, message=message) for stage in stages]
+    ends.append(entries.RunEnded(run=row.run, ending=ending, reason=reason, message=message))
+    places = {one.id: (row.run, one.stage) for one in executions}
+    statement, values = log.appending(
+        [log.prepare(end) for end in ends],
+        investigation=investigation,
+        log_seq=row.log_seq,
+        token=row.token,
+        place=places.__getitem__,
+        forget_token=True,
+    )
+    await connection.execute(statement, values)
+
+
+_RELEASE = text(f"""
+  WITH released AS (
+    UPDATE work
+    SET state = 'queued', token = NULL, lease_until = NULL, {_SHOWN},
+      attempts_without_progress = greatest(attempts_without_progress - 1, 0),
+      unreadable = CAST(:unreadable AS text),
+      unreadable_by = CASE WHEN CAST(:unreadable AS text) IS NULL THEN unreadable_by
+        ELSE array_append(array_remove(unreadable_by, CAST(:build AS text)), CAST(:build AS text)) END
+    WHERE investigation = :investigation AND token = :token AND state = 'running'
+    RETURNING investigation, run, suspend, cancel
+  ), given_back AS (
+    UPDATE runs
+    SET attempts = attempts - 1,
+      suspended_at = CASE WHEN suspend OR CAST(:unreadable AS text) IS NOT NULL THEN clock_timestamp() END
+    FROM released
+    WHERE runs.investigation = released.investigation AND number = run
+  )
+  SELECT cancel FROM released
+""")  # noqa: S608 - our own text
+
+
+async def release(
+    database: databases.Database, claim: Claim, *, unreadable: str | None = None, build: str = ""
+) -> None:
+    """Give a claim back unfinished, without counting it as an attempt: another worker may go on at once.
+
+    A suspended one is not claimed, and its clock stands still from here on; a cancelled one ends. One whose log says
+    what the program `build` cannot read (`unreadable`) stands still in the same way, but for other programs.
+    """
+    async with database.begin() as connection:
+        released = await connection.execute(
+            _RELEASE,
+            {"investigation": claim.investigation, "token": claim.token, "unreadable": unreadable, "build": build},
+        )
+        if (why := released.scalar_one_or_none()) is not None:
+            await _end_cancelled(connection, claim.investigation, why)
+    await notify.send(database, (notify.STATUS, str(claim.investigation)), (notify.WORK, ""))
+
+
+_TRY_AGAIN = text("""
+  UPDATE work SET unreadable_by = array_remove(unreadable_by, :build)
+  WHERE state <> 'ended' AND :build = ANY(unreadable_by)
+""")
+
+
+async def try_unreadable_again(database: databases.Database, *, build: str) -> None:
+    """Let the program `build` claim what it could not read: once for each process that starts, a log may be mended."""
+    await database.run(_TRY_AGAIN, build=build)
+
+
+_STALE = text("SELECT investigation FROM work WHERE stale ORDER BY queued_at LIMIT :limit")
+
+
+async def stale(database: databases.Database, *, limit: int) -> Sequence[UUID]:
+    """Investigations whose status in the cluster is older than the store, the longest waiting first."""
+    return [row.investigation for row in await database.run(_STALE, limit=limit)]
+
+
+_PROJECTED = text("UPDATE work SET stale = false WHERE investigation = :id AND revision = :revision")
+
+
+async def projected(database: databases.Database, investigation: UUID, *, revision: int) -> None:
+    """Note that the status in the cluster shows everything up to `revision`."""
+    await database.run(_PROJECTED, id=investigation, revision=revision)

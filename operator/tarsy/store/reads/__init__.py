@@ -1,0 +1,1 @@
+"""Reads of the store: investigations, lists, stages and transcripts."""

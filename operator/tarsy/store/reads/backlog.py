@@ -1,0 +1,98 @@
+"""How the queue stands: what waits, what runs and where, and what waits for another version of TARSy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import text
+
+from tarsy.store.base import database as databases
+
+MESSAGE_MAX = 1000
+"""Characters of what a program could not read that are told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """The queue in numbers, questions included."""
+
+    queued: int
+    """That wait for a worker; a run whose worker is lost is one of them."""
+    running: int
+    cancelling: int
+    """Of those that run: that are being stopped."""
+    suspended: int
+    waiting_for_version: int
+    """Whose log no worker could read so far."""
+    oldest_wait: float | None
+    """Seconds for which the first of those that wait has waited; None where none does."""
+    running_by_process: Mapping[UUID, int]
+
+
+_COUNT = text("""
+  WITH open AS (
+    SELECT owner, cancel, queued_at, suspend AND state = 'queued' AS is_suspended,
+      unreadable IS NOT NULL AS is_unreadable,
+      state = 'running' AND lease_until >= clock_timestamp() AS runs
+    FROM work WHERE state <> 'ended'
+  ), waiting AS (
+    SELECT queued_at FROM open WHERE NOT runs AND NOT is_suspended AND NOT is_unreadable
+  ), by_process AS (
+    SELECT owner, count(*) AS number FROM open WHERE runs GROUP BY owner
+  )
+  SELECT (SELECT count(*) FROM waiting) AS queued,
+    count(*) FILTER (WHERE runs) AS running,
+    count(*) FILTER (WHERE runs AND cancel IS NOT NULL) AS cancelling,
+    count(*) FILTER (WHERE NOT runs AND is_suspended) AS suspended,
+    count(*) FILTER (WHERE NOT runs AND is_unreadable AND NOT is_suspended) AS waiting_for_version,
+    (SELECT extract(epoch FROM clock_timestamp() - min(queued_at)) FROM waiting) AS oldest_wait,
+    (SELECT array_agg(owner ORDER BY owner) FROM by_process) AS owners,
+    (SELECT array_agg(number ORDER BY owner) FROM by_process) AS numbers
+  FROM open
+""")
+
+
+async def count(database: databases.Database) -> Backlog:
+    """The queue as it is now."""
+    (row,) = await database.run(_COUNT)
+    return Backlog(
+        queued=row.queued,
+        running=row.running,
+        cancelling=row.cancelling,
+        suspended=row.suspended,
+        waiting_for_version=row.waiting_for_version,
+        oldest_wait=None if row.oldest_wait is None else max(0.0, float(row.oldest_wait)),
+        running_by_process=dict(zip(row.owners or (), row.numbers or (), strict=True)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """An investigation whose log waits for a version of TARSy that can read it."""
+
+    id: UUID
+    name: str
+    """Its object's, as namespace/name."""
+    message: str
+    """What could not be read."""
+    since: datetime
+
+
+_UNREADABLE = text("""
+  SELECT id, namespace || '/' || name AS name, left(unreadable, :longest) AS message,
+    coalesce(suspended_at, queued_at) AS since
+  FROM work JOIN investigations ON id = work.investigation
+  LEFT JOIN runs ON runs.investigation = work.investigation AND number = run
+  WHERE unreadable IS NOT NULL AND state <> 'ended'
+  ORDER BY since, id
+  LIMIT :limit
+""")
+
+
+async def unreadable(database: databases.Database, *, limit: int) -> Sequence[Unreadable]:
+    """The investigations that wait for another version, the longest waiting first."""
+    rows = await database.run(_UNREADABLE, limit=limit, longest=MESSAGE_MAX)
+    return [Unreadable(id=row.id, name=row.name, message=row.message, since=row.since) for row in rows]

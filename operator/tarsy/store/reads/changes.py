@@ -1,0 +1,128 @@
+"""What has changed since one looked: one investigation, or all of some namespaces.
+
+Each change that a status shows raises `work.revision`, and notes its transaction's number in `work.changed`, by a
+trigger or with the commit that does it. Commits that only add to the numbers of a run do not: there are many, and so
+none of them touches an index. A reader asks for what changed from a number on, and may go on from `horizon`, below
+which nothing is under way any more: so no change is missed, and one may be seen twice, which its revision tells.
+
+Neither a sequence nor a time would do: they are taken when a transaction writes, and it may commit behind one that
+took a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import text
+
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """How far one investigation is."""
+
+    log_seq: int
+    revision: int
+    run: int
+    """Its latest."""
+    state: str
+    """queued, running or ended: of its latest run."""
+
+
+_HEADS = text("""
+  SELECT investigation, log_seq, revision, run, state
+  FROM work JOIN investigations ON id = investigation
+  WHERE investigation = ANY(CAST(:investigations AS uuid[])) AND purged_at IS NULL
+""")
+
+
+async def heads(database: databases.Database, investigations: Collection[UUID]) -> Mapping[UUID, Head]:
+    """How far these are, by one statement; without those that are not there, or whose transcripts are not."""
+    rows = await database.run(_HEADS, investigations=list(investigations))
+    return {
+        row.investigation: Head(log_seq=row.log_seq, revision=row.revision, run=row.run, state=row.state)
+        for row in rows
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """Investigations that have changed, in their newest form."""
+
+    summaries: Sequence[history.Summary]
+    """By when they changed."""
+    more: bool
+    """Whether there may be others behind them, to be asked for at once."""
+    horizon: int
+    """What to ask for the next time."""
+
+
+_MOMENT = """
+    SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint) AS settled_below,
+      CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint) AS future"""
+_OF_NAMESPACES = """
+    SELECT investigation, changed
+    FROM work JOIN investigations AS whose ON whose.id = investigation
+    JOIN unnest(CAST(:namespaces AS text[]), CAST(:uids AS text[])) AS asked (namespace, uid)
+      ON whose.namespace = asked.namespace AND (whose.namespace_uid IS NULL OR whose.namespace_uid = asked.uid)
+    WHERE purged_at IS NULL AND changed >= greatest(CAST(:changed AS bigint), 1)"""
+
+# What is settled comes page by page, and none ends inside a transaction, so that the next one begins behind it. What
+# others are still changing beside comes with the last page, and once more with each that follows, until all that began
+# before has ended: where that takes long, the newest of it come. A number of the future is one of another database,
+# whose rows were restored here.
+_SINCE = text(f"""
+  WITH moment AS MATERIALIZED ({_MOMENT}
+  ), settled AS MATERIALIZED ({_OF_NAMESPACES} AND changed < (SELECT settled_below FROM moment)
+    ORDER BY changed FETCH FIRST (CAST(:limit AS bigint)) ROWS WITH TIES
+  ), beside AS MATERIALIZED ({_OF_NAMESPACES} AND changed >= (SELECT settled_below FROM moment)
+      AND changed < (SELECT future FROM moment) AND (SELECT count(*) FROM settled) < CAST(:limit AS bigint)
+    ORDER BY changed DESC LIMIT CAST(:limit AS bigint)
+  ), found AS MATERIALIZED (
+    SELECT *, true AS is_settled FROM settled UNION ALL SELECT *, false FROM beside
+  ), told AS ({history.SUMMARIES}
+    WHERE work.investigation = ANY(ARRAY(SELECT investigation FROM found))
+  )
+  SELECT settled_below, future, is_settled, changed, told.*
+  FROM moment LEFT JOIN found ON true LEFT JOIN told ON told.id = found.investigation
+  ORDER BY changed
+""")  # noqa: S608 - our own texts
+
+
+async def since(
+    database: databases.Database, *, changed: int, namespaces: Mapping[str, str], limit: int
+) -> Changes | None:
+    """What changed from transaction `changed` on in the namespaces (each with its uid); None if that is in the future.
+
+    None says that it is of another database, or of one that was restored from a backup. There are more than `limit`
+    only where one transaction changed them, and of those that may come once more at most as many again.
+    """
+    scope = {"namespaces": list(namespaces), "uids": list(namespaces.values())}
+    rows = [dict(row) for row in await database.run(_SINCE, changed=changed, limit=limit, **scope)]
+    horizon, future = rows[0]["settled_below"], rows[0]["future"]
+    if changed > future:
+        return None
+    settled = [row["changed"] for row in rows if row["is_settled"]]
+    more = len(settled) >= limit
+    for row in rows:
+        for column in ("settled_below", "future", "is_settled", "changed"):
+            del row[column]
+    return Changes(
+        summaries=[history.summarised(row) for row in rows if row["id"] is not None],
+        more=more,
+        horizon=settled[-1] + 1 if more else horizon,
+    )
+
+
+_NOW = text(_MOMENT)
+
+
+async def now(database: databases.Database) -> int:
+    """From where on to ask for what changes from now on."""
+    (row,) = await database.run(_NOW)
+    found: int = row.settled_below
+    return found

@@ -1,0 +1,530 @@
+"""Reads of the store: an investigation in numbers, as lists and the status need it, and its log.
+
+The numbers come from narrow rows that each commit keeps up to date; the log is decoded only where its content is asked
+for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy import TextClause, text
+
+from tarsy.resources import investigation as investigations
+from tarsy.store.base import database as databases
+from tarsy.store.reads import phase_rules
+from tarsy.transcript import entries, messages, timeline
+
+PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of entries that are read at once for one page, beyond its first entry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stage in numbers."""
+
+    name: str
+    outcome: str | None
+    message: str
+    lacks: list[str]
+    """What its agents had to do without, a sentence each."""
+    started_at: datetime | None
+    """None: it was skipped."""
+    ended_at: datetime | None
+    completed: int
+    """Agents that completed."""
+    iterations: int
+    tool_calls: int
+    total_tokens: int
+    unjoined: bool = False
+    """Whether the synthesis of its agents' results failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Previous:
+    """The investigation of the same alert that another one follows: it came to nothing."""
+
+    id: UUID
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One investigation in numbers, as of `revision`: what it is, and how far its run 0 is. Later runs do not show."""
+
+    id: UUID
+    revision: int
+    stale: bool
+    """The status in the cluster does not show this revision yet."""
+    state: str
+    """queued, running or ended."""
+    attempts: int
+    namespace: str
+    name: str
+    generation: int
+    author: str
+    alert_type: str
+    chain_name: str | None
+    chain_namespace: str | None
+    chain_generation: int | None
+    chain_hash: str | None
+    stage_names: tuple[str, ...]
+    """The chain's stages, those that have not started too."""
+    stage_agents: tuple[int, ...]
+    """How many agents each of them has."""
+    stages: tuple[Stage, ...]
+    """Those that have started, or were skipped, in the chain's order."""
+    admitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    ending: str | None
+    reason: str
+    message: str
+    final_analysis: str
+    summary: str
+    """The final analysis in a few lines."""
+    gaps: list[dict[str, str]]
+    """What its agents could not inspect: tool and reason."""
+    grounds: entries.Grounds | None
+    input_tokens: int
+    output_tokens: int
+    thinking_tokens: int
+    total_tokens: int
+    llm_calls: int
+    tool_calls: int
+    cost: float | None
+    """None where no model call had a price."""
+    cancel: str | None
+    suspend: bool
+    unreadable: str | None
+    """What the program that last claimed it could not read: it stands still until one that can comes."""
+    duplicates: int
+    alert_status: Literal["firing", "resolved"] | None
+    previous: Previous | None = None
+    target: str = ""
+    """The subject of the alert, on one line."""
+    retrying: tuple[str, ...] = ()
+    """The requests to providers that are sent again, a sentence each."""
+    passed_over_since: datetime | None = None
+    """The time since when all workers pass it over; None if they do not."""
+    committed_at: datetime | None = None
+    """The time of the last commit to its log; None if it has ended, or there was none."""
+
+    @property
+    def shown_message(self) -> str:
+        """The message for people: what it waits for, the model requests that are sent again, or how it ended."""
+        return phase_rules.shown_message(self.waits_for, self.retrying, self.message)
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for, if no worker can run it: a program that reads its log, or an LLM provider; else ""."""
+        return phase_rules.waits_for(self.phase, self.unreadable, self.passed_over_since)
+
+    @property
+    def progress(self) -> str:
+        """Ended stages of all stages, such as 1/3."""
+        reason = self.reason if self.ended_at else None
+        ended = sum(
+            phase_rules.ended_by_itself(stage.outcome, says_the_same=stage.message == self.message, reason=reason)
+            for stage in self.stages
+        )
+        return f"{ended}/{len(self.stage_names)}"
+
+    @property
+    def current_stage(self) -> str | None:
+        """The stage that runs; None where none does."""
+        running = (stage.name for stage in self.stages if stage.ended_at is None)
+        return None if self.ended_at else next(running, None)
+
+    @property
+    def phase(self) -> investigations.Phase:
+        """Where it stands, in one word for people."""
+        return phase_rules.phase(
+            ending=self.ending,
+            state=self.state,
+            cancel=self.cancel,
+            suspend=self.suspend,
+            unreadable=self.unreadable,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whereabouts:
+    """Whose an investigation is."""
+
+    namespace: str
+    namespace_uid: str | None
+    """None: it was admitted before that was kept."""
+    name: str
+
+
+_WHEREABOUTS = text("""
+  SELECT namespace, namespace_uid, name FROM investigations
+  WHERE id = :id AND (purged_at IS NULL OR (:purging AND gone_at IS NULL))
+""")
+
+
+async def whereabouts(
+    database: databases.Database, investigation: UUID, *, purging: bool = False
+) -> Whereabouts | None:
+    """Whose it is; None where there is none of that id, or its transcript was purged.
+
+    With `purging` one is still there that was purged, and whose object is not known to be gone.
+    """
+    rows = await database.run(_WHEREABOUTS, id=investigation, purging=purging)
+    return Whereabouts(**rows[0]) if rows else None
+
+
+RETRYING = """
+      coalesce(array_agg(retrying || to_char(retry_at AT TIME ZONE 'UTC',
+        '"; the request is sent again at "YYYY-MM-DD"T"HH24:MI:SS"Z"') ORDER BY retry_at)
+        FILTER (WHERE executions.ended_at IS NULL AND retry_claim = work.claims AND work.state = 'running'
+          AND retry_at IS NOT NULL), '{}')"""
+"""The requests of some `executions` that are sent again, a sentence each; `work` is the row of their investigation."""
+
+# Lists sort by `investigations.ended_at`; older versions wrote that of run 0 some microseconds apart.
+# What `work` says is of run 0 for as long as that is open, and of a question later.
+SUMMARIES = f"""
+  SELECT work.revision, work.stale, runs.attempts,
+    CASE WHEN runs.ended_at IS NULL THEN work.state ELSE 'ended' END AS state,
+    CASE WHEN runs.ended_at IS NULL THEN work.cancel END AS cancel,
+    CASE WHEN runs.ended_at IS NULL THEN work.unreadable END AS unreadable,
+    CASE WHEN runs.ended_at IS NULL THEN work.passed_over_since END AS passed_over_since,
+    runs.ended_at IS NULL AND work.suspend AS suspend,
+    known.id, known.namespace, known.name, known.generation, known.author, known.alert_type, known.chain_name,
+    known.chain_namespace, known.chain_generation, known.chain_hash, known.stage_names, known.stage_agents,
+    known.admitted_at, known.duplicates, known.alert_status, known.target,
+    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+    CASE WHEN runs.ended_at IS NULL THEN (
+      SELECT at FROM entries WHERE entries.investigation = work.investigation AND seq = work.log_seq
+    ) END AS committed_at,
+    runs.started_at, known.ended_at, runs.ending, coalesce(runs.reason, '') AS reason,
+    coalesce(runs.message, '') AS message, coalesce(runs.final_analysis, '') AS final_analysis,
+    coalesce(runs.summary, '') AS summary, CAST(runs.gaps AS text) AS gaps, runs.grounds,
+    used.*,
+    ARRAY(
+      SELECT CAST(json_build_object('name', stages.name, 'outcome', stages.outcome, 'message', stages.message,
+        'lacks', stages.lacks, 'started_at', stages.started_at, 'ended_at', stages.ended_at,
+        'completed', count(executions.id)
+          FILTER (WHERE executions.kind = 'agent' AND executions.outcome = 'Completed'),
+        'unjoined', coalesce(bool_or(executions.kind = 'synthesis' AND executions.outcome <> 'Completed'), false),
+        'iterations', coalesce(sum(iterations), 0), 'tool_calls', coalesce(sum(tool_calls), 0),
+        'total_tokens', coalesce(sum(total_tokens), 0)) AS text)
+      FROM stages
+      LEFT JOIN executions ON executions.investigation = stages.investigation AND executions.run = stages.run
+        AND executions.stage = stages.name
+      WHERE stages.investigation = work.investigation AND stages.run = 0
+      GROUP BY stages.investigation, stages.run, stages.name
+    ) AS stages
+  FROM work
+  JOIN investigations AS known ON known.id = work.investigation
+  JOIN runs ON runs.investigation = work.investigation AND runs.number = 0
+  CROSS JOIN LATERAL (
+    SELECT CAST(coalesce(sum(input_tokens), 0) AS bigint) AS input_tokens,
+      CAST(coalesce(sum(output_tokens), 0) AS bigint) AS output_tokens,
+      CAST(coalesce(sum(thinking_tokens), 0) AS bigint) AS thinking_tokens,
+      CAST(coalesce(sum(total_tokens), 0) AS bigint) AS total_tokens,
+      CAST(coalesce(sum(iterations), 0) AS bigint) AS llm_calls,
+      CAST(coalesce(sum(tool_calls), 0) AS bigint) AS tool_calls,
+      sum(cost) AS cost,
+{RETRYING} AS retrying
+    FROM executions WHERE executions.investigation = work.investigation AND executions.run = 0
+  ) AS used"""  # noqa: S608 - our own texts
+"""Each investigation in numbers, as `summarised` reads it."""
+_SUMMARY = text(f"{SUMMARIES} WHERE work.investigation = :id")
+
+
+async def summary(database: databases.Database, investigation: UUID) -> Summary | None:
+    """The investigation in numbers; None where there is none of that id."""
+    rows = await database.run(_SUMMARY, id=investigation)  # one statement: what it reads is of one moment
+    return summarised(rows[0]) if rows else None
+
+
+_CANCELLED: dict[str, str] = {reason: why for why, reason in phase_rules.CANCELLED_REASONS.items()}
+
+
+def summarised(facts: Mapping[str, Any]) -> Summary:
+    """An investigation in numbers, from its row."""
+    stages = {stage.name: stage for stage in map(_stage, facts["stages"])}
+    names = tuple(facts["stage_names"])
+    built = ("stage_names", "stage_agents", "stages", "gaps", "cancel", "retrying", "previous", "previous_name")
+    return Summary(
+        **{key: value for key, value in facts.items() if key not in built},
+        gaps=json.loads(facts["gaps"]),
+        retrying=tuple(facts["retrying"]),
+        previous=previous_of(facts),
+        cancel=facts["cancel"] or _CANCELLED.get(facts["reason"]),
+        stage_names=names,
+        stage_agents=tuple(facts["stage_agents"]),
+        stages=tuple(stages[name] for name in names if name in stages),
+    )
+
+
+def previous_of(facts: Mapping[str, Any]) -> Previous | None:
+    """The investigation that another one follows, from the other's row; None if there is none, or none any more."""
+    name = facts["previous_name"]
+    return None if name is None else Previous(id=facts["previous"], name=name)
+
+
+def _stage(stored: str) -> Stage:
+    found = json.loads(stored)
+    times = {key: found[key] and datetime.fromisoformat(found[key]) for key in ("started_at", "ended_at")}
+    return Stage(**found | times)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run: the investigation itself, or a question that was asked after its end."""
+
+    number: int
+    kind: Literal["investigation", "chat"]
+    question: str
+    """What was asked; "" of the investigation itself, and where it cannot be read."""
+    attempts: int
+    started_at: datetime | None
+    """None: no worker has had it yet."""
+    ended_at: datetime | None
+    ending: str | None
+    reason: str
+    message: str
+    final_analysis: str
+    cost: float | None
+    """As `Summary.cost`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """An investigation without its log."""
+
+    summary: Summary
+    alert_data: str
+    """As the agents read it, masked."""
+    severity: str | None
+    fingerprint: str | None
+    """Of the alert that it stands for."""
+    runbook_url: str | None
+    chain: dict[str, Any] | None
+    """The chain's spec as it was when the investigation was admitted; None where there is none that can be read."""
+    runs: Sequence[Run]
+    log_seq: int
+    """The last entry of its log then."""
+    mcp: investigations.MCP | None = None
+    """What the alert says of its agents' tools."""
+
+
+async def head(database: databases.Database, investigation: UUID, *, runs: int | None = None) -> Head | None:
+    """What is known of an investigation beside its log; None where there is none of that id.
+
+    `runs`: how many there are at most, its own and the newest questions.
+    """
+    async with database.snapshot() as connection:
+        found = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
+        if found is None:
+            return None
+        facts = (await connection.execute(_FACTS, {"id": investigation})).one()
+        asked = (await connection.execute(_RUNS, {"id": investigation, "runs": runs})).all()
+        numbers = {"id": investigation, "runs": [row.number for row in asked]}
+        asked_for = [logged(row) for row in await connection.execute(_ASKED, numbers)]
+    return Head(
+        summary=summarised(dict(found)),
+        runs=_runs([row._mapping for row in asked], asked_for),
+        alert_data=facts.alert_data,
+        severity=facts.severity,
+        fingerprint=facts.fingerprint,
+        runbook_url=facts.runbook_url,
+        chain=_object(facts.chain),
+        log_seq=facts.log_seq,
+        mcp=next((one.entry.mcp for one in asked_for if isinstance(one.entry, entries.ToolsSelected)), None),
+    )
+
+
+_FACTS = text("""
+  SELECT alert_data, severity, fingerprint, runbook_url, CAST(chain AS text) AS chain, log_seq
+  FROM investigations JOIN work ON work.investigation = id WHERE id = :id
+""")
+
+_RUNS = text("""
+  SELECT number, kind, attempts, started_at,
+    CASE WHEN number = 0 THEN (SELECT ended_at FROM investigations WHERE id = investigation) ELSE ended_at END
+      AS ended_at,
+    ending, coalesce(reason, '') AS reason,
+    coalesce(message, '') AS message, coalesce(final_analysis, '') AS final_analysis,
+    (SELECT sum(cost) FROM executions
+     WHERE executions.investigation = runs.investigation AND executions.run = runs.number) AS cost
+  FROM runs
+  WHERE investigation = :id AND number IN (
+    (SELECT number FROM runs WHERE investigation = :id AND number = 0)
+    UNION ALL
+    (SELECT number FROM runs WHERE investigation = :id AND number > 0
+     ORDER BY number DESC LIMIT CAST(:runs AS bigint) - 1)
+  )
+  ORDER BY number
+""")
+
+
+def _runs(rows: Iterable[Any], log: Iterable[entries.Logged]) -> list[Run]:
+    asked = {one.entry.run: one.entry.question for one in log if isinstance(one.entry, entries.RunStarted)}
+    return [Run(**row, question=asked.get(row["number"], "")) for row in rows]
+
+
+def _object(stored: str | None) -> dict[str, Any] | None:
+    """The JSON object that is stored; None where there is none, or something else."""
+    try:
+        found = json.loads(stored or "null")
+    except (ValueError, RecursionError):
+        return None
+    return messages.storable_json(found) if isinstance(found, dict) and messages.is_plain_json(found) else None
+
+
+COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
+"""Of an entry, as `logged` reads them; behind them comes the final analysis of what has one."""
+_LOG = text(f"""
+  SELECT {COLUMNS},
+    (SELECT final_analysis FROM runs
+     WHERE entries.kind = 'RunEnded' AND runs.investigation = entries.investigation AND number = entries.run)
+  FROM entries WHERE investigation = :id ORDER BY seq
+""")  # noqa: S608 - our own text
+
+
+_ASKED = text(f"""
+  SELECT {COLUMNS}, NULL
+  FROM entries
+  WHERE investigation = :id AND kind IN ('RunStarted', 'ToolsSelected') AND run = ANY(CAST(:runs AS integer[]))
+  ORDER BY seq
+""")  # noqa: S608 - our own text
+
+
+async def log(database: databases.Database, investigation: UUID) -> list[entries.Logged]:
+    """The whole log, decoded, in order."""
+    return [logged(row) for row in await database.run(_LOG, id=investigation)]
+
+
+def logged(row: Any) -> entries.Logged:
+    """An entry from its row."""
+    seq, at, claim, kind, version, run, stage, execution, body, opaque, final_analysis = row
+    stored = entries.Stored(kind=kind, version=version, body=body, opaque=opaque, final_analysis=final_analysis or "")
+    return entries.Logged(
+        seq=seq,
+        at=at,
+        claim=claim,
+        run=run,
+        stage=stage,
+        execution=execution,
+        entry=entries.decode(stored, run=run, stage=stage, execution=execution),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPage:
+    """Some entries that follow each other, and what their events cannot be told without."""
+
+    log: Sequence[entries.Logged]
+    """In order. Beside the page's own entries there are earlier and later ones of the same executions: the answer whose
+    calls an entry is about, and those that are about the calls of the page's last answers."""
+    last: int
+    """The number of the page's last entry; where it is empty, `after`."""
+    claims: Mapping[int, int]
+    """Which claim wrote the entry before the page, by its number, if there is one."""
+    executions: Mapping[str, timeline.Kind]
+    """What the executions are that its entries are of."""
+    more: bool
+    """Whether entries follow."""
+
+
+def paged(wanted: str, *, columns: str = "") -> TextClause:
+    """The first `:rows` entries that are `wanted`, fewer where they are large: `:bytes` beyond the first.
+
+    Their COLUMNS, and then `columns`.
+    """
+    return text(f"""
+  SELECT {COLUMNS}, NULL{columns}
+  FROM (
+    SELECT *, row_number() OVER in_order AS place,
+      sum(octet_length(CAST(body AS text)) + coalesce(octet_length(CAST(opaque AS text)), 0)) OVER in_order AS bytes
+    FROM (SELECT * FROM entries WHERE {wanted} ORDER BY seq LIMIT :rows) AS following
+    WINDOW in_order AS (ORDER BY seq)
+  ) AS sized
+  WHERE place = 1 OR bytes <= :bytes
+  ORDER BY seq
+""")  # noqa: S608 - our own text
+
+
+_PAGE = paged("investigation = :id AND seq > :after AND seq <= :upto")
+
+_AROUND = text(f"""
+  WITH concerned AS MATERIALIZED (
+    SELECT name,
+      (SELECT max(seq) FROM entries
+       WHERE investigation = :id AND execution = name AND kind = 'Answered' AND seq <= :after) AS back_to,
+      (SELECT min(seq) FROM entries
+       WHERE investigation = :id AND execution = name AND kind IN ('Answered', 'Unanswered') AND seq > :last) AS up_to
+    FROM unnest(CAST(:executions AS text[])) AS name
+  )
+  SELECT {COLUMNS}, NULL
+  FROM entries JOIN concerned ON execution = name
+  WHERE investigation = :id AND seq <= :upto
+    AND (seq BETWEEN back_to AND :after OR (seq > :last AND (up_to IS NULL OR seq < up_to)))
+  ORDER BY seq
+""")  # noqa: S608 - our own text
+
+_KINDS = text("""
+  SELECT id, kind, strategy FROM executions WHERE investigation = :id AND id = ANY(CAST(:executions AS text[]))
+""")
+
+_LAST_ENTRY = text("""
+  SELECT log_seq FROM work JOIN investigations ON id = investigation WHERE investigation = :id AND purged_at IS NULL
+""")
+
+_CLAIM_BEFORE = text("""
+  SELECT seq, claim FROM entries WHERE investigation = :id AND seq = :after
+""")
+
+
+_LAST = 2**63 - 1
+"""The greatest number that an entry could have."""
+
+
+async def log_page(
+    database: databases.Database,
+    investigation: UUID,
+    *,
+    after: int,
+    limit: int,
+    upto: int | None = None,
+    size: int | None = None,
+) -> LogPage | None:
+    """Up to `limit` entries behind number `after`, fewer where they are large; None where there is no such log.
+
+    `upto`: the log as it stood when that was its last entry; `size`: the bytes of a page beyond its first entry. What
+    is decoded, in a thread, is bounded by the page, not by the log.
+    """
+    async with database.snapshot() as connection:
+        last_entry = await connection.scalar(_LAST_ENTRY, {"id": investigation})
+        if last_entry is None:
+            return None
+        known = {"id": investigation, "after": after, "upto": _LAST if upto is None else upto}
+        own = (await connection.execute(_PAGE, {**known, "rows": limit, "bytes": size or PAGE_BYTES})).all()
+        last = own[-1].seq if own else after
+        concerned = sorted({row.execution for row in own if row.execution})
+        at = {**known, "last": last, "executions": concerned}
+        around = (await connection.execute(_AROUND, at)).all() if concerned else []
+        claims = {row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, known)}
+        kinds = (await connection.execute(_KINDS, at)).all()
+    log = await asyncio.to_thread(_decoded, [*own, *around])
+    return LogPage(
+        log=sorted(log, key=lambda row: row.seq),
+        last=last,
+        claims=claims,
+        executions={row.id: timeline.Kind(kind=row.kind, strategy=row.strategy) for row in kinds},
+        more=last < (last_entry if upto is None else upto),
+    )
+
+
+def _decoded(rows: Iterable[Any]) -> list[entries.Logged]:
+    return [logged(row) for row in rows]

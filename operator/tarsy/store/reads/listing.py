@@ -1,0 +1,393 @@
+"""Lists: the investigations of a namespace that fit, page by page and counted by phase.
+
+A page is one statement, so that what it shows is of one moment. It finds the investigations by narrow columns and
+indexes alone; what is told of them beside is read for those of the page. A page begins behind the last investigation of
+the one before, by sort key and id: whatever is admitted, ends or goes meanwhile moves no other one from page to page.
+
+A search goes by the index of words, which tells no order: to look into the words of each investigation in turn would
+take a hundred times as long. But a word that is in many is in one of the next, so they are looked into first.
+
+The index does not know of words that stand one behind the other: for such a phrase it finds those that have its words,
+and each of these has to be looked into. A page looks into so many and no more, and the next one goes on behind them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from sqlalchemy import TextClause, text
+
+from tarsy.resources import base, investigation
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history, phase_rules
+
+SUMMARY_MAX = 1024
+"""Characters of a summary that are told."""
+SEARCH_SECONDS = 5.0
+"""How long the database may search for one page."""
+
+Key = Literal["admitted_at", "ended_at", "alert_type", "chain", "author", "name"]
+"""What a list can be sorted by; those that are equal in it are sorted by their id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is to occur in the words of alert, analysis or summary."""
+
+    text: str
+    """All its words, wherever they stand."""
+    phrases: tuple[str, ...] = ()
+    """Each with its words, of which it has several, one behind the other; `text` has them too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Which investigations of a namespace are asked for, and in which order."""
+
+    namespace: str
+    namespace_uid: str
+    """What was admitted in an earlier namespace of that name is left out."""
+    phases: tuple[investigation.Phase, ...] = ()
+    """One of these; none is any. They do not count for the numbers of each phase."""
+    alert_type: str | None = None
+    chain: str | None = None
+    """The chain's name."""
+    author: str | None = None
+    fingerprint: str | None = None
+    grounded: bool | None = None
+    """Whether the result stands on what was looked at; one without a result is neither."""
+    since: datetime | None = None
+    """Admitted then or later."""
+    until: datetime | None = None
+    """Admitted before."""
+    search: Search | None = None
+    key: Key = "admitted_at"
+    descending: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where in a sorted list an investigation stands."""
+
+    value: datetime | str | None
+    """Its sort key: a time, or a text; None of one that has not ended, where that is the key."""
+    id: UUID
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """An investigation as lists show it."""
+
+    id: UUID
+    namespace: str
+    name: str
+    alert_type: str
+    alert_status: Literal["firing", "resolved"] | None
+    severity: str | None
+    fingerprint: str | None
+    author: str
+    chain_name: str | None
+    phase: investigation.Phase
+    progress: str
+    """Ended stages of all stages."""
+    current_stage: str | None
+    admitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    total_tokens: int
+    cost: float | None
+    """None where no model call had a price."""
+    summary: str
+    message: str
+    grounded: bool | None
+    """Whether its result stands on what was looked at; None where there is no result that could."""
+    duplicates: int
+    previous: history.Previous | None
+
+    def place(self, key: Key) -> Place:
+        """Where it stands in a list that is sorted by `key`."""
+        match key:
+            case "chain":
+                return Place(value=self.chain_name or "", id=self.id)
+            case "admitted_at" | "ended_at" | "alert_type" | "author" | "name":
+                return Place(value=getattr(self, key), id=self.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A page of a list."""
+
+    items: Sequence[Listed]
+    counts: Mapping[investigation.Phase, int]
+    """How many of the whole list are in which phase, whatever phases were asked for."""
+    exact: bool
+    """Whether `counts` are all; else they are of the first LOOKED_INTO that have the words of the phrases."""
+    next: Place | None
+    """Behind which the next page begins; None where this is the last. Where there is one, a page may have few items, or
+    none."""
+
+
+_UNDERSTOOD = text("""
+  SELECT numnode(plainto_tsquery('simple', tarsy_plain(:text))) AS words, ARRAY(
+    SELECT phrase FROM unnest(CAST(:quoted AS text[])) AS phrase WHERE numnode(tarsy_query(ARRAY[phrase])) > 1
+  ) AS phrases
+""")
+
+
+async def understood(database: databases.Database, search: str) -> Search | None:
+    """What a search is for: all its words, and those in quotes one behind the other; None where it has no word.
+
+    What a word is the database says, which has taken the texts apart. A quote that is not closed goes to the end.
+    """
+    (row,) = await database.run(_UNDERSTOOD, text=search, quoted=search.split('"')[1::2])
+    return Search(text=search, phrases=tuple(row.phrases)) if row.words else None
+
+
+async def page(
+    database: databases.Database, query: Query, *, after: Place | None = None, skip: int = 0, limit: int
+) -> Page:
+    """Up to `limit` investigations from behind `after`, or from the list's beginning; the first `skip` are left out.
+
+    Those that are left out are found as well, so what is asked for has a bound. A StoreDownError says that the database
+    cannot serve just now, a TooLongError that a search takes longer than SEARCH_SECONDS.
+    """
+    given = {name: value for name, value in _values(query).items() if value is not None}
+    if after:
+        given |= {"after": after.value, "after_id": after.id}
+    filters = frozenset(given.keys() & _FILTERS)
+    statement = _statement(filters, query.key, query.descending, begins=after is None, skips=skip > 0)
+    given |= {
+        "namespace": query.namespace,
+        "namespace_uid": query.namespace_uid,
+        "rows": skip + limit + 1,
+        "skip": skip,
+        "most": LOOKED_INTO,
+    }
+    if query.search:
+        rows = await database.run_within(SEARCH_SECONDS, statement, **given)
+    else:
+        rows = await database.run(statement, **given)
+    counted = json.loads(rows[0].count_of_ended or "{}") | json.loads(rows[0].count_of_open or "{}")
+    found = [_listed(row) for row in rows if row.id is not None]
+    counts = {phase: counted.get(phase, 0) for phase in (*phase_rules.OPEN, *phase_rules.ENDED)}
+    exact, further = True, None
+    if query.search and query.search.phrases:
+        exact = rows[0].exact
+        further = Place(value=rows[0].last_key, id=rows[0].last_id) if rows[0].last_id else None
+    if len(found) > limit:
+        further = found[limit - 1].place(query.key)
+    return Page(items=found[:limit], counts=counts, exact=exact, next=further)
+
+
+def _values(query: Query) -> dict[str, Any]:
+    ended = [phase for phase in query.phases if phase in phase_rules.ENDED]
+    return {
+        "alert_type": query.alert_type,
+        "chain": query.chain,
+        "author": query.author,
+        "fingerprint": query.fingerprint,
+        "grounded": query.grounded,
+        "since": query.since,
+        "until": query.until,
+        "words": query.search and query.search.text,
+        "phrases": (query.search and list(query.search.phrases)) or None,
+        "ended": ended if query.phases else None,
+        "open": [phase for phase in query.phases if phase not in ended] if query.phases else None,
+    }
+
+
+_FILTERS = {
+    "alert_type": "alert_type = :alert_type",
+    "chain": "chain_name = :chain",
+    "author": "author = :author",
+    "fingerprint": "fingerprint = :fingerprint",
+    "grounded": f"""EXISTS (SELECT 1 FROM runs WHERE runs.investigation = id AND runs.number = 0
+        AND (runs.grounds IN ({", ".join(f"'{name}'" for name in phase_rules.GROUNDED)}))
+          = CAST(:grounded AS boolean))""",  # noqa: S608 - our own text
+    "since": "admitted_at >= :since",
+    "until": "admitted_at < :until",
+    "words": "words @@ (SELECT plainto_tsquery('simple', tarsy_plain(:words)))",
+    "phrases": "",
+    "ended": "",
+    "open": "",
+}
+_OPEN_PHASE = f"(SELECT {phase_rules.OPEN_PHASE} FROM work WHERE work.investigation = matched.id)"  # noqa: S608 - our own
+_PHASES = f"""(ending = ANY(CAST(:ended AS text[]))
+      OR (ending IS NULL AND {_OPEN_PHASE} = ANY(CAST(:open AS text[]))))"""
+
+# Texts are compared byte by byte: that takes half the time, and every database agrees about it.
+_KEYS: dict[Key, tuple[str, str]] = {
+    "admitted_at": ("admitted_at", "CAST(:after AS timestamptz)"),
+    "ended_at": ("coalesce(ended_at, 'infinity')", "coalesce(CAST(:after AS timestamptz), 'infinity')"),
+    "alert_type": ('alert_type COLLATE "C"', "CAST(:after AS text)"),
+    "chain": ("coalesce(chain_name, '') COLLATE \"C\"", "CAST(:after AS text)"),
+    "author": ('author COLLATE "C"', "CAST(:after AS text)"),
+    "name": ('name COLLATE "C"', "CAST(:after AS text)"),
+}
+"""Each sort key, and the same of the page before's last investigation."""
+
+_TOLD = f"""
+  SELECT known.id, known.namespace, known.name, known.alert_type, known.alert_status, known.severity,
+    known.fingerprint, known.author, known.chain_name, known.stage_names, known.admitted_at, known.duplicates,
+    known.previous, (SELECT name FROM investigations AS former WHERE former.id = known.previous) AS previous_name,
+    known.ending, work.state, work.cancel, work.suspend, work.unreadable, work.passed_over_since,
+    CASE WHEN known.ending IS NULL THEN (
+      SELECT {history.RETRYING} FROM executions
+      WHERE executions.investigation = known.id AND executions.run = 0
+    ) END AS retrying,
+    runs.started_at, known.ended_at, runs.reason, left(coalesce(runs.message, ''), {base.MESSAGE_MAX}) AS message,
+    left(coalesce(runs.summary, ''), {SUMMARY_MAX}) AS summary, runs.grounds,
+    (SELECT CAST(coalesce(sum(total_tokens), 0) AS bigint) FROM executions
+     WHERE executions.investigation = known.id AND executions.run = 0) AS total_tokens,
+    (SELECT sum(cost) FROM executions
+     WHERE executions.investigation = known.id AND executions.run = 0) AS cost,
+    ARRAY(
+      SELECT CAST(json_build_object('name', stages.name, 'outcome', outcome, 'runs', stages.ended_at IS NULL,
+        'says_the_same', stages.message = coalesce(runs.message, '')) AS text)
+      FROM stages WHERE stages.investigation = known.id AND stages.run = 0
+    ) AS stages,
+    page.key
+  FROM page
+  JOIN investigations AS known ON known.id = page.id
+  JOIN work ON work.investigation = known.id
+  JOIN runs ON runs.investigation = known.id AND runs.number = 0"""  # noqa: S608 - our own text
+
+
+_COUNTS = f"""
+    CAST((SELECT json_object_agg(ending, number)
+          FROM (SELECT ending, count(*) AS number FROM matched WHERE ending IS NOT NULL GROUP BY 1) AS ended) AS text)
+      AS count_of_ended,
+    CAST((SELECT json_object_agg(phase, number)
+          FROM (SELECT {_OPEN_PHASE} AS phase, count(*) AS number FROM matched WHERE ending IS NULL GROUP BY 1) AS open)
+      AS text) AS count_of_open"""  # noqa: S608 - our own text
+"""By the index that has endings, and by that of the open ones."""
+_COUNTS_OF_FOUND = f"""
+    CAST((SELECT json_object_agg(phase, number)
+          FROM (SELECT coalesce(ending, {_OPEN_PHASE}) AS phase, count(*) AS number FROM first AS matched WHERE fits
+                GROUP BY 1) AS found)
+      AS text) AS count_of_ended,
+    NULL AS count_of_open"""  # noqa: S608 - our own text
+"""In one pass over what a search has found."""
+
+NEXT = 500
+"""How many of the next investigations are looked into before the index of words is asked: a matter of 5 ms."""
+LOOKED_INTO = 1000
+"""How many that have the words of a phrase are looked into for a page, and as many for the numbers: 5 ms each."""
+_SCOPE = """namespace = :namespace AND (namespace_uid IS NULL OR namespace_uid = :namespace_uid)
+      AND purged_at IS NULL"""
+_IN_PHRASES = "words @@ (SELECT tarsy_query(CAST(:phrases AS text[])))"
+_PAGE_OF_FOUND = """
+    SELECT id, key FROM near WHERE (SELECT count(*) FROM near) = :rows
+    UNION ALL
+    SELECT id, key FROM (SELECT id, key FROM looked WHERE fits ORDER BY {order} LIMIT :rows) AS found
+    WHERE (SELECT count(*) FROM near) < :rows"""
+_LAST = """(
+    SELECT {key} AS last_key, id AS last_id FROM looked
+    WHERE (SELECT count(*) FROM near) < :rows AND (SELECT count(*) FROM looked) = :most
+    ORDER BY {back} LIMIT 1
+  ) AS last ON true"""
+"""Where a page has looked into as many as it may: the last of them, behind which the next one begins."""
+
+
+@functools.cache  # there are as many as there are ways to ask, and no more
+def _statement(
+    filters: frozenset[str],
+    key: Key,
+    descending: bool,  # noqa: FBT001
+    *,
+    begins: bool,
+    skips: bool,
+) -> TextClause:
+    sorted_by, place = _KEYS[key]
+    before, way, back = ("<", "DESC", "ASC") if descending else (">", "ASC", "DESC")
+    order = f"key {way}, id {way}"
+    phases = _PHASES if "ended" in filters else "true"
+    begin = "true" if begins else f"(key, id) {before} ({place}, CAST(:after_id AS uuid))"
+    page = f"SELECT id, key FROM matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows"  # noqa: S608
+    search, counts, columns, last = "", _COUNTS, "", ""
+    if "words" in filters:
+        search = _search(filters, key, phases=phases, begin=begin, order=order)
+        page, counts = _PAGE_OF_FOUND.format(order=order), _COUNTS_OF_FOUND
+    if "phrases" in filters:
+        columns = "(SELECT count(*) FROM first) < :most AS exact, last_key, last_id,"
+        told_key = "nullif(key, 'infinity')" if key == "ended_at" else "key"
+        last = f"LEFT JOIN {_LAST.format(key=told_key, back=f'key {back}, id {back}')}"
+    if skips:
+        page = f"SELECT id, key FROM ({page}) AS reached ORDER BY {order} OFFSET :skip"  # noqa: S608 - our own texts
+    return text(f"""
+  WITH matched AS NOT MATERIALIZED (
+    SELECT id, ending, {sorted_by} AS key FROM investigations
+    WHERE {_SCOPE} AND {_fits(filters)}
+  ), {search} page AS ({page}
+  ), told AS ({_TOLD}
+  )
+  SELECT {counts}, {columns} told.*
+  FROM (VALUES (1)) AS always LEFT JOIN told ON true {last}
+  ORDER BY {order}
+""")  # noqa: S608 - our own texts
+
+
+def _fits(filters: Iterable[str]) -> str:
+    return " AND ".join(["true", *(_FILTERS[name] for name in sorted(filters) if _FILTERS[name])])
+
+
+def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order: str) -> str:
+    """The steps of a search: what is near the page's beginning, the list's first, and what the page looks into."""
+    fits, in_phrases, kept, most, looks = _fits(filters), "true", "NOT MATERIALIZED", "", "true"
+    if "phrases" in filters:
+        in_phrases, kept, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"
+        # Words are the last column: to read it of all that are sorted takes half as long again.
+        looks = f"(SELECT {_IN_PHRASES} FROM investigations AS its WHERE its.id = looked.id)"  # noqa: S608
+
+    def looked(condition: str) -> str:
+        return f"""
+    SELECT id, ending, key, {looks} AS fits
+    FROM (SELECT * FROM (SELECT * FROM matched OFFSET 0) AS matched WHERE {condition} {most}) AS looked"""  # noqa: S608
+
+    near = "SELECT id, key FROM matched WHERE false"
+    if key == "admitted_at":
+        near = f"""
+    SELECT id, key FROM (
+      SELECT * FROM (
+        SELECT *, admitted_at AS key FROM investigations WHERE {_SCOPE} AND {_fits(filters & {"since", "until"})}
+      ) AS sorted
+      WHERE {begin} ORDER BY {order} LIMIT {NEXT}
+    ) AS matched
+    WHERE {fits} AND {phases} AND {in_phrases} ORDER BY {order} LIMIT :rows"""  # noqa: S608 - our own texts
+    behind = looked(f"{phases} AND {begin}") if (phases, begin) != ("true", "true") else "SELECT * FROM first"
+    return f"near AS MATERIALIZED ({near}), first AS {kept} ({looked('true')}), looked AS {kept} ({behind}),"
+
+
+def _listed(row: Any) -> Listed:
+    phase = phase_rules.phase(
+        ending=row.ending, state=row.state, cancel=row.cancel, suspend=row.suspend, unreadable=row.unreadable
+    )
+    stages = {stage["name"]: stage for stage in map(json.loads, row.stages)}
+    reason = (row.reason or "") if row.ended_at else None
+    ended = sum(
+        phase_rules.ended_by_itself(stage["outcome"], says_the_same=stage["says_the_same"], reason=reason)
+        for stage in stages.values()
+    )
+    running = [name for name in row.stage_names if name in stages and stages[name]["runs"]]
+    waits_for = phase_rules.waits_for(phase, row.unreadable, row.passed_over_since)
+    return Listed(
+        **{name: row[name] for name in _AS_STORED},
+        phase=phase,
+        progress=f"{ended}/{len(row.stage_names)}",
+        current_stage=running[0] if running and not row.ended_at else None,
+        previous=history.previous_of(row),
+        message=phase_rules.shown_message(waits_for, row.retrying or (), row.message)[: base.MESSAGE_MAX],
+        grounded=phase_rules.is_grounded(row.grounds),
+    )
+
+
+_AS_STORED = (
+    *("id", "namespace", "name", "alert_type", "alert_status", "severity", "fingerprint", "author", "chain_name"),
+    *("admitted_at", "started_at", "ended_at", "total_tokens", "cost", "summary", "duplicates"),
+)

@@ -1,0 +1,86 @@
+"""Where an investigation stands, for people: its phase, and how far it is.
+
+The rule of phases is here twice, in Python for one that was read and in SQL for filters over many; a test compares the
+two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from tarsy.resources import investigation
+from tarsy.transcript import entries
+
+ENDED: tuple[investigation.Phase, ...] = get_args(entries.Ending)
+"""The phases of those that have ended: how they ended."""
+OPEN: tuple[investigation.Phase, ...] = tuple(one for one in get_args(investigation.Phase) if one not in ENDED)
+
+Cancellation = Literal["user", "deleted", "resolved"]
+"""The reasons for which an investigation is cancelled."""
+CANCELLED_REASONS: dict[Cancellation, str] = {
+    "user": "CancelledByUser",
+    "deleted": "ObjectDeleted",
+    "resolved": "AlertResolved",
+}
+
+OPEN_PHASE = """CASE
+    WHEN state = 'running' THEN CASE WHEN cancel IS NULL THEN 'Running' ELSE 'Cancelling' END
+    WHEN suspend OR coalesce(unreadable, '') <> '' THEN 'Suspended'
+    ELSE 'Queued'
+  END"""
+"""The phase of one that is open, by its row of `work`."""
+
+
+def phase(
+    *, ending: str | None, state: str, cancel: str | None, suspend: bool, unreadable: str | None
+) -> investigation.Phase:
+    """Where it stands, in one word."""
+    match ending, state:
+        case ("Completed" | "CompletedWithErrors" | "Failed" | "Cancelled" | "TimedOut") as ended, _:
+            return ended
+        case _, "running":
+            return "Cancelling" if cancel else "Running"
+        case _:
+            return "Suspended" if suspend or unreadable else "Queued"
+
+
+def waits_for(found: investigation.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
+    """Return what an investigation that no worker runs waits for; "" if any worker may claim it, or it is suspended.
+
+    `unreadable` is what of its log could not be read, `passed_over_since` the time since when all workers pass it over.
+    """
+    if found == "Suspended" and unreadable:
+        return f"waits for a version of TARSy that can read its log: {unreadable}"
+    if found in ("Queued", "Running") and passed_over_since is not None:
+        since = passed_over_since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return (
+            f"waits for a worker that can run its chain: all workers have passed it over since {since}; "
+            "the chain's conditions say why"
+        )
+    return ""
+
+
+def shown_message(waits_for: str, retrying: Sequence[str], message: str) -> str:
+    """Return the message for people: what it waits for, the model requests that are sent again, or how it ended."""
+    return waits_for or "; ".join(retrying) or message
+
+
+GROUNDED: tuple[entries.Grounds, ...] = ("Inspected", "InspectedWithGaps")
+"""The grounds of a result that stands on what was looked at."""
+
+
+def is_grounded(grounds: str | None) -> bool | None:
+    """Whether a result stands on what was looked at; None where there is no result that could."""
+    return None if grounds is None else grounds in GROUNDED
+
+
+def ended_by_itself(outcome: str | None, *, says_the_same: bool, reason: str | None) -> bool:
+    """Whether a stage ran to an end of its own: what ended the investigation first says the same of both.
+
+    `reason` is why the investigation has ended, None where it has not; `says_the_same` is whether the messages of the
+    two are one.
+    """
+    cut_off = reason not in (None, "StagesCompleted", "StagesFailed") and says_the_same
+    return outcome in ("Completed", "CompletedWithErrors", "Failed", "TimedOut") and not cut_off

@@ -1,0 +1,167 @@
+"""The course of investigations: their stages, and who works or worked in them, as rows.
+
+For those who show many at once, or what each agent came to: the log is read for the agents' last answers alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+
+from tarsy.resources import chain
+from tarsy.store.base import database as databases
+from tarsy.store.reads import history, snapshots
+from tarsy.transcript import entries, record
+
+EXECUTIONS_MAX = 500
+"""Executions that are told of an investigation: 20 stages of 20 agents, their syntheses and a summary are 421."""
+ANSWERS_AT_ONCE = 20
+"""Last answers that are read at once: a model may have said much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """The stages of an investigation's run 0, and how they stand."""
+
+    stage_names: tuple[str, ...]
+    """The chain's stages, those that have not started too."""
+    outcomes: Mapping[str, str | None]
+    """Of the stages that have started, or were skipped; None of one that has not ended."""
+    chain: chain.Spec | None
+    """As it was when the investigation was admitted; None where there was none, or none that can be read."""
+    owner: UUID | None
+    """The process that runs it now."""
+    host: str | None
+    """The name of the pod, or machine, of that process; None where none runs it, or it has not told its name."""
+    last_call_at: datetime | None
+    """When the last of its model or tool calls was committed."""
+    now: datetime
+    """The database's time when this was read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """An execution of run 0 in numbers."""
+
+    id: str
+    stage: str
+    """"" where it is of no stage."""
+    kind: entries.ExecutionKind
+    index: int
+    name: str
+    """What it is called beside its siblings."""
+    strategy: str
+    """"" where it ended before it could begin."""
+    outcome: entries.Outcome | None
+    error: str
+    started_at: datetime
+    ended_at: datetime | None
+
+
+_COURSES = text("""
+  SELECT id, stage_names, chain_hash, CASE WHEN state = 'running' AND run = 0 THEN owner END AS owner,
+    CASE WHEN state = 'running' AND run = 0 THEN
+      (SELECT name FROM catalogue WHERE process = work.owner AND kind = 'process' LIMIT 1)
+    END AS host,
+    ARRAY(SELECT name FROM stages WHERE investigation = id AND stages.run = 0 ORDER BY name) AS started,
+    ARRAY(SELECT outcome FROM stages WHERE investigation = id AND stages.run = 0 ORDER BY name) AS outcomes,
+    CASE WHEN CAST(:calls AS boolean) THEN (
+      SELECT at FROM entries WHERE investigation = id AND entries.run = 0 AND model_calls + tool_calls > 0
+      ORDER BY seq DESC LIMIT 1
+    ) END AS last_call_at,
+    clock_timestamp() AS now
+  FROM investigations JOIN work ON investigation = id
+  WHERE id = ANY(CAST(:ids AS uuid[])) AND purged_at IS NULL
+""")
+
+_CHAIN = text("SELECT CAST(chain AS text) AS chain, chain_version FROM investigations WHERE id = :id")
+
+
+async def of(database: databases.Database, ids: Collection[UUID], *, calls: bool = False) -> Mapping[UUID, Course]:
+    """The courses of these investigations, but for those that are not there. `calls`: `last_call_at` is asked for.
+
+    A chain is read once for all that run it, and one at a time: it may be large.
+    """
+    rows = await database.run(_COURSES, ids=list(ids), calls=calls)
+    chains: dict[str | None, chain.Spec | None] = {None: None}
+    for row in rows:
+        if row.chain_hash not in chains:
+            chains[row.chain_hash] = await _chain(database, row.id)
+    return {
+        row.id: Course(
+            stage_names=tuple(row.stage_names),
+            outcomes=dict(zip(row.started, row.outcomes, strict=True)),
+            chain=chains[row.chain_hash],
+            owner=row.owner,
+            host=row.host,
+            last_call_at=row.last_call_at,
+            now=row.now,
+        )
+        for row in rows
+    }
+
+
+async def _chain(database: databases.Database, investigation: UUID) -> chain.Spec | None:
+    rows = await database.run(_CHAIN, id=investigation)
+    try:
+        return (
+            await asyncio.to_thread(snapshots.chain_of, rows[0].chain, version=rows[0].chain_version) if rows else None
+        )
+    except snapshots.UnreadableError:
+        return None
+
+
+_EXECUTIONS = text("""
+  SELECT id, stage, kind, index, name, strategy, outcome, error, started_at, ended_at
+  FROM executions WHERE investigation = :id AND run = 0
+  ORDER BY started_at, stage, kind <> 'agent', index LIMIT :rows
+""")
+
+
+async def executions(database: databases.Database, investigation: UUID) -> list[Execution]:
+    """The executions of run 0, as they began."""
+    return [Execution(**row) for row in await database.run(_EXECUTIONS, id=investigation, rows=EXECUTIONS_MAX)]
+
+
+_CONCLUDING = text("""
+  SELECT max(seq) AS seq FROM entries
+  JOIN executions ON executions.investigation = entries.investigation AND executions.id = execution
+  WHERE entries.investigation = :id AND entries.run = 0 AND entries.kind = 'Answered' AND seq <= :upto
+    AND outcome = 'Completed'
+  GROUP BY execution ORDER BY 1 LIMIT :rows
+""")
+_READ = text(f"""
+  SELECT {history.COLUMNS}, NULL FROM entries WHERE investigation = :id AND seq = ANY(CAST(:seqs AS bigint[]))
+""")  # noqa: S608 - our own text
+
+
+async def conclusions(
+    database: databases.Database, investigation: UUID, executions: Iterable[Execution], *, upto: int, length: int
+) -> Mapping[str, str]:
+    """What those executions that have completed concluded by entry `upto`, each cut to so many characters."""
+    strategies = {one.id: one.strategy for one in executions}
+    found = await database.run(_CONCLUDING, id=investigation, upto=upto, rows=EXECUTIONS_MAX)
+    concluded: dict[str, str] = {}
+    for start in range(0, len(found), ANSWERS_AT_ONCE):
+        seqs = [row.seq for row in itertools.islice(found, start, start + ANSWERS_AT_ONCE)]
+        rows = await database.run(_READ, id=investigation, seqs=seqs)
+        concluded |= await asyncio.to_thread(_concluded, rows, strategies, length)
+    return concluded
+
+
+def _concluded(rows: Sequence[Any], strategies: Mapping[str, str], length: int) -> dict[str, str]:
+    told = (history.logged(row) for row in rows)
+    return {
+        one.execution: record.conclusion(one.entry.messages[-1].text, strategy=strategies.get(one.execution, ""))[
+            :length
+        ]
+        for one in told
+        if isinstance(one.entry, entries.Answered)
+    }

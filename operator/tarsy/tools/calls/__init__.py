@@ -1,0 +1,1 @@
+"""Tool calls: arguments, their schemas, and results."""

@@ -1,0 +1,1 @@
+"""Runbooks: their addresses and their download."""
