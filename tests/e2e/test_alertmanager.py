@@ -180,10 +180,10 @@ def existing(url: str) -> dict[str, Any]:
     }
 
 
-def readme(url: str, token_file: Path) -> list[dict[str, Any]]:
-    """The configurations that the README shows, with the addresses of the test."""
-    text = (tools.ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("\n### Alertmanager\n")[2].partition("\n### ")[0]
+def documented(url: str, token_file: Path) -> list[dict[str, Any]]:
+    """The configurations that docs/alertmanager.md shows, with the addresses of the test."""
+    text = (tools.ROOT / "docs" / "alertmanager.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Alertmanager\n")[2].partition("\n## ")[0]
     section = section.replace("http://tarsy:8080", url).replace("/etc/alertmanager/tarsy-token", str(token_file))
     return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)]
 
@@ -213,7 +213,7 @@ def routed(config: dict[str, Any], shown: dict[str, Any]) -> None:
     ],
     ids=["without", "added", "routed"],
 )
-async def test_pager_gets_what_it_got_before_tarsy_was_added_as_the_readme_shows(
+async def test_pager_gets_the_same_alerts_after_tarsy_was_added_as_documented(
     receivers: tuple[Receivers, str],
     tmp_path: Path,
     way: Callable[[dict[str, Any], dict[str, Any]], None] | None,
@@ -221,7 +221,7 @@ async def test_pager_gets_what_it_got_before_tarsy_was_added_as_the_readme_shows
 ) -> None:
     noting, url = receivers
     (tmp_path / "token").write_text(operators.TOKEN)
-    config, (added, routes) = existing(url), readme(url, tmp_path / "token")
+    config, (added, routes) = existing(url), documented(url, tmp_path / "token")
     expected = BEFORE | more
     if way is not None:
         way(config, added if way is added_to_receivers else routes)
