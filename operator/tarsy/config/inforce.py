@@ -77,7 +77,7 @@ class InForce:
     def index(
         self, known: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]
     ) -> chain_index.ChainIndex:
-        """An index of chains, checked against the platform in force; `check.ChainIndex` has `unusable_providers`."""
+        """Return an index of chains, checked against the platform in force; see `chain_index.ChainIndex`."""
         return chain_index.ChainIndex(known, platform=self.platform, unusable_providers=unusable_providers)
 
     def prepare(self, prepare: Prepare) -> None:

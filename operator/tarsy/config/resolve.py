@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 SYNTHESIS_AGENT = "SynthesisAgent"
 CHAT_AGENT = "ChatAgent"
-"""The agents where a chain names none: built in (`config.load.builtin`), replaceable by a chain or the platform file."""
+"""The agents where a chain names none. They are built in (`config.load.builtin`), and may be replaced."""
 SUMMARY = "ExecutiveSummary"
 """What the summary's execution is called; no agent stands behind it."""
 WITHOUT_TOOLS = ("react-final-analysis", "synthesis", "synthesis-native-thinking")

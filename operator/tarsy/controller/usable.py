@@ -1,8 +1,8 @@
 """Whether workers can use the LLM providers that a chain asks first.
 
 This is a condition of its own. A provider that all workers report as unusable also makes the chain not Ready
-(`config.check.chain_index`). One that only some workers report, or none has reported yet, keeps no alert from the chain:
-the alert waits for a worker that can run it.
+(`config.check.chain_index`). One that only some workers report, or none has reported yet, keeps no alert from the
+chain: the alert waits for a worker that can run it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the parts of a process say of themselves: a state, since when, and what goes with it.
 
-Parts of any room report it, and `store.fleet.reporter` passes it on, to the API too. It must hold nothing secret, and is
+Parts of any room report it, and `store.fleet.reporter` passes it on, to the API too. It must hold nothing secret; it is
 masked all the same before it is kept.
 """
 

@@ -97,8 +97,9 @@ _ADMIT = text("""
   SELECT id FROM added
 """)
 # An episode that is forgotten, or whose investigation came to nothing, is from now on this investigation's, a refused
-# one too (`store.intake.episodes`). Only the object that intake made stands for an alert (`store.intake.receipts`). What
-# the alert selects is written under the claim that it waits for: under none, the first claim would look like a takeover.
+# one too (`store.intake.episodes`). Only the object that intake made stands for an alert (`store.intake.receipts`).
+# What the alert selects is written under the claim that it waits for: under none, the first claim would look like a
+# takeover.
 
 
 async def admit(

@@ -10,7 +10,7 @@ import pytest
 from tarsy.resources import base, chain
 from tarsy.transcript import record
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 ROWS: list[tuple[int, str, dict[str, str]]] = [
     (version, name, row)
     for version in record.CHAIN_DECODERS

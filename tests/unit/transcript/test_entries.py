@@ -22,7 +22,7 @@ from tarsy.config.model import tool_filters
 from tarsy.resources import chain, investigation
 from tarsy.transcript import entries, messages, record, timeline
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 
 NOT_STORABLE = "\x00 and \ud83d and \\u0000"
 AGENT = resolve.ResolvedAgent(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 GENEROUS = 20
 """Seconds."""
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time"}

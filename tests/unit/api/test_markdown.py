@@ -1,7 +1,7 @@
 """An export for people: what it says of an investigation, in which order, and that nothing said in one can change it.
 
 `golden/export.md` is the document as it is sent: look at what has changed, then write it anew with
-`TARSY_GOLDEN=write pytest tests/unit/test_markdown.py`.
+`TARSY_GOLDEN=write pytest tests/unit/api/test_markdown.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tarsy.store.reads import history
 from tarsy.store.reads import transcripts as stored
 from tarsy.transcript import entries, messages
 
-GOLDEN = Path(__file__).parent / "golden" / "export.md"
+GOLDEN = Path(__file__).parents[1] / "golden" / "export.md"
 BEGAN = datetime(2026, 11, 21, 3, 17, 40, tzinfo=UTC)
 RULES = "\n".join(f"{number}. Look before you conclude, and say what you saw." for number in range(1, 9))
 RESULT = ("FATAL: connection refused; " * 30 + "\n") * 11

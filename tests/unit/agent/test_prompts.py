@@ -1,7 +1,7 @@
 """What executions are told, word for word: `golden/` holds each conversation as the model is sent it.
 
 A change of a prompt is a change of behaviour: look at what has changed, then write the files anew with
-`TARSY_GOLDEN=write pytest tests/unit/test_prompts.py`.
+`TARSY_GOLDEN=write pytest tests/unit/agent/test_prompts.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tarsy.engine import chat, investigation
 from tarsy.resources import chain
 from tarsy.transcript import entries, memory, messages, ports, record
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 LOOKS = messages.Message(
     role="assistant",
     text="I look at web-0.",

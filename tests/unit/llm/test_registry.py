@@ -215,10 +215,10 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
 
 def test_what_nothing_names_is_not_imported() -> None:
     program = (
-        "import asyncio, sys; from tarsy.config import load; from tarsy.llm import registry\n"
+        "import asyncio, sys; from tarsy.config.load import loader; from tarsy.llm import registry\n"
         "async def main():\n"
         "    async with registry.session() as http:\n"
-        "        models = registry.build(load.platform_file(None), environment={'GOOGLE_API_KEY': 'k'}, http=http)\n"
+        "        models = registry.build(loader.platform_file(None), environment={'GOOGLE_API_KEY': 'k'}, http=http)\n"
         "        await models.close()\n"
         "asyncio.run(main())\n"
         "assert 'google.genai' in sys.modules\n"
@@ -229,9 +229,9 @@ def test_what_nothing_names_is_not_imported() -> None:
 
 def test_nothing_heavy_is_imported_to_judge_providers() -> None:
     program = (
-        "import sys; from tarsy.config import load; from tarsy.llm import registry; from tarsy.cli import main;"
+        "import sys; from tarsy.config.load import loader; from tarsy.llm import registry; from tarsy.cli import main;"
         "keys = dict.fromkeys(['GOOGLE_API_KEY', 'OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'XAI_API_KEY'], 'k');"
-        "registry.unusable(load.platform_file(None), environment=keys);"
+        "registry.unusable(loader.platform_file(None), environment=keys);"
         "sys.exit(len({'google.genai', 'langchain_core', 'openai', 'anthropic'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0

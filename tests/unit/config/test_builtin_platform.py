@@ -12,7 +12,7 @@ from tarsy.config.load import loader
 from tarsy.config.model import platform, providers
 from tarsy.resources import chain
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CHAINS = ROOT / "manifests/chains"
 
 
