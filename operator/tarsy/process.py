@@ -98,7 +98,7 @@ async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str
     `waits` is told what that is, whenever it is something else.
     """
     until = time.monotonic() + patience
-    told = ""
+    last_problem = ""
     while True:
         try:
             return await _migrate(url)
@@ -106,9 +106,9 @@ async def migrate(url: settings.Secret, *, patience: float, waits: Callable[[str
             why = error.why if isinstance(error, databases.NotOpenError) else str(error)
             if time.monotonic() >= until:
                 raise StartError(why) from error
-            if why != told:
-                told = why
-                waits(told)
+            if why != last_problem:
+                last_problem = why
+                waits(last_problem)
         await asyncio.sleep(MIGRATE_SECONDS)
 
 
@@ -151,16 +151,19 @@ async def servers(loaded: platform.Platform) -> tuple[list[ServerReport], list[s
         await tools.tools.settled()
         facts = list(tools.facts())
         connecting.cancel()
-    told = {fact.name: tool_filters.told(fact.detail) for fact in facts if fact.kind == "tools"}
+    tools_by_server = {fact.name: tool_filters.told(fact.detail) for fact in facts if fact.kind == "tools"}
     of_servers = (fact for fact in facts if fact.kind == "server")
-    reports = [_report(fact, told.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
-    return reports, list(ineffective.unfit_in_file(loaded, told))
+    reports = [_report(fact, tools_by_server.get(fact.name, ()), loaded.mcp_servers[fact.name]) for fact in of_servers]
+    return reports, list(ineffective.unfit_in_file(loaded, tools_by_server))
 
 
 def _report(fact: standing.Fact, tools: Sequence[tool_filters.Tool], settings: platform.MCPServer) -> ServerReport:
     stopped, is_connected = fact.detail["stopped"], fact.state == "connected"
-    names = {*(tool.name for tool in tools), *(one["tool"] for one in stopped)}
-    differing = (tool_filters.differs(one["written"], says=one["pinned"], offered=one["offered"]) for one in stopped)
+    names = {*(tool.name for tool in tools), *(stopped_tool["tool"] for stopped_tool in stopped)}
+    differing = (
+        tool_filters.differs(stopped_tool["written"], says=stopped_tool["pinned"], offered=stopped_tool["offered"])
+        for stopped_tool in stopped
+    )
     return ServerReport(
         name=fact.name,
         problem=fact.detail["problem"] or fact.detail["missing"],
@@ -451,8 +454,8 @@ class _Parts:
     def hear(self, hints: Mapping[str, Callable[[str], bool]]) -> None:
         """Have hints told, from this process and from others; beside those who are told of them already."""
         for channel, hint in hints.items():
-            known = self.database.hinted.get(channel)
-            self.database.hinted[channel] = notify.both(known, hint) if known else hint
+            waiter = self.database.hinted.get(channel)
+            self.database.hinted[channel] = notify.both(waiter, hint) if waiter else hint
 
     async def run(self) -> None:
         """Run all parts until cancelled."""
@@ -488,15 +491,15 @@ def _keeper(
         "build": record.build(),
         "slots": in_force.platform.queue.slots if process.serves("worker") else 0,
     }
-    kept = reporter.Keeper(
+    fact_reporter = reporter.Keeper(
         database,
         process=owner,
         host=socket.gethostname(),
         detail=detail,
         mask=lambda text: ALERT_MASKER.text(in_force.shown.without(text)),
     )
-    kept.hear(in_force.facts)
-    return kept
+    fact_reporter.hear(in_force.facts)
+    return fact_reporter
 
 
 def _keep_for_good() -> None:

@@ -27,33 +27,33 @@ class Values:
         self._most = most
         self._carried = b""
 
-    def feed(self, data: bytes) -> bool:
+    def feed(self, chunk: bytes) -> bool:
         """Count on; False when there are too many."""
-        data = (self._carried + data).replace(b"\\\\", b"")
-        escape = b"\\" if data.endswith(b"\\") else b""
-        data = data[: len(data) - len(escape)].replace(b'\\"', b"")
-        outside, begun, _ = _STRING.sub(b"", data).partition(b'"')
+        chunk = (self._carried + chunk).replace(b"\\\\", b"")
+        escape = b"\\" if chunk.endswith(b"\\") else b""
+        chunk = chunk[: len(chunk) - len(escape)].replace(b'\\"', b"")
+        outside, begun, _ = _STRING.sub(b"", chunk).partition(b'"')
         self._carried = begun + escape
         self.count += sum(map(outside.count, _BEGINS))
         return self.count <= self._most
 
 
-def has_more_values(data: bytes, most: int) -> bool:
+def has_more_values(raw: bytes, most: int) -> bool:
     """Return whether JSON or an event stream, from its beginning or that of a line, has more than `most` values.
 
     Linear, and cheap where even the commas and brackets of its strings would not be too many.
     """
-    return sum(map(data.count, _BEGINS)) > most and not Values(most).feed(data)
+    return sum(map(raw.count, _BEGINS)) > most and not Values(most).feed(raw)
 
 
-def repair(data: bytes) -> bytes:
+def repair(raw: bytes) -> bytes:
     """Return JSON with U+FFFD for each surrogate without its other half, and for bytes that are not UTF-8.
 
     Everything else stays as it is: pairs, other escapes, backslashes that are escaped. Linear.
     """
-    if not data.isascii():
-        data = data.decode("utf-8", "replace").encode()
-    return _SURROGATES.sub(_repaired, data) if b"\\ud" in data or b"\\uD" in data else data
+    if not raw.isascii():
+        raw = raw.decode("utf-8", "replace").encode()
+    return _SURROGATES.sub(_repaired, raw) if b"\\ud" in raw or b"\\uD" in raw else raw
 
 
 def _repaired(match: re.Match[bytes]) -> bytes:

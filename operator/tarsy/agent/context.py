@@ -91,7 +91,7 @@ class Context:
             most, goal = limit * size.CHARACTERS, TARGET * limit * size.CHARACTERS
             if measured.total <= most:
                 return None
-        last = max((place for place, message in enumerate(self.conversation) if message.calls), default=0)
+        last = max((index for index, message in enumerate(self.conversation) if message.calls), default=0)
         results, left = self._oldest(last, measured, goal)
         cut: list[str] = []
         longest = 0
@@ -105,13 +105,13 @@ class Context:
     def _oldest(self, last: int, measured: _Measured, goal: float) -> tuple[list[str], float]:
         """The oldest results before message `last`, as many as it takes for the goal, and what is left then."""
         results, left = [], measured.total
-        for place, message in enumerate(self.conversation[:last]):
+        for index, message in enumerate(self.conversation[:last]):
             if left <= goal:
                 break
-            saved = measured.lengths[place] - len(self._line(message)) if message.role == "tool" else 0
+            saved = measured.lengths[index] - len(self._line(message)) if message.role == "tool" else 0
             if saved > 0:
                 results.append(message.call_id)
-                left -= saved * measured.rates[place]
+                left -= saved * measured.rates[index]
         return results, left
 
     def _longest(self, last: int, measured: _Measured, more: float) -> tuple[list[str], int]:
@@ -119,23 +119,23 @@ class Context:
 
         Room is less than nothing where they are too long.
         """
-        fresh = [place for place in range(last, len(self.conversation)) if self.conversation[place].role == "tool"]
+        fresh = [index for index in range(last, len(self.conversation)) if self.conversation[index].role == "tool"]
         if not fresh:
             return [], 0
-        lengths = [measured.lengths[place] for place in fresh]
+        lengths = [measured.lengths[index] for index in fresh]
         room = sum(lengths) + more / measured.rates[fresh[0]]  # they came together, so they have one rate
         longest = max(LEAST_SHOWN, _level(lengths, room) - cuts.NOTE_MAX)
-        cut = [self.conversation[place].call_id for place in fresh if measured.lengths[place] > longest + cuts.NOTE_MAX]
+        cut = [self.conversation[index].call_id for index in fresh if measured.lengths[index] > longest + cuts.NOTE_MAX]
         return cut, longest if cut else 0
 
     def _measured(self) -> _Measured:
-        shown = self.shown()
-        sizes = [BESIDE + size.of_message(message, self.provider) for message in shown]
+        sent_tokens = self.shown()
+        sizes = [BESIDE + size.of_message(message, self.provider) for message in sent_tokens]
         tools = sum(map(size.of_tool, self.tools))
-        known, ratio = self._ratio(sizes, tools)
-        rates = [ratio if place < known else max(1.0, ratio) for place in range(len(sizes))]
-        total = tools * ratio + sum(one * rate for one, rate in zip(sizes, rates, strict=True))
-        return _Measured(lengths=[len(message.text) for message in shown], rates=rates, total=total)
+        measured_count, ratio = self._ratio(sizes, tools)
+        rates = [ratio if index < measured_count else max(1.0, ratio) for index in range(len(sizes))]
+        total = tools * ratio + sum(part * rate for part, rate in zip(sizes, rates, strict=True))
+        return _Measured(lengths=[len(message.text) for message in sent_tokens], rates=rates, total=total)
 
     def _ratio(self, sizes: Sequence[int], tools: int) -> tuple[int, float]:
         """How many of the messages the provider has counted, and how its count compares with our estimate of them."""
@@ -170,7 +170,7 @@ class Context:
         def told(lines: int, left_out: int) -> str:
             return f"[cut to save space: {cuts.left_out(lines, left_out)}{ask}]"
 
-        return cuts.middle(message.text, characters, told=told)
+        return cuts.middle(message.text, characters, describe=told)
 
 
 def of(
@@ -191,8 +191,8 @@ def _level(lengths: Collection[int], room: float) -> int:
     """The length to which the longest are to be cut, so that all of them together have no more than `room`."""
     left = room
     ascending = sorted(lengths)
-    for place, length in enumerate(ascending):
-        share = left / (len(ascending) - place)
+    for index, length in enumerate(ascending):
+        share = left / (len(ascending) - index)
         if length > share:
             return max(0, int(share))
         left -= length

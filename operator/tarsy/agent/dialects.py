@@ -81,10 +81,10 @@ class React:
 
     def described(self, tools: Sequence[messages.ToolSpec]) -> str:
         """A paragraph for each: its name, what it does, and the schema of its arguments."""
-        told = (
+        descriptions = (
             f"{tool.name}: {tool.description}\nArguments (JSON Schema): {json.dumps(tool.parameters)}" for tool in tools
         )
-        return quoting.quoted("\n\n".join(told))
+        return quoting.quoted("\n\n".join(descriptions))
 
     def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:  # noqa: ARG002 - the prompt says it
         """None: they stand in the prompt."""
@@ -141,8 +141,8 @@ def _in_text(message: messages.Message) -> messages.Message:
             used = react.read(message.text).used
             # What a model made up behind its action is never sent back, in its own words (its state) neither.
             state = message.provider_state if not message.text[used:].strip() else None
-            said = message.text[:used] if message.text[:used].strip() else _MADE_UP
-            return messages.Message(role="assistant", text=said, provider_state=state)
+            answer_text = message.text[:used] if message.text[:used].strip() else _MADE_UP
+            return messages.Message(role="assistant", text=answer_text, provider_state=state)
         case "tool":
             result = quoting.quoted(message.text)
             return messages.Message(role="user", text=f"Observation: [tool {message.call_id}] {result}")

@@ -44,7 +44,7 @@ Following: TypeAlias = Callable[[record.Execution], Sequence[entries.Entry]]
 class Watched(Protocol):
     """Entered for as long as a model is asked."""
 
-    def __call__(self, turn: int, result: str = "") -> AbstractContextManager[ports.Stream]:
+    def __call__(self, number: int, result: str = "") -> AbstractContextManager[ports.Stream]:
         """The stream of a turn, or of the summary of a call's `result` before it."""
         ...
 
@@ -112,8 +112,8 @@ class Loop:
                 ungrounded = requests.rules(self.execution).must_look and not record.results(log)
                 ended = entries.ExecutionEnded(execution=self._id, outcome="Completed", ungrounded=ungrounded)
             case steps.GiveUp(error):
-                told = "; before that, ".join((error, *reversed(self.execution.given_up)))
-                ended = entries.ExecutionEnded(execution=self._id, outcome="Failed", error=told)
+                errors_text = "; before that, ".join((error, *reversed(self.execution.given_up)))
+                ended = entries.ExecutionEnded(execution=self._id, outcome="Failed", error=errors_text)
             case _:
                 await self.journal.commit(*beside, *said)
                 return
@@ -164,11 +164,11 @@ class Loop:
             await self._unanswered(message, added, answer.call)
             return
         calls = tuple(replace(call, id=f"{self._turn}.{index}") for index, call in enumerate(message.calls))
-        said = (*added, replace(message, calls=calls))
-        if (why := self._falls_back(said)) is not None:
+        committed = (*added, replace(message, calls=calls))
+        if (why := self._falls_back(committed)) is not None:
             await self._fall_back(messages.Failure(kind="rejected", text=why), answer.call)
             return
-        await self._commit(entries.Answered(execution=self._id, turn=self._turn, messages=said, call=answer.call))
+        await self._commit(entries.Answered(execution=self._id, turn=self._turn, messages=committed, call=answer.call))
 
     async def _unanswered(
         self, failure: messages.Failure, added: tuple[messages.Message, ...], call: entries.ModelCall
@@ -180,11 +180,11 @@ class Loop:
             entries.Unanswered(execution=self._id, turn=self._turn, messages=added, failure=failure, call=call)
         )
 
-    def _falls_back(self, said: Sequence[messages.Message | messages.Failure]) -> str | None:
-        """Why another provider is asked instead of what would follow `said`; None where none is."""
+    def _falls_back(self, committed: Sequence[messages.Message | messages.Failure]) -> str | None:
+        """Why another provider is asked instead of what would follow `committed`; None where none is."""
         if self.execution.next_source is None:
             return None
-        match said[-1], self._next_step([*self.execution.log, *said]):
+        match committed[-1], self._next_step([*self.execution.log, *committed]):
             case messages.Failure(code=messages.RETRIES), _:
                 return None
             case (_, steps.GiveUp(text)) | (messages.Failure(kind="timeout", text=text), _):
@@ -195,8 +195,8 @@ class Loop:
         """Have the next provider asked the same: nothing was said yet."""
         following = self.execution.next_source
         assert following  # noqa: S101 - `_falls_back` has looked
-        told = {"action": "provider_fallback", "left": call.provider, "provider": following.provider}
-        log.warning("%s is asked from here on: %s", following.provider, failure.text, extra=told)
+        log_fields = {"action": "provider_fallback", "left": call.provider, "provider": following.provider}
+        log.warning("%s is asked from here on: %s", following.provider, failure.text, extra=log_fields)
         await self.journal.commit(
             entries.FellBack(
                 execution=self._id, turn=self._turn, provider=following.provider, failure=failure, call=call
@@ -207,7 +207,7 @@ class Loop:
         reads, writes = self._split(calls)
         with self.watched(self._turn - 1, "") as stream:
             call = functools.partial(self._call, scope=replace(self._scope, stream=stream))
-            for batch in (*([one] for one in writes), reads):
+            for batch in (*([write] for write in writes), reads):
                 if batch:
                     await self._tools_answered(await side_by_side(map(call, batch)))
 
@@ -297,14 +297,16 @@ class Loop:
         self, due: entries.SummaryDue, result: messages.Message, *, word: str
     ) -> ports.Request:
         """What is asked for it; of the whole, which may be long, no more is kept than stands there."""
-        whole = await self.journal.whole(self._id, result.call_id) if result.call_id in self.execution.cut else None
+        full_result = (
+            await self.journal.whole(self._id, result.call_id) if result.call_id in self.execution.cut else None
+        )
         snapshot = self.journal.record.snapshot
         return summaries.request(
             self.execution,
             due,
             investigation=f"{snapshot.namespace}/{snapshot.name}",
             call_id=result.call_id,
-            whole=result.text if whole is None else whole,
+            full_result=result.text if full_result is None else full_result,
             word=word,
         )
 
@@ -319,12 +321,12 @@ class Loop:
         return templates.filled("refused", why=refused) if refused else ""
 
     async def _tools_answered(self, made: Sequence[_Made]) -> None:
-        unreached = [one.run.call for one in made if one.away]
+        unreached = [made_run.run.call for made_run in made if made_run.away]
         servers = dict.fromkeys(call.name.partition(".")[0] for call in unreached)
         away = entries.ServersAway(
             execution=self._id, servers=tuple(servers), calls=tuple(call.id for call in unreached)
         )
-        answered = entries.ToolsAnswered(execution=self._id, runs=tuple(one.run for one in made))
+        answered = entries.ToolsAnswered(execution=self._id, runs=tuple(made_run.run for made_run in made))
         await self._commit(answered, beside=[away] if unreached else [])
 
     def _split(self, calls: Sequence[messages.ToolCall]) -> tuple[list[messages.ToolCall], list[messages.ToolCall]]:
@@ -355,8 +357,8 @@ class Loop:
     async def _retrying(self, retry: ports.Retry) -> None:
         """Keep, and log, that a request to a provider is sent again: for people, while it lasts."""
         provider, code, error = retry.failed.provider, retry.failed.code, retry.failed.error
-        told = {"action": "model_retry", "provider": provider, "code": code, "requests": retry.attempt}
-        log.warning("%s is asked again in %.1f s: %s", provider, retry.seconds, error, extra=told)
+        log_fields = {"action": "model_retry", "provider": provider, "code": code, "requests": retry.attempt}
+        log.warning("%s is asked again in %.1f s: %s", provider, retry.seconds, error, extra=log_fields)
         await self.journal.commit(
             entries.ModelRetried(
                 execution=self._id,
@@ -376,7 +378,7 @@ async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     lost: Exception | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
+            tasks = [group.create_task(coroutine) for coroutine in work]
     except* ports.LeaseLostError as errors:
         lost = errors.exceptions[0]
     if lost is not None:  # however many saw it
@@ -387,7 +389,7 @@ async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 def _unknown(name: str, pinned: Sequence[str]) -> str:
     """What a model is told that calls what there is not, with what there is."""
     server, dot, tool = name.partition(".")
-    servers = dict.fromkeys(known.partition(".")[0] for known in pinned)
+    servers = dict.fromkeys(tool_name.partition(".")[0] for tool_name in pinned)
     if not (server and dot and tool):
         what = f"'{name}' is no tool's name: a name is server.tool"
     elif server not in servers:

@@ -91,12 +91,12 @@ def of_tool_summary(
     server: str,
     tool: str,
     tokens: int,
-    told: str,
+    description: str,
     call: messages.ToolCall,
     result: str,
     word: str,
 ) -> tuple[messages.Message, ...]:
-    """What is asked for the summary of a tool's `result`; `told` is what its agent was asked, and did last.
+    """What is asked for the summary of a tool's `result`; `description` is what its agent was asked, and did last.
 
     `word` is the one of the markers, which the log has with the summary; server and tool were offered by their names.
     """
@@ -107,7 +107,7 @@ def of_tool_summary(
     )
     task = [
         f"Investigation: {investigation}",
-        f"What the agent was asked, and did last:\n\n{markers.around(quoting.escaped(told))}",
+        f"What the agent was asked, and did last:\n\n{markers.around(quoting.escaped(description))}",
         f"The result of its call [tool {call.id}]:\n\n{markers.around(quoting.escaped(result))}",
         f"Sum up this result of {server}.{tool} in fewer than {budget} tokens.",
     ]
@@ -151,9 +151,9 @@ def _beginning(runbook: str) -> str:
     """As much of a runbook as is read, in whole lines where it has some."""
     if len(runbook) <= RUNBOOK_SHOWN:
         return runbook
-    shown = runbook[:RUNBOOK_SHOWN]
-    shown = shown.rpartition("\n")[0] or shown
-    return f"{shown}\n[cut: {len(shown)} of {len(runbook)} characters are shown]"
+    excerpt = runbook[:RUNBOOK_SHOWN]
+    excerpt = excerpt.rpartition("\n")[0] or excerpt
+    return f"{excerpt}\n[cut: {len(excerpt)} of {len(runbook)} characters are shown]"
 
 
 class _Markers:

@@ -58,20 +58,20 @@ def added(execution: record.Execution, ask: steps.Ask) -> tuple[messages.Message
             text = templates.text("look")
         case "format":
             text = templates.filled("format-react", problem=ask.problem)
-    told = messages.Message(role="user", text=text)
-    said = messages.conversation(execution.log)
-    return () if said[-1] == told else (told,)
+    addition = messages.Message(role="user", text=text)
+    conversation = messages.conversation(execution.log)
+    return () if conversation[-1] == addition else (addition,)
 
 
-def context_of(execution: record.Execution, ask: steps.Ask, told: Sequence[messages.Message]) -> context.Context:
-    """The conversation that its request carries, with what is `told` beside what was said, and the tools in it."""
-    return context.of(execution, (*messages.conversation(execution.log), *told), _tools(execution, ask))
+def context_of(execution: record.Execution, ask: steps.Ask, additions: Sequence[messages.Message]) -> context.Context:
+    """The conversation that its request carries, with what is `additions` beside what was said, and the tools in it."""
+    return context.of(execution, (*messages.conversation(execution.log), *additions), _tools(execution, ask))
 
 
-def of(execution: record.Execution, ask: steps.Ask, told: Sequence[messages.Message]) -> ports.Request:
+def of(execution: record.Execution, ask: steps.Ask, additions: Sequence[messages.Message]) -> ports.Request:
     """The request: each message as the model is shown it, and what it may call."""
     return ports.Request(
-        messages=strategy(execution).dialect.sent(context_of(execution, ask, told).shown()),
+        messages=strategy(execution).dialect.sent(context_of(execution, ask, additions).shown()),
         tools=_tools(execution, ask),
         native_tools=() if ask.final else execution.source.native.offered,
     )
@@ -86,20 +86,20 @@ def asked(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports
     ask = step if isinstance(step, steps.Ask) else steps.Ask(final=False)
     match called:
         case entries.Answered():
-            told = called.messages[:-1]
+            additions = called.messages[:-1]
         case entries.Unanswered():
-            told = called.messages
+            additions = called.messages
         case _:  # it was told the same once more, with the call that followed
-            told = added(execution, ask)
-    return ask, of(execution, ask, told)
+            additions = added(execution, ask)
+    return ask, of(execution, ask, additions)
 
 
 def asked_for_summary(
-    execution: record.Execution, entry: entries.ToolSummarised, *, investigation: str, whole: str | None
+    execution: record.Execution, entry: entries.ToolSummarised, *, investigation: str, full_result: str | None
 ) -> ports.Request:
     """What was asked for a summary, given how its execution stood before that was committed.
 
-    `investigation` is its namespace and name; `whole` the result as the journal keeps it, if the log has a part of it.
+    `investigation` is its namespace and name; `full_result` the result as the journal keeps it, if the log has a part of it.
     """
     _, result = execution.result(entry.call_id)
     return summaries.request(
@@ -107,7 +107,7 @@ def asked_for_summary(
         execution.due[entry.call_id],
         investigation=investigation,
         call_id=entry.call_id,
-        whole=result.text if whole is None else whole,
+        full_result=result.text if full_result is None else full_result,
         word=entry.word,
     )
 

@@ -87,7 +87,7 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
     turns = messages.answers(log)
     spent = _spent(log, rules)
     if spent:  # by the last answer with calls: from there on it can only conclude
-        asked = max(place for place, turn in enumerate(turns) if isinstance(turn, messages.Message) and turn.calls)
+        asked = max(index for index, reply in enumerate(turns) if isinstance(reply, messages.Message) and reply.calls)
         rules = replace(rules, limit=min(rules.limit, asked + 1))
     own = turns[rules.since :]
     step: Step = Ask(final=False)
@@ -100,8 +100,8 @@ def next_step(log: messages.Log, rules: Rules) -> Step:
             return GiveUp(f"{REJECTED_IN_A_ROW} rejected answers in a row: {text}")
     match turns[-1:]:
         case [messages.Message() as answer] if answer.calls:
-            if found := pending(log):
-                return Run(_side_by_side(log, found, rules))
+            if calls := pending(log):
+                return Run(_side_by_side(log, calls, rules))
         case [messages.Message() as answer]:
             step = _after_words(answer, turns, rules, has_looked=bool(record.results(log)))
     if not isinstance(step, Ask):
@@ -125,14 +125,14 @@ def under_way(log: messages.Log, rules: Rules) -> tuple[messages.ToolCall, ...]:
     What it was is found as it was found then: by the log without what its own calls have brought since.
     """
     done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
-    turn = messages.answers(log)[-1:]
-    known = log[: next((place for place in reversed(range(len(log))) if log[place] in turn), -1) + 1]
-    while together := _side_by_side(known, pending(known), rules):
+    answers = messages.answers(log)[-1:]
+    entries_before = log[: next((index for index in reversed(range(len(log))) if log[index] in answers), -1) + 1]
+    while together := _side_by_side(entries_before, pending(entries_before), rules):
         if begun := tuple(call for call in together if call.id not in done):
             return begun
         ids = {call.id for call in together}
-        last = max(place for place, entry in enumerate(log) if getattr(entry, "call_id", "") in ids)
-        known = log[: last + 1]
+        last = max(index for index, entry in enumerate(log) if getattr(entry, "call_id", "") in ids)
+        entries_before = log[: last + 1]
     return ()
 
 
@@ -143,13 +143,13 @@ def _after_words(
     if len(turns) > rules.limit:  # asked to conclude, it did, in whatever form
         return Done(answer.text)
     problem = rules.problem(answer)
-    unreadable = [bool(_problem(turn, rules)) for turn in turns[rules.since :][-REJECTED_IN_A_ROW:]]
+    unreadable = [bool(_problem(reply, rules)) for reply in turns[rules.since :][-REJECTED_IN_A_ROW:]]
     if unreadable == [True] * REJECTED_IN_A_ROW:
         return GiveUp(f"{REJECTED_IN_A_ROW} answers in a row that cannot be read: {problem}")
     if problem:
         return Ask(final=False, prompt="format", problem=problem)
     may_look = rules.must_look and not has_looked and len(turns) < rules.limit
-    if may_look and sum(_is_conclusion(turn, rules) for turn in turns) == 1:
+    if may_look and sum(_is_conclusion(reply, rules) for reply in turns) == 1:
         return Ask(final=False, prompt="look")
     return Done(answer.text)
 
@@ -159,11 +159,11 @@ def refusal(log: messages.Log, call: messages.ToolCall, rules: Rules) -> str:
     if (budget := rules.budget) is None:
         return ""
     made = list(_calls(log))
-    place = next(place for place, known in enumerate(made) if known.id == call.id)
+    index = next(index for index, other in enumerate(made) if other.id == call.id)
     failed = _failed_last(log, rules)
-    if place >= budget.calls:
+    if index >= budget.calls:
         return _all_made(budget)
-    if sum(known.name == call.name for known in made[:place]) >= budget.of_one_tool:
+    if sum(other.name == call.name for other in made[:index]) >= budget.of_one_tool:
         return _one_made(budget)
     if len(failed) >= budget.failed and _turn(failed[-1]) == _turn(call.id):
         return _all_failed(budget)
@@ -234,9 +234,9 @@ def _turn(call: str) -> str:
 def is_repeated(log: messages.Log, call: messages.ToolCall) -> bool:
     """Whether the calls before `call` in its conversation were the same, so that one more would show nothing new."""
     made = list(_calls(log))
-    place = next(place for place, known in enumerate(made) if known.id == call.id)
-    before = made[max(0, place - IDENTICAL_IN_A_ROW + 1) : place]
-    return len(before) == IDENTICAL_IN_A_ROW - 1 and all(_is_same(known, call) for known in before)
+    index = next(index for index, other in enumerate(made) if other.id == call.id)
+    before = made[max(0, index - IDENTICAL_IN_A_ROW + 1) : index]
+    return len(before) == IDENTICAL_IN_A_ROW - 1 and all(_is_same(other, call) for other in before)
 
 
 def _calls(log: messages.Log) -> Iterator[messages.ToolCall]:
@@ -245,8 +245,8 @@ def _calls(log: messages.Log) -> Iterator[messages.ToolCall]:
             yield from entry.calls
 
 
-def _is_same(one: messages.ToolCall, other: messages.ToolCall) -> bool:
-    return one.name == other.name and _arguments(one) == _arguments(other)
+def _is_same(call: messages.ToolCall, other: messages.ToolCall) -> bool:
+    return call.name == other.name and _arguments(call) == _arguments(other)
 
 
 def _arguments(call: messages.ToolCall) -> str:
@@ -256,14 +256,14 @@ def _arguments(call: messages.ToolCall) -> str:
         return call.arguments
 
 
-def _is_conclusion(turn: messages.Message | messages.Failure, rules: Rules) -> bool:
-    return isinstance(turn, messages.Message) and not turn.calls and not rules.problem(turn)
+def _is_conclusion(answer: messages.Message | messages.Failure, rules: Rules) -> bool:
+    return isinstance(answer, messages.Message) and not answer.calls and not rules.problem(answer)
 
 
-def _problem(turn: messages.Message | messages.Failure, rules: Rules) -> str:
-    return rules.problem(turn) if isinstance(turn, messages.Message) and not turn.calls else ""
+def _problem(answer: messages.Message | messages.Failure, rules: Rules) -> str:
+    return rules.problem(answer) if isinstance(answer, messages.Message) and not answer.calls else ""
 
 
 def _rejected(last: list[messages.Message | messages.Failure]) -> bool:
-    rejections = [turn for turn in last if isinstance(turn, messages.Failure) and turn.kind == "rejected"]
+    rejections = [failure for failure in last if isinstance(failure, messages.Failure) and failure.kind == "rejected"]
     return len(rejections) == REJECTED_IN_A_ROW

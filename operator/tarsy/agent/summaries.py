@@ -27,23 +27,25 @@ TOO_LONG = 2
 """A summary of more than so many times what was asked for is none."""
 
 
-def due(found: platform.Platform, *, server: str, provider: str, length: int) -> entries.SummaryDue | None:
+def due(platform_file: platform.Platform, *, server: str, provider: str, length: int) -> entries.SummaryDue | None:
     """The summary that a result of so many characters is to have, for an agent that asks `provider`; None is none."""
-    known = found.mcp_servers.get(server)
-    if known is None or not known.summarization.enabled:
+    server_settings = platform_file.mcp_servers.get(server)
+    if server_settings is None or not server_settings.summarization.enabled:
         return None
-    settings = known.summarization
+    settings = server_settings.summarization
     if length <= settings.size_threshold_tokens * context_windows.CHARACTERS_A_TOKEN:
         return None
     asked = settings.llm_provider or provider
-    return entries.SummaryDue(provider=asked, tokens=settings.summary_max_token_limit, reads=_characters(found, asked))
+    return entries.SummaryDue(
+        provider=asked, tokens=settings.summary_max_token_limit, reads=_characters(platform_file, asked)
+    )
 
 
-def _characters(found: platform.Platform, provider: str) -> int:
+def _characters(platform_file: platform.Platform, provider: str) -> int:
     """Of a result, that a provider sums up: no more than half of what a request to it may have."""
-    settings = found.llm_providers.get(provider)
+    settings = platform_file.llm_providers.get(provider)
     if settings is None:  # the file has lost it since; its model says so
-        return found.limits.tool_output
+        return platform_file.limits.tool_output
     tokens = settings.max_tool_result_tokens or READ_TOKENS
     window = context_windows.of(settings)
     characters = tokens * context_windows.CHARACTERS_A_TOKEN
@@ -51,15 +53,23 @@ def _characters(found: platform.Platform, provider: str) -> int:
 
 
 def request(
-    execution: record.Execution, wanted: entries.SummaryDue, *, investigation: str, call_id: str, whole: str, word: str
+    execution: record.Execution,
+    wanted: entries.SummaryDue,
+    *,
+    investigation: str,
+    call_id: str,
+    full_result: str,
+    word: str,
 ) -> ports.Request:
-    """What is asked for the summary of the result of a call, of which `whole` is all that was kept.
+    """What is asked for the summary of the result of a call, of which `full_result` is all that was kept.
 
     The conversation is told up to the answer that asks for it: what stands beside it may be summed up meanwhile.
     """
-    answers = [one for one in execution.log if isinstance(one, messages.Message) and one.role == "assistant"]
-    place = next(place for place, one in enumerate(answers) if any(call.id == call_id for call in one.calls))
-    call = next(call for call in answers[place].calls if call.id == call_id)
+    answers = [
+        message for message in execution.log if isinstance(message, messages.Message) and message.role == "assistant"
+    ]
+    index = next(index for index, message in enumerate(answers) if any(call.id == call_id for call in message.calls))
+    call = next(call for call in answers[index].calls if call.id == call_id)
     server, _, tool = call.name.partition(".")
     return ports.Request(
         messages=prompts.of_tool_summary(
@@ -67,9 +77,9 @@ def request(
             server=server,
             tool=tool,
             tokens=wanted.tokens,
-            told=cuts.middle("\n\n".join(_told(execution, answers[: place + 1])), TOLD_MAX, told=_left_out),
+            description=cuts.middle("\n\n".join(_told(execution, answers[: index + 1])), TOLD_MAX, describe=_left_out),
             call=call,
-            result=cuts.middle(whole, wanted.reads, told=_left_out),
+            result=cuts.middle(full_result, wanted.reads, describe=_left_out),
             word=word,
         ),
         tools=(),
@@ -93,16 +103,16 @@ def read(answer: messages.Message, wanted: entries.SummaryDue, *, instead_of: st
 
 def _told(execution: record.Execution, answers: Sequence[messages.Message]) -> Iterator[str]:
     """The agent's task, and its last answers with what their calls brought, but for those of the last one."""
-    said = [one for one in execution.log if isinstance(one, messages.Message)]
-    task = next((one.text for one in said if one.role == "user"), "")
-    yield f"The agent's task:\n{cuts.middle(task, TASK_MAX, told=_left_out)}"
-    results = {one.call_id: one for one in said if one.role == "tool"}
+    conversation = [message for message in execution.log if isinstance(message, messages.Message)]
+    task = next((message.text for message in conversation if message.role == "user"), "")
+    yield f"The agent's task:\n{cuts.middle(task, TASK_MAX, describe=_left_out)}"
+    results = {message.call_id: message for message in conversation if message.role == "tool"}
     for answer in answers[-TURNS:]:
         yield f"The agent:\n{answer.text.strip() or '(no words)'}"
         for call in answer.calls:
             yield f"It calls [tool {call.id}] {call.name} {call.arguments}"
         for call in answer.calls if answer is not answers[-1] else ():
-            text = cuts.middle(results[call.id].text, RESULT_MAX, told=_left_out)
+            text = cuts.middle(results[call.id].text, RESULT_MAX, describe=_left_out)
             yield f"Result of [tool {call.id}]:\n{text}"
 
 

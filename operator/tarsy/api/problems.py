@@ -121,7 +121,7 @@ def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
             return f"no such field: there is {', '.join(model.model_fields)}"
         return _plain(problem)
 
-    first = itertools.islice(payload.faults(error, said=said), FAULTS_TOLD)
+    first = itertools.islice(payload.faults(error, describe=said), FAULTS_TOLD)
     return invalid((Fault(place=place, message=message) for place, message in first), count=error.error_count())
 
 

@@ -286,7 +286,7 @@ def _request(
         execution = _execution(before)
         if isinstance(called, entries.ToolSummarised):
             investigation, whole = beside or ("", None)
-            request = requests.asked_for_summary(execution, called, investigation=investigation, whole=whole)
+            request = requests.asked_for_summary(execution, called, investigation=investigation, full_result=whole)
             return _shown(request, final=False), ""
         ask, request = requests.asked(execution, called)
     except (LookupError, StopIteration) as error:

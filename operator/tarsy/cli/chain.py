@@ -23,14 +23,14 @@ def _read(paths: Iterable[Path]) -> tuple[list[files.Document], list[files.Probl
     """What stands in the files, and what is wrong with those that cannot be read."""
     from tarsy.resources import files
 
-    found: list[files.Document] = []
+    documents: list[files.Document] = []
     problems: list[files.Problem] = []
     for path in dict.fromkeys(paths):
         try:
-            found += files.read(path)
+            documents += files.read(path)
         except files.FileError as error:
             problems += error.problems
-    return found, problems
+    return documents, problems
 
 
 @command.command()

@@ -10,7 +10,7 @@ from tarsy import process
 from tarsy.config.model import platform
 
 
-def servers(found: platform.Platform) -> tuple[Sequence[process.ServerReport], Sequence[str]]:
+def servers(platform_file: platform.Platform) -> tuple[Sequence[process.ServerReport], Sequence[str]]:
     """Each MCP server of the platform, tried once; and what of its agents' choices of tools fits none of theirs."""
     logging.getLogger("tarsy").addHandler(logging.NullHandler())  # the reports say it all
-    return asyncio.run(process.servers(found))
+    return asyncio.run(process.servers(platform_file))

@@ -43,7 +43,7 @@ def check(*, path: Path | None, servers: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _are_there(found: platform.Platform) -> bool:
+def _are_there(platform_file: platform.Platform) -> bool:
     """Whether all MCP servers are there; says of each what it offers, or why it cannot be used."""
     from tarsy.cli import check as checks
     from tarsy.transcript import printable
@@ -51,21 +51,23 @@ def _are_there(found: platform.Platform) -> bool:
     def echo(text: str, *, err: bool = False) -> None:
         click.echo(printable.text(text), err=err)  # servers name their tools as they like
 
-    if found.mcp_servers:
-        click.echo(f"Connecting to {', '.join(found.mcp_servers)}, which takes half a minute where one is silent.")
-    reports, unfit = checks.servers(found)
+    if platform_file.mcp_servers:
+        click.echo(
+            f"Connecting to {', '.join(platform_file.mcp_servers)}, which takes half a minute where one is silent."
+        )
+    reports, unfit = checks.servers(platform_file)
     for report in reports:
         if report.is_connected:
             noun = "tool" if len(report.tools) == 1 else "tools"
             echo(f"{report.name}: {len(report.tools)} {noun}: {', '.join(report.tools)}")
-        for said in report.not_offered:
-            echo(f"{report.name}: {said}")
-        for said in report.warnings:
-            echo(f"{report.name}: {said}", err=True)
+        for line in report.not_offered:
+            echo(f"{report.name}: {line}")
+        for line in report.warnings:
+            echo(f"{report.name}: {line}", err=True)
         if report.problem:
             echo(f"{report.name}: {report.problem}", err=True)
-    for said in unfit:
-        echo(said)
+    for line in unfit:
+        echo(line)
     return not any(report.problem for report in reports)
 
 

@@ -54,7 +54,9 @@ def command(*, wait: float) -> None:
     except (loader.ConfigError, process.StartError) as error:
         raise click.ClickException(str(error)) from error
     if newer:
-        told = f"The database's schema is of a newer version, {newer}, and serves this one, too: nothing was changed."
+        message = (
+            f"The database's schema is of a newer version, {newer}, and serves this one, too: nothing was changed."
+        )
     else:
-        told = "The database is at the newest schema."
-    click.echo(told)
+        message = "The database is at the newest schema."
+    click.echo(message)

@@ -68,7 +68,7 @@ def command(
     logs.configure(level=log_level, form=cast("logs.Format", log_format), mask=given.KNOWN.text)
     hardening.close_to_others()
     try:
-        found = settings.operator(
+        process_settings = settings.operator(
             environment=os.environ,
             config=config,
             kubeconfig=kubeconfig,
@@ -76,6 +76,6 @@ def command(
             role=cast("settings.Role", role),
             insecure_dev=insecure_dev,
         )
-        uvloop.run(process.operator(found))
+        uvloop.run(process.operator(process_settings))
     except (loader.ConfigError, process.StartError) as error:
         raise click.ClickException(str(error)) from error

@@ -37,8 +37,8 @@ class API:
         headers = {"Content-Type": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data=data, headers=headers, method=method)  # noqa: S310 - checked above
+        payload = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data=payload, headers=headers, method=method)  # noqa: S310 - checked above
         try:
             with self._opener.open(request, timeout=SECONDS) as response:
                 return json.loads(response.read(ANSWER_MAX))

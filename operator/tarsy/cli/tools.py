@@ -49,22 +49,24 @@ def accept(*, server: str, names: tuple[str, ...], api: str, token_file: TextIO 
 
     token = token_file.read().strip() if token_file else os.environ.get("TARSY_TOKEN", "")
     asked = remote.API(api, token=token)
-    stopped = {one["tool"]: one for one in _stopped(asked.ask("GET", SERVERS), server)}
+    stopped = {stopped_tool["tool"]: stopped_tool for stopped_tool in _stopped(asked.ask("GET", SERVERS), server)}
     if unknown := [name for name in names if name not in stopped]:
-        known = ", ".join(sorted(stopped)) or "none"
-        raise click.ClickException(f"not stopped: {', '.join(unknown)}. Stopped tools of {server}: {known}")
-    meant = [one for name, one in stopped.items() if not names or name in names]
-    tools = {one["tool"]: one["offered_hash"] for one in meant if not one["platform_key"]}
+        names_known = ", ".join(sorted(stopped)) or "none"
+        raise click.ClickException(f"not stopped: {', '.join(unknown)}. Stopped tools of {server}: {names_known}")
+    meant = [stopped_tool for name, stopped_tool in stopped.items() if not names or name in names]
+    tools = {
+        stopped_tool["tool"]: stopped_tool["offered_hash"] for stopped_tool in meant if not stopped_tool["platform_key"]
+    }
     done = _confirmed(asked, server, tools)
     if gone := [name for name in names if name in tools and name not in done]:
         raise click.ClickException(f"not stopped any more: {', '.join(gone)}")
-    if written := [one for one in meant if one["platform_key"]]:
-        for one in written:
-            told = (
-                f"{one['platform_key']} says {one['pinned_hash']}, the server offers {one['offered_hash']}: "
+    if written := [stopped_tool for stopped_tool in meant if stopped_tool["platform_key"]]:
+        for stopped_tool in written:
+            message = (
+                f"{stopped_tool['platform_key']} says {stopped_tool['pinned_hash']}, the server offers {stopped_tool['offered_hash']}: "
                 "change it there"
             )
-            click.echo(f"{server}.{one['tool']}: {told}", err=True)
+            click.echo(f"{server}.{stopped_tool['tool']}: {message}", err=True)
         raise click.exceptions.Exit(1)
     if not done:
         click.echo(f"{server}: no tool is stopped{' any more' if stopped else ''}.")
@@ -75,21 +77,21 @@ def _confirmed(asked: remote.API, server: str, tools: dict[str, str]) -> list[st
     if not tools:
         return []
     done = asked.ask("POST", f"{SERVERS}/{parse.quote(server, safe='')}/accept", {"tools": tools})["tools"]
-    for one in done:
-        click.echo(f"{server}.{one['tool']}: {one['before'] or 'new'} -> {one['hash']}")
-    return [one["tool"] for one in done]
+    for tool in done:
+        click.echo(f"{server}.{tool['tool']}: {tool['before'] or 'new'} -> {tool['hash']}")
+    return [tool["tool"] for tool in done]
 
 
 def _stopped(servers: dict[str, Any], name: str) -> Iterator[dict[str, str]]:
     """The stopped tools of a server; a ClickException where there is no such server, or that is not known."""
-    found = next((one for one in servers["items"] if one["name"] == name), None)
-    if found is None:
-        known = ", ".join(one["name"] for one in servers["items"]) or "none"
-        raise click.ClickException(f"no worker has an MCP server {name}. There is: {known}")
-    places = found["processes"]
-    if not any(place["stopped"] or place["state"] == "connected" for place in places):
+    server_row = next((row for row in servers["items"] if row["name"] == name), None)
+    if server_row is None:
+        names_known = ", ".join(row["name"] for row in servers["items"]) or "none"
+        raise click.ClickException(f"no worker has an MCP server {name}. There is: {names_known}")
+    places = server_row["processes"]
+    if not any(host["stopped"] or host["state"] == "connected" for host in places):
         why = places[0]["problem"] if places else ""
-        told = f"{name} is not connected{f' ({why})' if why else ''}"
-        raise click.ClickException(f"{told}: whether tools of it are stopped is not known")
-    for place in places:
-        yield from place["stopped"]
+        message = f"{name} is not connected{f' ({why})' if why else ''}"
+        raise click.ClickException(f"{message}: whether tools of it are stopped is not known")
+    for host in places:
+        yield from host["stopped"]

@@ -75,10 +75,10 @@ class InForce:
         self._followers: list[Callable[[], None]] = []
 
     def index(
-        self, known: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]
+        self, listed: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]
     ) -> chain_index.ChainIndex:
         """Return an index of chains, checked against the platform in force; see `chain_index.ChainIndex`."""
-        return chain_index.ChainIndex(known, platform=self.platform, unusable_providers=unusable_providers)
+        return chain_index.ChainIndex(listed, platform=self.platform, unusable_providers=unusable_providers)
 
     def prepare(self, prepare: Prepare) -> None:
         """Have `prepare` asked before another platform is in force."""
@@ -113,7 +113,7 @@ class InForce:
         started = {name: getattr(self.platform, name) for name in STARTED_WITH}
         platform = loaded.platform.model_copy(update=started)
         unusable = await asyncio.to_thread(self._find_unusable, platform)
-        told = await asyncio.to_thread(_shown, loaded)
+        rendered = await asyncio.to_thread(_shown, loaded)
         async with AsyncExitStack() as undo:
             exchanges = []
             for prepare in self._prepared_by:
@@ -123,7 +123,7 @@ class InForce:
             undo.pop_all()
         # All at once: nothing is awaited from here on.
         now = datetime.now(UTC)
-        self.platform, self.unusable, self.shown = platform, unusable, told
+        self.platform, self.unusable, self.shown = platform, unusable, rendered
         self._loaded, self._keys, self._since = loaded, keys, now
         self.number += 1
         for exchange in exchanges:
@@ -140,39 +140,42 @@ class InForce:
     def _tell(self, problem: str) -> None:
         self.problem, self._problem_since = problem, datetime.now(UTC)
         if problem:
-            told = "; ".join(_first(problem))
+            summary = "; ".join(_first(problem))
             log.warning(
-                "the platform file is not in force as it stands now: %s", told, extra={"action": "platform_invalid"}
+                "the platform file is not in force as it stands now: %s", summary, extra={"action": "platform_invalid"}
             )
         else:
             log.info("the platform file is valid again", extra={"action": "platform_mended"})
 
     def notes(self) -> list[str]:
         """What everybody may know that is wrong with the file: nothing of what stands there but names of keys."""
-        found = []
+        remarks = []
         if self.problem:
             where = "the log and /api/v1/system/warnings say why"
-            found.append(f"the platform file is not in force as it stands now: {where}")
+            remarks.append(f"the platform file is not in force as it stands now: {where}")
         if self.needs_restart:
-            found.append(_of_restart(self.needs_restart))
-        return found
+            remarks.append(_of_restart(self.needs_restart))
+        return remarks
 
     def facts(self) -> Iterable[standing.Fact]:
         """The file as it is in force, and what is wrong with it."""
         problems = [
-            {"message": f"the platform file is not in force as it stands now: {one}", "since": self._problem_since}
-            for one in _first(self.problem)
+            {"message": f"the platform file is not in force as it stands now: {problem}", "since": self._problem_since}
+            for problem in _first(self.problem)
         ]
         if self.needs_restart:
             problems.append({"message": _of_restart(self.needs_restart), "since": self._restart_since})
-        problems += [{"message": one, "since": self._since} for one in self.platform.runbooks.warnings]
-        told = [{"message": one["message"], "since": f"{one['since']:%Y-%m-%dT%H:%M:%S.%fZ}"} for one in problems]
+        problems += [{"message": problem, "since": self._since} for problem in self.platform.runbooks.warnings]
+        rendered = [
+            {"message": problem["message"], "since": f"{problem['since']:%Y-%m-%dT%H:%M:%S.%fZ}"}
+            for problem in problems
+        ]
         yield standing.Fact(
             kind="configuration",
             name="platform",
             state=self.shown.digest,
             since=self._since,
-            detail={"written": self.shown.written, "problems": told},
+            detail={"written": self.shown.written, "problems": rendered},
         )
 
 
@@ -191,10 +194,10 @@ def _of_restart(keys: Sequence[str]) -> str:
     return f"what the platform file says now of {', '.join(keys)} holds from the next start on"
 
 
-def _differing(one: platforms.Platform, other: platforms.Platform) -> Iterable[str]:
+def _differing(current: platforms.Platform, other: platforms.Platform) -> Iterable[str]:
     """The keys of the sections that hold until the process ends, and of which the two say different things."""
     for section in STARTED_WITH:
-        mine, others = getattr(one, section), getattr(other, section)
+        mine, others = getattr(current, section), getattr(other, section)
         for key in type(mine).model_fields:
             if getattr(mine, key) != getattr(others, key):
                 yield f"{section}.{key}"

@@ -59,8 +59,8 @@ class NativeTools:
 
     def narrowed(self, mcp: investigation.MCP | None) -> NativeTools:
         """What an alert leaves of them."""
-        said = (mcp and mcp.native_tools) or {}
-        return replace(self, offered=tuple(tool for tool in self.offered if said.get(tool, True)))
+        switches = (mcp and mcp.native_tools) or {}
+        return replace(self, offered=tuple(tool for tool in self.offered if switches.get(tool, True)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,21 +118,21 @@ class ResolvedAgent:
 
     def admits(self, tool: str) -> bool:
         """Whether it gets the tool of this name (`server.tool`)."""
-        return all(one.admits(tool) for one in self.tools)
+        return all(tool_filter.admits(tool) for tool_filter in self.tools)
 
     def beside_tools(self) -> ResolvedAgent:
         """The same, where there are tools of MCP servers."""
-        fallbacks = tuple(replace(one, native=one.native.beside_tools()) for one in self.fallbacks)
+        fallbacks = tuple(replace(fallback, native=fallback.native.beside_tools()) for fallback in self.fallbacks)
         return replace(self, native=self.native.beside_tools(), fallbacks=fallbacks)
 
     def without_tools(self) -> ResolvedAgent:
         """The same, for what has no use for any."""
-        fallbacks = tuple(Fallback(provider=one.provider) for one in self.fallbacks)
+        fallbacks = tuple(Fallback(provider=fallback.provider) for fallback in self.fallbacks)
         return replace(self, servers=(), server_instructions=(), native=NativeTools(), fallbacks=fallbacks, tools=())
 
     def narrowed(self, mcp: investigation.MCP | None) -> ResolvedAgent:
         """The same with the tools that an alert leaves it, of MCP servers and of providers."""
-        fallbacks = tuple(replace(one, native=one.native.narrowed(mcp)) for one in self.fallbacks)
+        fallbacks = tuple(replace(fallback, native=fallback.native.narrowed(mcp)) for fallback in self.fallbacks)
         tools = (*self.tools, *tool_filters.of_alert(mcp))
         return replace(self, native=self.native.narrowed(mcp), fallbacks=fallbacks, tools=tools)
 
@@ -164,7 +164,7 @@ def agent_for(
     levels = (agent, chain, stage, member)
     servers = _last(*(level.mcp_servers for level in levels)) or []
     own = {name: _named(name, platform.mcp_servers, where=where, kind="MCP server") for name in servers}
-    found = _selected(platform, own, mcp, chain_name=chain_name, chain=chain)
+    selected = _selected(platform, own, mcp, chain_name=chain_name, chain=chain)
     provider = _provider(platform, *(level.llm_provider for level in levels), where=where)
     named = _last(platform.defaults.fallback_providers, *(level.fallback_providers for level in (chain, stage, member)))
     return ResolvedAgent(
@@ -174,9 +174,11 @@ def agent_for(
         fallbacks=_fallbacks(platform, named, provider=provider, wanted=agent.native_tools, where=where),
         strategy=_last(*(level.iteration_strategy for level in levels)) or platform.defaults.iteration_strategy,
         max_iterations=_last(*(level.max_iterations for level in levels)) or platform.defaults.max_iterations,
-        servers=tuple(found),
+        servers=tuple(selected),
         custom_instructions=agent.custom_instructions,
-        server_instructions=tuple((name, server.instructions) for name, server in found.items() if server.instructions),
+        server_instructions=tuple(
+            (name, server.instructions) for name, server in selected.items() if server.instructions
+        ),
         tools=tool_filters.filters(agent.tools, stage.tools, member.tools),
     ).narrowed(mcp)
 
@@ -206,7 +208,7 @@ def _selected(
     if mcp is None or mcp.servers is None:
         return own
     there = selectable(platform, chain)
-    found = {}
+    selected = {}
     for index, server in enumerate(mcp.servers):
         if server.name not in there:
             raise UnresolvedError(
@@ -215,20 +217,20 @@ def _selected(
             )
         settings = platform.mcp_servers.get(server.name)
         if settings and (server.name in own or settings.selectable):
-            found[server.name] = settings
-    return found
+            selected[server.name] = settings
+    return selected
 
 
 def selectable(platform: platforms.Platform, chain: chains.Spec) -> set[str]:
     """The servers that an alert of this chain may name: those of its agents, and those that any alert may name."""
     agents = _agents(platform, chain)
-    found = {name for name, server in platform.mcp_servers.items() if server.selectable}
+    names = {name for name, server in platform.mcp_servers.items() if server.selectable}
     for stage in chain.stages:
         for member in stage.members:
             agent = agents.get(member.name)
             of_agent = agent.mcp_servers if agent else None
-            found.update(_last(of_agent, chain.mcp_servers, stage.mcp_servers, member.mcp_servers) or ())
-    return found
+            names.update(_last(of_agent, chain.mcp_servers, stage.mcp_servers, member.mcp_servers) or ())
+    return names
 
 
 def synthesis_for(
@@ -361,13 +363,13 @@ def _fallbacks(
     where: str,
 ) -> tuple[Fallback, ...]:
     """The providers that are asked behind `provider`, each once; they give of the native tools what they have."""
-    found = []
+    fallbacks = []
     for name in dict.fromkeys(named or ()):
         settings = _named(name, platform.llm_providers, where=f"{where} fallbackProviders", kind="LLM provider")
         if name != provider:
             offered = settings.own_native_tools if wanted is None else _common(wanted, settings.has_native_tools)
-            found.append(Fallback(provider=name, native=NativeTools(offered=offered, mixes=settings.mixes_tools)))
-    return tuple(found)
+            fallbacks.append(Fallback(provider=name, native=NativeTools(offered=offered, mixes=settings.mixes_tools)))
+    return tuple(fallbacks)
 
 
 def _native(

@@ -77,11 +77,11 @@ class Reconciler:
         while True:
             await asyncio.sleep(SERVERS_SECONDS)
             try:
-                told = await self._told()
+                reports = await self._told()
             except errors.TemporaryError as error:
                 log.warning("the workers' reports cannot be read: %s", error, extra={"action": "servers_unread"})
                 continue
-            if told.judged != self._judged:
+            if reports.judged != self._judged:
                 for namespace in self._namespaces:
                     self._queue.ensure(namespace)
 
@@ -109,21 +109,23 @@ class Reconciler:
         if not await leader.lead(self._database, leader.CONTROLLER, owner=self._owner, lease=leader.LEASE):
             raise workqueue.LaterError(leader.LEASE.total_seconds())
         everything = await objects.list_all_chains(self._cluster, namespace=namespace)
-        found = [one for one in everything if isinstance(one, chains.AgentChain)]
-        told = await self._told()
-        self._judged = told.judged
+        readable_chains = [chain_object for chain_object in everything if isinstance(chain_object, chains.AgentChain)]
+        reports = await self._told()
+        self._judged = reports.judged
         self._namespaces.add(namespace)
-        index = self._index(found, unusable_providers=told.workers.unusable)
-        for chain in found:
-            checked = index.status(chain, told.offered)
-            status = status_of(chain, checked, servers=told.servers, workers=told.workers, now=datetime.now(UTC))
+        index = self._index(readable_chains, unusable_providers=reports.workers.unusable)
+        for chain in readable_chains:
+            checked = index.status(chain, reports.offered)
+            status = status_of(chain, checked, servers=reports.servers, workers=reports.workers, now=datetime.now(UTC))
             if status != chain.status:
                 await self._write(chain.metadata, status)
-        for one in everything:
-            if isinstance(one, objects.Unreadable) and one.message[: base.MESSAGE_MAX] not in unreadable.messages(one):
-                named = f"{namespace}/{one.metadata.name}"
-                log.error("chain %s: %s", named, one.message, extra={"action": "chain_unreadable"})
-                await self._write(one.metadata, unreadable_status(one, now=datetime.now(UTC)))
+        for chain_object in everything:
+            if isinstance(chain_object, objects.Unreadable) and chain_object.message[
+                : base.MESSAGE_MAX
+            ] not in unreadable.messages(chain_object):
+                named = f"{namespace}/{chain_object.metadata.name}"
+                log.error("chain %s: %s", named, chain_object.message, extra={"action": "chain_unreadable"})
+                await self._write(chain_object.metadata, unreadable_status(chain_object, now=datetime.now(UTC)))
 
     async def _write(self, metadata: base.ObjectMeta, status: chains.Status) -> None:
         await objects.apply_status(
@@ -145,15 +147,15 @@ def status_of(
     """
     before = {condition.type: condition for condition in (chain.status.conditions if chain.status else [])}
 
-    def condition(kind: str, told: reach.Verdict) -> base.Condition:
-        known = before.get(kind)
+    def condition(kind: str, verdict: reach.Verdict) -> base.Condition:
+        former = before.get(kind)
         return base.Condition(
             type=kind,
-            status=told.status,
-            reason=told.reason,
-            message=printable.text(given.KNOWN.text(told.message))[: base.MESSAGE_MAX],
-            last_transition_time=known.last_transition_time
-            if known and known.status == told.status
+            status=verdict.status,
+            reason=verdict.reason,
+            message=printable.text(given.KNOWN.text(verdict.message))[: base.MESSAGE_MAX],
+            last_transition_time=former.last_transition_time
+            if former and former.status == verdict.status
             else now.replace(microsecond=0),
             observed_generation=chain.metadata.generation,
         )
@@ -171,13 +173,13 @@ def status_of(
     return chains.Status(observed_generation=chain.metadata.generation, hash=chain.digest(), conditions=conditions)
 
 
-def unreadable_status(found: objects.Unreadable, *, now: datetime) -> chains.Status:
+def unreadable_status(unreadable_chain: objects.Unreadable, *, now: datetime) -> chains.Status:
     """The status of a chain whose spec this version cannot read: neither accepted nor ready, until it can be."""
     conditions = [
-        unreadable.condition(found, kind, true=true, now=now)
+        unreadable.condition(unreadable_chain, kind, true=true, now=now)
         for kind, true in (("Accepted", False), ("Ready", False), ("Stalled", True))
     ]
-    return chains.Status(observed_generation=found.metadata.generation, conditions=conditions)
+    return chains.Status(observed_generation=unreadable_chain.metadata.generation, conditions=conditions)
 
 
 def _verdict(
@@ -187,6 +189,8 @@ def _verdict(
     warning: chain_index.Problem | None = None,
     negative: bool = False,
 ) -> reach.Verdict:
-    told = problem or warning or chain_index.Problem(reason=good, message="")
+    shown_problem = problem or warning or chain_index.Problem(reason=good, message="")
     is_true = (problem is None) != negative
-    return reach.Verdict(status="True" if is_true else "False", reason=told.reason, message=told.message)
+    return reach.Verdict(
+        status="True" if is_true else "False", reason=shown_problem.reason, message=shown_problem.message
+    )

@@ -132,14 +132,18 @@ class Duties:
     async def _expire(self) -> None:
         """Delete the objects that have had their time; what the store knows of them stays."""
         namespace = self._cluster.namespace
-        for one in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
+        for expired in await retention.expired(self._database, namespace=namespace, limit=EXPIRED_AT_ONCE):
             outcome = await objects.delete_investigation(
-                self._cluster, namespace=namespace, name=one.name, uid=str(one.id), generation=one.generation
+                self._cluster,
+                namespace=namespace,
+                name=expired.name,
+                uid=str(expired.id),
+                generation=expired.generation,
             )
             if outcome == "gone":
-                await work.gone(self._database, one.id)
-                told = {"investigation": f"{namespace}/{one.name}", "uid": one.id}
-                log.info("expired", extra={"action": "expired", **told})
+                await work.gone(self._database, expired.id)
+                log_fields = {"investigation": f"{namespace}/{expired.name}", "uid": expired.id}
+                log.info("expired", extra={"action": "expired", **log_fields})
 
     async def resync(self) -> None:
         """Have reconciled what differs between the namespace and the store."""
@@ -149,24 +153,26 @@ class Duties:
             log.critical("the database belongs to another cluster", extra={"action": "other_cluster", "cluster": uid})
             return
         lists = self._watch_lists()
-        known, absent = await self._compare(everything=lists != self._looked_at_all)
-        if _alarming(known, absent):  # by what their objects' statuses say, which anybody may have written
-            known, absent = await self._compare(everything=True)
+        open_count, absent = await self._compare(everything=lists != self._looked_at_all)
+        if _alarming(open_count, absent):  # by what their objects' statuses say, which anybody may have written
+            open_count, absent = await self._compare(everything=True)
         self._looked_at_all = lists
-        if _alarming(known, absent):
+        if _alarming(open_count, absent):
             log.critical(
                 "too many investigations have no object: none is stopped",
-                extra={"action": "resync_alarm", "absent": len(absent), "known": known},
+                extra={"action": "resync_alarm", "absent": len(absent), "known": open_count},
             )
             return
-        for one in (*absent, *await resyncs.asked_about(self._database, namespace=namespace)):
-            self._reconciler.add(investigations.Key(namespace=namespace, name=one.name, uid=str(one.id)))
+        for investigation in (*absent, *await resyncs.asked_about(self._database, namespace=namespace)):
+            self._reconciler.add(
+                investigations.Key(namespace=namespace, name=investigation.name, uid=str(investigation.id))
+            )
 
     async def _compare(self, *, everything: bool) -> tuple[int, list[resyncs.Open]]:
         """Have reconciled what is new; how many are open in the store, and which of them are not listed."""
         namespace = self._cluster.namespace
         # The store first: what is admitted between the two reads is then new in the list, not absent from it.
-        known = await resyncs.open_in(self._database, namespace=namespace)
+        open_investigations = await resyncs.open_in(self._database, namespace=namespace)
         listed = await objects.list_metadata(self._cluster, namespace=namespace, unfinished=not everything)
         generations = {metadata.uid: metadata.generation for metadata in listed}
         settled = await resyncs.settled(self._database, generations) if everything else set()
@@ -177,7 +183,9 @@ class Duties:
                         namespace=namespace, name=metadata.name, uid=metadata.uid, generation=metadata.generation
                     )
                 )
-        return len(known), [one for one in known if str(one.id) not in generations]
+        return len(open_investigations), [
+            investigation for investigation in open_investigations if str(investigation.id) not in generations
+        ]
 
 
 @contextmanager
@@ -189,5 +197,5 @@ def _waiting() -> Iterator[None]:
         log.warning("duties wait: %s", error, extra={"action": "duties_wait"})
 
 
-def _alarming(known: int, absent: Sequence[resyncs.Open]) -> bool:
-    return len(absent) > max(HARMLESS_ABSENCES, ALARMING_SHARE * known)
+def _alarming(open_count: int, absent: Sequence[resyncs.Open]) -> bool:
+    return len(absent) > max(HARMLESS_ABSENCES, ALARMING_SHARE * open_count)

@@ -42,20 +42,22 @@ def of(text: str) -> str:
     A sentence that is longer is cut behind a word, and ends with an ellipsis.
     """
     lines = [(line, is_heading) for line, is_heading in _lines(text[:_READ]) if any(map(str.isalnum, line))]
-    said = [line for line, is_heading in lines if not is_heading and not line.endswith(":")]
-    first = next(iter(said or [line for line, _ in lines]), "")
+    sentences = [line for line, is_heading in lines if not is_heading and not line.endswith(":")]
+    first = next(iter(sentences or [line for line, _ in lines]), "")
     sentence = _SENTENCE.match(first)
     return cut(sentence[0] if sentence else first)
 
 
 def cut(text: str) -> str:
     """Return `text` on one line, cut behind a word where it is longer than a headline."""
-    line = " ".join("".join(one if one.isprintable() else " " for one in _CONTROL.sub("", text)).split())
+    line = " ".join(
+        "".join(character if character.isprintable() else " " for character in _CONTROL.sub("", text)).split()
+    )
     if len(line) <= LONGEST:
         return line
     head = line[: LONGEST - 1]
-    whole = head if line[len(head)] == " " else head.rpartition(" ")[0]
-    return f"{(whole if len(whole) > LONGEST // 2 else head).rstrip(' ,;:-')}…"
+    head_words = head if line[len(head)] == " " else head.rpartition(" ")[0]
+    return f"{(head_words if len(head_words) > LONGEST // 2 else head).rstrip(' ,;:-')}…"
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:

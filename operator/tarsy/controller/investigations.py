@@ -90,40 +90,40 @@ class Reconciler:
     async def reconcile(self, key: Key) -> None:
         """Bring store and object together; a LaterError while its chain may still come."""
         try:
-            found = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
+            fetched = await objects.get_investigation(self._cluster, namespace=key.namespace, name=key.name)
         except objects.UnreadableError as error:
             if error.found.metadata.uid == key.uid:
                 await self._refuse(error.found)
                 return
-            found = None
-        if found is None or found.metadata.uid != key.uid:
+            fetched = None
+        if fetched is None or fetched.metadata.uid != key.uid:
             await work.gone(self._database, UUID(key.uid))
             self._reconciled.pop(key.uid, None)
             self._missed.pop(key.uid, None)
             return
         if not await admissions.is_known(self._database, UUID(key.uid)):
-            await admissions.admit(self._database, await self._admission(found))
-        await work.observe(self._database, found)
-        if found.spec.cancel:
+            await admissions.admit(self._database, await self._admission(fetched))
+        await work.observe(self._database, fetched)
+        if fetched.spec.cancel:
             await work.cancel(self._database, UUID(key.uid), why="user")
-        self._note(found.metadata)
+        self._note(fetched.metadata)
         self._missed.pop(key.uid, None)
 
-    async def _refuse(self, found: objects.Unreadable) -> None:
+    async def _refuse(self, unreadable_object: objects.Unreadable) -> None:
         """Write on the object that it cannot be read, once for its generation; what is in the store already goes on."""
-        metadata, identity = found.metadata, UUID(found.metadata.uid)
-        told = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": identity}
+        metadata, identity = unreadable_object.metadata, UUID(unreadable_object.metadata.uid)
+        log_fields = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": identity}
         if await admissions.is_known(self._database, identity):
-            log.warning("%s", found.message, extra={"action": "investigation_unreadable", **told})
-            if found.cancel:
+            log.warning("%s", unreadable_object.message, extra={"action": "investigation_unreadable", **log_fields})
+            if unreadable_object.cancel:
                 await work.cancel(self._database, identity, why="user")
-        elif not unreadable.messages(found):
-            log.warning("%s", found.message, extra={"action": "investigation_unreadable", **told})
+        elif not unreadable.messages(unreadable_object):
+            log.warning("%s", unreadable_object.message, extra={"action": "investigation_unreadable", **log_fields})
             now = datetime.now(UTC).replace(microsecond=0)
             where = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
-            event = objects.Event(reason="Failed", message=found.message, at=now, warning=True)
+            event = objects.Event(reason="Failed", message=unreadable_object.message, at=now, warning=True)
             if (
-                await objects.apply_status(self._cluster, **where, status=unreadable_status(found, now=now))
+                await objects.apply_status(self._cluster, **where, status=unreadable_status(unreadable_object, now=now))
                 == "written"
             ):
                 await objects.post_event(self._cluster, event, **where)
@@ -134,9 +134,9 @@ class Reconciler:
         if len(self._reconciled) > RECONCILED_MAX:
             self._reconciled.popitem(last=False)
 
-    async def _admission(self, found: investigation.AlertInvestigation) -> admitted.Admission:
+    async def _admission(self, fetched: investigation.AlertInvestigation) -> admitted.Admission:
         """Its admission; a LaterError while its chain may still come."""
-        namespace = found.metadata.namespace
+        namespace = fetched.metadata.namespace
         chains, uid, workers = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace),
             objects.namespace_uid(self._cluster, namespace),
@@ -144,31 +144,31 @@ class Reconciler:
         )
         if uid is None:  # its end takes the object along
             raise workqueue.LaterError(1.0)
-        offered = await catalogue.offered(self._database) if found.spec.mcp else {}
+        offered = await catalogue.offered(self._database) if fetched.spec.mcp else {}
         index = self._index(chains, unusable_providers=workers.unusable)
         admission = await asyncio.to_thread(
-            ingest.of, found, index, mask=self._mask, namespace_uid=uid, catalogue=offered
+            ingest.of, fetched, index, mask=self._mask, namespace_uid=uid, catalogue=offered
         )
         refused = admission.chain.reason if isinstance(admission.chain, admitted.Refusal) else chain_index.SELECTION
-        if refused != chain_index.SELECTION and not found.spec.cancel:
+        if refused != chain_index.SELECTION and not fetched.spec.cancel:
             now = time.monotonic()
-            left = self._missed.setdefault(found.metadata.uid, now) + CHAIN_GRACE - now
+            left = self._missed.setdefault(fetched.metadata.uid, now) + CHAIN_GRACE - now
             if left > 0:
                 raise workqueue.LaterError(min(left, 1.0))
         return admission
 
 
-def unreadable_status(found: objects.Unreadable, *, now: datetime) -> investigation.Status:
+def unreadable_status(unreadable_object: objects.Unreadable, *, now: datetime) -> investigation.Status:
     """The status of an investigation whose object cannot be read: Failed, until another generation of it can be."""
     conditions = [
-        unreadable.condition(found, kind, true=kind != "Accepted", now=now)
+        unreadable.condition(unreadable_object, kind, true=kind != "Accepted", now=now)
         for kind in ("Accepted", "Finished", "Failed", "Stalled")
     ]
     return investigation.Status(
         sequence=0,  # that of the store, should it come to be admitted, is no lower
-        observed_generation=found.metadata.generation,
+        observed_generation=unreadable_object.metadata.generation,
         phase="Failed",
         conditions=conditions,
-        message=found.message[: base.MESSAGE_MAX],
+        message=unreadable_object.message[: base.MESSAGE_MAX],
         completion_time=now,
     )

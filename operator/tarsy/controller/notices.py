@@ -60,11 +60,13 @@ class Notices:
         namespace = self._cluster.namespace
         index = self._index(await objects.list_chains(self._cluster, namespace=namespace), unusable_providers={})
         default = self._ingest().default_alert_type
-        found = [one for one in await unserved.read(self._database) if not index.takes(one.alert_type, default=default)]
+        unserved_alerts = [
+            row for row in await unserved.read(self._database) if not index.takes(row.alert_type, default=default)
+        ]
         uid = await objects.deployment_uid(self._cluster, namespace=namespace, name=self._deployment)
-        if not found or uid is None:
+        if not unserved_alerts or uid is None:
             return
-        message = message_of(found)
+        message = message_of(unserved_alerts)
         log.warning("%s", message, extra={"action": "alerts_unserved"})
         event = objects.Event(
             reason=REASON, message=message, at=at, warning=True, recurs=True, about=objects.DEPLOYMENT
@@ -72,11 +74,11 @@ class Notices:
         await objects.post_event(self._cluster, event, namespace=namespace, name=self._deployment, uid=uid)
 
 
-def message_of(found: Sequence[unserved.Unserved]) -> str:
+def message_of(rows: Sequence[unserved.Unserved]) -> str:
     """Say how many alerts of which types no chain has taken, the most frequent first, and what to do."""
-    named = [one for one in found if one.alert_type != unserved.OTHERS][:TYPES_TOLD]
-    told = [f"{one.alert_type} ({one.alerts})" for one in named]
-    if others := sum(one.alerts for one in found) - sum(one.alerts for one in named):
-        told.append(f"others ({others})")
-    types = ", ".join(told)
+    named = [row for row in rows if row.alert_type != unserved.OTHERS][:TYPES_TOLD]
+    alert_types = [f"{row.alert_type} ({row.alerts})" for row in named]
+    if others := sum(row.alerts for row in rows) - sum(row.alerts for row in named):
+        alert_types.append(f"others ({others})")
+    types = ", ".join(alert_types)
     return f"no chain takes these alerts of the last day: {types}: {unserved.REMEDY}. See /api/v1/system/warnings"

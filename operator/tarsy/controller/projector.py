@@ -85,7 +85,7 @@ class Projector:
             self._missed.clear()
             try:
                 for identity in await work.stale(self._database, limit=BATCH):
-                    if (shown := self._shown.get(identity)) is None or self._has_its_turn(shown):
+                    if (projected := self._shown.get(identity)) is None or self._has_its_turn(projected):
                         self._queue.ensure(identity)
             except databases.StoreDownError as error:
                 log.warning("statuses wait: %s", error, extra={"action": "projection_waits"})
@@ -98,69 +98,69 @@ class Projector:
 
     async def _project(self, identity: UUID) -> None:
         """Write one status; nothing of a phase that is shown already before its turn, the poll comes back to it."""
-        found = await history.summary(self._database, identity)
-        if found is None or not found.stale:  # another replica was faster
-            if found is None or found.state == "ended":
+        summary = await history.summary(self._database, identity)
+        if summary is None or not summary.stale:  # another replica was faster
+            if summary is None or summary.state == "ended":
                 self._shown.pop(identity, None)
             return
-        status = status_of(found)
-        shown = self._shown.get(identity)
-        if shown is not None and shown.phase == status.phase and not self._has_its_turn(shown):
+        status = status_of(summary)
+        projected = self._shown.get(identity)
+        if projected is not None and projected.phase == status.phase and not self._has_its_turn(projected):
             return
-        events = shown.events if shown else set()
-        where = {"namespace": found.namespace, "name": found.name, "uid": str(identity)}
+        events = projected.events if projected else set()
+        where = {"namespace": summary.namespace, "name": summary.name, "uid": str(identity)}
         try:
             outcome = await objects.apply_status(self._cluster, **where, status=status)
             if outcome == "older":  # another replica was faster, and will note what it wrote itself
                 return
             if outcome == "written":
-                await self._post_events(found, events, where)
+                await self._post_events(summary, events, where)
         except objects.RefusedError:
             # A defect of ours: the same status would be refused again. What comes next may not be.
-            told = {"investigation": f"{found.namespace}/{found.name}", "uid": identity}
-            log.exception("a status was refused", extra={"action": "status_refused", **told})
-        await work.projected(self._database, identity, revision=found.revision)
-        if found.state == "ended":
+            log_fields = {"investigation": f"{summary.namespace}/{summary.name}", "uid": identity}
+            log.exception("a status was refused", extra={"action": "status_refused", **log_fields})
+        await work.projected(self._database, identity, revision=summary.revision)
+        if summary.state == "ended":
             self._shown.pop(identity, None)
         else:
             self._shown[identity] = _Shown(phase=status.phase, at=time.monotonic(), events=events)
 
-    def _has_its_turn(self, shown: _Shown) -> bool:
-        turn = min(max(SHORTEST_TURN, len(self._shown) / WRITES_A_SECOND), LONGEST_TURN)
-        return time.monotonic() - shown.at >= turn
+    def _has_its_turn(self, projected: _Shown) -> bool:
+        interval = min(max(SHORTEST_TURN, len(self._shown) / WRITES_A_SECOND), LONGEST_TURN)
+        return time.monotonic() - projected.at >= interval
 
     def _forget(self) -> None:
         oldest = time.monotonic() - FORGOTTEN_SECONDS
-        for identity in [identity for identity, shown in self._shown.items() if shown.at < oldest]:
+        for identity in [identity for identity, projected in self._shown.items() if projected.at < oldest]:
             del self._shown[identity]
 
-    async def _post_events(self, found: history.Summary, posted: set[str], where: dict[str, str]) -> None:
+    async def _post_events(self, summary: history.Summary, posted: set[str], where: dict[str, str]) -> None:
         """Post what is new; after a restart all are posted again, which the API server takes for the same."""
-        for event in events_of(found):
+        for event in events_of(summary):
             if (key := f"{event.reason} {event.message}") not in posted:
                 await objects.post_event(self._cluster, event, **where)
                 posted.add(key)
 
 
-def events_of(found: history.Summary) -> Iterator[objects.Event]:
-    """The Kubernetes events that tell the story of `found` so far."""
-    if found.started_at:
-        message = f"chain {found.chain_name} with {_stages(found)}"
-        yield objects.Event(reason="Started", message=message, at=found.started_at)
-    for stage in found.stages:
+def events_of(summary: history.Summary) -> Iterator[objects.Event]:
+    """The Kubernetes events that tell the story of `summary` so far."""
+    if summary.started_at:
+        message = f"chain {summary.chain_name} with {_stages(summary)}"
+        yield objects.Event(reason="Started", message=message, at=summary.started_at)
+    for stage in summary.stages:
         yield from _events_of_stage(stage)
-    if found.ended_at and found.ending:
-        reason = "Completed" if found.ending == "CompletedWithErrors" else found.ending
+    if summary.ended_at and summary.ending:
+        reason = "Completed" if summary.ending == "CompletedWithErrors" else summary.ending
         yield objects.Event(
             reason=reason,
-            message=found.message or _stages(found),
-            at=found.ended_at,
+            message=summary.message or _stages(summary),
+            at=summary.ended_at,
             warning=reason != "Completed",
         )
 
 
-def _stages(found: history.Summary) -> str:
-    count = len(found.stage_names)
+def _stages(summary: history.Summary) -> str:
+    count = len(summary.stage_names)
     return "1 stage" if count == 1 else f"{count} stages"
 
 
@@ -183,64 +183,64 @@ def _events_of_stage(stage: history.Stage) -> Iterator[objects.Event]:
         yield objects.Event(reason="ToolsUnavailable", message=message, at=stage.ended_at, warning=True)
 
 
-def status_of(found: history.Summary) -> investigation.Status:
-    """The status that shows `found`."""
-    started = {stage.name: stage for stage in found.stages}
-    analysis = printable.text(given.KNOWN.text(found.final_analysis))
-    shown = _cut(analysis, FINAL_ANALYSIS_MAX)
-    ended = sum(_ended_by_itself(stage, of=found) for stage in found.stages)
-    running = next((stage.name for stage in found.stages if stage.ended_at is None), None)
+def status_of(summary: history.Summary) -> investigation.Status:
+    """The status that shows `summary`."""
+    started = {stage.name: stage for stage in summary.stages}
+    analysis = printable.text(given.KNOWN.text(summary.final_analysis))
+    excerpt = _cut(analysis, FINAL_ANALYSIS_MAX)
+    ended = sum(_ended_by_itself(stage, of=summary) for stage in summary.stages)
+    running = next((stage.name for stage in summary.stages if stage.ended_at is None), None)
     return investigation.Status(
-        sequence=found.revision,
-        observed_generation=found.generation,
-        phase=found.phase,
-        conditions=_conditions(found),
-        author=_cut(found.author, investigation.AUTHOR_MAX) or None,
-        chain=_chain(found),
-        progress=f"{ended}/{len(found.stage_names)}" if found.stage_names else None,
-        current_stage=None if found.ended_at else running,
+        sequence=summary.revision,
+        observed_generation=summary.generation,
+        phase=summary.phase,
+        conditions=_conditions(summary),
+        author=_cut(summary.author, investigation.AUTHOR_MAX) or None,
+        chain=_chain(summary),
+        progress=f"{ended}/{len(summary.stage_names)}" if summary.stage_names else None,
+        current_stage=None if summary.ended_at else running,
         stages=[
-            _stage(name, started.get(name), agents=agents, of=found)
-            for name, agents in zip(found.stage_names, found.stage_agents, strict=True)
+            _stage(name, started.get(name), agents=agents, of=summary)
+            for name, agents in zip(summary.stage_names, summary.stage_agents, strict=True)
         ],
         usage=investigation.Usage(
-            input_tokens=found.input_tokens,
-            output_tokens=found.output_tokens,
-            thinking_tokens=found.thinking_tokens,
-            total_tokens=found.total_tokens,
-            llm_calls=found.llm_calls,
-            tool_calls=found.tool_calls,
-            cost=None if found.cost is None else investigation.cost_text(found.cost),
+            input_tokens=summary.input_tokens,
+            output_tokens=summary.output_tokens,
+            thinking_tokens=summary.thinking_tokens,
+            total_tokens=summary.total_tokens,
+            llm_calls=summary.llm_calls,
+            tool_calls=summary.tool_calls,
+            cost=None if summary.cost is None else investigation.cost_text(summary.cost),
         ),
-        target=_cut(found.target, investigation.TARGET_MAX) or None,
-        headline=_headline(found) or None,
-        summary=_cut(found.summary, SUMMARY_MAX) or None,
+        target=_cut(summary.target, investigation.TARGET_MAX) or None,
+        headline=_headline(summary) or None,
+        summary=_cut(summary.summary, SUMMARY_MAX) or None,
         gaps=[
             investigation.Gap(
                 tool=_cut(gap["tool"], GAP_MAX)[:GAP_CHARACTERS], reason=_cut(gap["reason"], GAP_MAX)[:GAP_CHARACTERS]
             )
-            for gap in found.gaps
+            for gap in summary.gaps
         ],
-        final_analysis=shown or None,
-        final_analysis_truncated=shown != analysis or None,
-        message=_cut(found.shown_message, base.MESSAGE_MAX) or None,
-        attempts=found.attempts,
-        duplicates=found.duplicates,
-        alert_status=found.alert_status,
-        previous=_previous(found),
-        start_time=found.started_at,
-        completion_time=found.ended_at,
-        duration=_duration(found.started_at, found.ended_at),
-        transcript=f"/api/v1/investigations/{found.id}",
+        final_analysis=excerpt or None,
+        final_analysis_truncated=excerpt != analysis or None,
+        message=_cut(summary.shown_message, base.MESSAGE_MAX) or None,
+        attempts=summary.attempts,
+        duplicates=summary.duplicates,
+        alert_status=summary.alert_status,
+        previous=_previous(summary),
+        start_time=summary.started_at,
+        completion_time=summary.ended_at,
+        duration=_duration(summary.started_at, summary.ended_at),
+        transcript=f"/api/v1/investigations/{summary.id}",
     )
 
 
-def _headline(found: history.Summary) -> str:
-    """The result of `found` in one short line; of what has failed, or has no result, its message."""
-    has_result = found.ending in ("Completed", "CompletedWithErrors")
-    texts = (found.summary, found.final_analysis) if has_result else ()
-    shown = next(filter(None, (headline.of(given.KNOWN.text(text)) for text in texts)), "")
-    return shown or headline.cut(given.KNOWN.text(found.shown_message))
+def _headline(summary: history.Summary) -> str:
+    """The result of `summary` in one short line; of what has failed, or has no result, its message."""
+    has_result = summary.ending in ("Completed", "CompletedWithErrors")
+    texts = (summary.summary, summary.final_analysis) if has_result else ()
+    sentence = next(filter(None, (headline.of(given.KNOWN.text(text)) for text in texts)), "")
+    return sentence or headline.cut(given.KNOWN.text(summary.shown_message))
 
 
 def _time(at: datetime) -> str:
@@ -248,7 +248,7 @@ def _time(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _conditions(found: history.Summary) -> list[base.Condition]:
+def _conditions(summary: history.Summary) -> list[base.Condition]:
     def condition(kind: str, *, true: bool, reason: str, at: datetime, message: str = "") -> base.Condition:
         return base.Condition(
             type=kind,
@@ -256,53 +256,53 @@ def _conditions(found: history.Summary) -> list[base.Condition]:
             reason=reason,
             message=_cut(message, base.MESSAGE_MAX),
             last_transition_time=at,
-            observed_generation=found.generation,
+            observed_generation=summary.generation,
         )
 
-    accepted = found.chain_name is not None
-    refusal = "" if accepted else found.message
+    accepted = summary.chain_name is not None
+    refusal = "" if accepted else summary.message
     conditions = [
         condition(
             "Accepted",
             true=accepted,
-            reason="Admitted" if accepted else found.reason,
-            at=found.admitted_at,
+            reason="Admitted" if accepted else summary.reason,
+            at=summary.admitted_at,
             message=refusal,
         )
     ]
-    if found.ended_at is None:
-        at = found.started_at or found.admitted_at
+    if summary.ended_at is None:
+        at = summary.started_at or summary.admitted_at
         # A status that stands still looks like work, unless it says when it was true.
-        as_of = f"as of {_time(found.committed_at or at)}, the last commit"
-        message = "; ".join(filter(None, [as_of, found.waits_for or "; ".join(found.retrying)]))
-        return [*conditions, condition("Reconciling", true=True, reason=found.phase, at=at, message=message)]
-    outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(found.ending or "", "Complete")
+        as_of = f"as of {_time(summary.committed_at or at)}, the last commit"
+        message = "; ".join(filter(None, [as_of, summary.waits_for or "; ".join(summary.retrying)]))
+        return [*conditions, condition("Reconciling", true=True, reason=summary.phase, at=at, message=message)]
+    outcome = {"Failed": "Failed", "TimedOut": "Failed", "Cancelled": "Cancelled"}.get(summary.ending or "", "Complete")
     ends = ["Finished", outcome, *(["Stalled"] if outcome == "Failed" else [])]
     conditions += [
-        condition(kind, true=True, reason=found.reason, at=found.ended_at, message=found.message) for kind in ends
+        condition(kind, true=True, reason=summary.reason, at=summary.ended_at, message=summary.message) for kind in ends
     ]
-    if found.grounds:
-        true = found.grounds in ("Inspected", "InspectedWithGaps")
-        gaps = "; ".join(f"{gap['tool']}: {gap['reason']}" for gap in found.gaps)
-        conditions.append(condition("Grounded", true=true, reason=found.grounds, at=found.ended_at, message=gaps))
+    if summary.grounds:
+        true = summary.grounds in ("Inspected", "InspectedWithGaps")
+        gaps = "; ".join(f"{gap['tool']}: {gap['reason']}" for gap in summary.gaps)
+        conditions.append(condition("Grounded", true=true, reason=summary.grounds, at=summary.ended_at, message=gaps))
     return conditions
 
 
-def _chain(found: history.Summary) -> investigation.ChainReference | None:
-    if found.chain_name is None:
+def _chain(summary: history.Summary) -> investigation.ChainReference | None:
+    if summary.chain_name is None:
         return None
     return investigation.ChainReference(
-        name=found.chain_name,
-        namespace=found.chain_namespace or "",
-        generation=found.chain_generation or 0,
-        hash=found.chain_hash or "",
+        name=summary.chain_name,
+        namespace=summary.chain_namespace or "",
+        generation=summary.chain_generation or 0,
+        hash=summary.chain_hash or "",
     )
 
 
-def _previous(found: history.Summary) -> investigation.Previous | None:
-    if found.previous is None:
+def _previous(summary: history.Summary) -> investigation.Previous | None:
+    if summary.previous is None:
         return None
-    return investigation.Previous(name=found.previous.name, uid=str(found.previous.id))
+    return investigation.Previous(name=summary.previous.name, uid=str(summary.previous.id))
 
 
 def _ended_by_itself(stage: history.Stage, *, of: history.Summary) -> bool:

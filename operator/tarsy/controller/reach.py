@@ -28,34 +28,34 @@ class Verdict:
     message: str = ""
 
 
-def by_name(said: Iterable[catalogue.Said]) -> Said:
+def by_name(facts: Iterable[catalogue.Said]) -> Said:
     """What is said, by the names of the servers."""
-    found: dict[str, list[catalogue.Said]] = {}
-    for one in said:
-        found.setdefault(one.name, []).append(one)
-    return found
+    facts_by_name: dict[str, list[catalogue.Said]] = {}
+    for fact in facts:
+        facts_by_name.setdefault(fact.name, []).append(fact)
+    return facts_by_name
 
 
-def states(said: Said) -> Mapping[str, object]:
+def states(facts: Said) -> Mapping[str, object]:
     """All of it that a verdict depends on."""
     return {
-        name: ([(one.state, one.detail["problem"]) for one in places], _stopped(name, places))
-        for name, places in said.items()
+        name: ([(fact.state, fact.detail["problem"]) for fact in places], _stopped(name, places))
+        for name, places in facts.items()
     }
 
 
-def judged(needed: Sequence[str], said: Said) -> Verdict:
+def judged(needed: Sequence[str], facts: Said) -> Verdict:
     """The verdict on servers of which one at least is needed."""
     down, silent = [], []
     for name in needed:
-        places = said.get(name, ())
-        away = [one for one in places if one.state == "unreachable"]
+        places = facts.get(name, ())
+        away = [fact for fact in places if fact.state == "unreachable"]
         if away:
             where = "" if len(away) == len(places) else f" (in {len(away)} of {len(places)} processes)"
             down.append(f"MCP server '{name}'{where} {away[0].detail['problem']}")
-        elif not any(one.state == "connected" for one in places):
+        elif not any(fact.state == "connected" for fact in places):
             silent.append(f"MCP server '{name}' has not been connected to yet")
-    stopped = [told for name in needed for told in _stopped(name, said.get(name, ()))]
+    stopped = [problem for name in needed for problem in _stopped(name, facts.get(name, ()))]
     if down:
         return Verdict(status="False", reason="ServersUnreachable", message="; ".join([*down, *stopped]))
     if silent:
@@ -67,9 +67,9 @@ def judged(needed: Sequence[str], said: Said) -> Verdict:
 
 def _stopped(name: str, places: Iterable[catalogue.Said]) -> list[str]:
     """The tools of a server that are stopped, a sentence each, each said once."""
-    told = (
+    problems = (
         f"tool '{name}.{tool['tool']}' is stopped: pinned {tool['pinned'] or 'never'}, now {tool['offered']}"
-        for one in places
-        for tool in one.detail.get("stopped", ())  # a process of an earlier version tells none
+        for fact in places
+        for tool in fact.detail.get("stopped", ())  # a process of an earlier version tells none
     )
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(problems))

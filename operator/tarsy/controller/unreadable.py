@@ -11,22 +11,23 @@ REASON = "Unreadable"
 """The reason of all these conditions."""
 
 
-def condition(found: objects.Unreadable, kind: str, *, true: bool, now: datetime) -> base.Condition:
-    """Return the condition of type `kind` that says why the generation at hand of `found` cannot be read."""
+def condition(unreadable_object: objects.Unreadable, kind: str, *, true: bool, now: datetime) -> base.Condition:
+    """Return the condition of type `kind` that says why the generation at hand of `unreadable_object` cannot be read."""
     return base.Condition(
         type=kind,
         status="True" if true else "False",
         reason=REASON,
-        message=found.message[: base.MESSAGE_MAX],
+        message=unreadable_object.message[: base.MESSAGE_MAX],
         last_transition_time=now.replace(microsecond=0),
-        observed_generation=found.metadata.generation,
+        observed_generation=unreadable_object.metadata.generation,
     )
 
 
-def messages(found: objects.Unreadable) -> set[str]:
+def messages(unreadable_object: objects.Unreadable) -> set[str]:
     """Return the messages with which the object's status tells already that this generation cannot be read."""
     return {
         condition.get("message", "")
-        for condition in found.status.get("conditions") or ()
-        if condition.get("reason") == REASON and condition.get("observedGeneration") == found.metadata.generation
+        for condition in unreadable_object.status.get("conditions") or ()
+        if condition.get("reason") == REASON
+        and condition.get("observedGeneration") == unreadable_object.metadata.generation
     }

@@ -42,16 +42,20 @@ def ending(run: int, ended: record.Execution) -> entries.RunEnded:
 
 def _task(journal: ports.Journal, run: int) -> execution.Task:
     snapshot = journal.record.snapshot
-    given = [one for stage in journal.record.stages.values() for one in stage.agents]
-    tools = {tool.name for one in given for tool in one.started.tools}
+    executions = [finished for stage in journal.record.stages.values() for finished in stage.agents]
+    tools = {tool.name for finished in executions for tool in finished.started.tools}
 
-    def settings(found: platform.Platform) -> resolve.ResolvedAgent:
-        agent = resolve.chat_for(found, chain_name=snapshot.chain_name, chain=snapshot.chain, mcp=journal.record.mcp)
-        of_stages = [one.started.agent for one in given if one.started.agent]
+    def settings(platform_file: platform.Platform) -> resolve.ResolvedAgent:
+        agent = resolve.chat_for(
+            platform_file, chain_name=snapshot.chain_name, chain=snapshot.chain, mcp=journal.record.mcp
+        )
+        of_stages = [finished.started.agent for finished in executions if finished.started.agent]
         return replace(
             agent,
-            servers=tuple(dict.fromkeys(server for one in of_stages for server in one.servers)),
-            server_instructions=tuple(dict.fromkeys(told for one in of_stages for told in one.server_instructions)),
+            servers=tuple(dict.fromkeys(server for finished in of_stages for server in finished.servers)),
+            server_instructions=tuple(
+                dict.fromkeys(instructions for finished in of_stages for instructions in finished.server_instructions)
+            ),
         )
 
     def prompt(agent: resolve.ResolvedAgent, specs: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:

@@ -90,9 +90,11 @@ class Execution:
             with nullcontext(equipped) if equipped else self.runtime.in_force() as runtime:
                 await self._run(runtime, waiting)
             if self.so_far and (ended := self.so_far.ended):
-                told = {"action": "execution_ended", "outcome": ended.outcome}
+                log_fields = {"action": "execution_ended", "outcome": ended.outcome}
                 why = f": {ended.error}" if ended.error else ""
-                log.log(logging.WARNING if why else logging.INFO, "agent ended: %s%s", ended.outcome, why, extra=told)
+                log.log(
+                    logging.WARNING if why else logging.INFO, "agent ended: %s%s", ended.outcome, why, extra=log_fields
+                )
 
     async def _run(self, runtime: ports.Runtime, waiting: Callable[[], AbstractContextManager[object]]) -> None:
         fixed = self.so_far.started.agent if self.so_far else None
@@ -119,7 +121,7 @@ class Execution:
                 summary=functools.partial(_summary, runtime.platform),
             ).run()
 
-    def _watched(self, turn: int, result: str = "") -> AbstractContextManager[ports.Stream]:
+    def _watched(self, number: int, result: str = "") -> AbstractContextManager[ports.Stream]:
         agent = self.so_far.started.agent if self.so_far else None
         return self.runtime.watched(
             ports.Turn(
@@ -127,7 +129,7 @@ class Execution:
                 run=self.task.run,
                 stage=self.task.stage,
                 execution=self.id,
-                number=turn,
+                number=number,
                 result=result,
                 kind=self.task.kind,
                 strategy=agent.strategy if agent else "",
@@ -137,7 +139,7 @@ class Execution:
     def _settings(self, runtime: ports.Runtime) -> resolve.ResolvedAgent:
         """What it runs with: its strategy may have no use for tools, and what cannot be used is no fallback."""
         agent = self.task.settings(runtime.platform)
-        usable = tuple(one for one in agent.fallbacks if runtime.is_usable(one.provider))
+        usable = tuple(fallback for fallback in agent.fallbacks if runtime.is_usable(fallback.provider))
         agent = replace(agent, fallbacks=usable, budget=resolve.budget(runtime.platform))
         if strategies.STRATEGIES[agent.strategy].tools:
             return agent
@@ -160,7 +162,7 @@ class Execution:
             name=self.task.name,
             agent=agent and _kept(agent),
             tools=tuple(tools),
-            messages=tuple(replace(said, text=given.KNOWN.text(said.text)) for said in prompt),
+            messages=tuple(replace(message, text=given.KNOWN.text(message.text)) for message in prompt),
         )
 
     def _started(self, resolved: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> entries.ExecutionStarted:
@@ -201,8 +203,8 @@ class Execution:
         return (ended,) if begun else (started, ended), after
 
 
-def _context_tokens(found: platform.Platform, provider: str) -> int | None:
-    settings = found.llm_providers.get(provider)  # the file may have lost it since
+def _context_tokens(platform_file: platform.Platform, provider: str) -> int | None:
+    settings = platform_file.llm_providers.get(provider)  # the file may have lost it since
     return context_windows.of(settings) if settings else None
 
 
@@ -215,8 +217,8 @@ def _kept(agent: resolve.ResolvedAgent) -> resolve.ResolvedAgent:
     )
 
 
-def _summary(found: platform.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
-    return summaries.due(found, server=server, provider=provider, length=length)
+def _summary(platform_file: platform.Platform, server: str, provider: str, length: int) -> entries.SummaryDue | None:
+    return summaries.due(platform_file, server=server, provider=provider, length=length)
 
 
 def _stored(text: str) -> str:

@@ -24,21 +24,21 @@ _ID = re.compile(r"(?<![\d.])\d{1,6}\.\d{1,6}(?![\d.])")
 
 def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
     """What could not be inspected, the first ten: what failed, was denied, is missing or cut, and calls never made."""
-    found: dict[entries.Gap, None] = {}
+    gaps_by_call: dict[entries.Gap, None] = {}
     for gap in itertools.chain(unknown_references(run), _uninspected(run)):
-        found.setdefault(gap)
-        if len(found) == GAPS_MAX:
+        gaps_by_call.setdefault(gap)
+        if len(gaps_by_call) == GAPS_MAX:
             break
-    return tuple(found)
+    return tuple(gaps_by_call)
 
 
 def of(run: record.Run) -> entries.Grounds | None:
     """What the result of a run's stages stands on; None where there is none."""
-    concluded = [one for one in _executions(run) if one.ended and one.analysis]
+    concluded = [execution for execution in _executions(run) if execution.ended and execution.analysis]
     if not concluded:
         return None
-    is_blind = all(one.ended and one.ended.ungrounded for one in concluded)
-    if is_blind or not any(record.results(one.log) for one in _executions(run)):
+    is_blind = all(execution.ended and execution.ended.ungrounded for execution in concluded)
+    if is_blind or not any(record.results(execution.log) for execution in _executions(run)):
         return "ServersAway" if any(map(servers_away, concluded)) else "NothingInspected"
     if any(True for _ in unknown_references(run)):
         return "UnknownReferences"
@@ -55,31 +55,31 @@ def servers_away(execution: record.Execution) -> tuple[str, ...]:
         return ()
     pinned = {spec.name for spec in execution.started.tools}
     answered = {
-        one.tool_name.partition(".")[0]
-        for one in execution.log
-        if isinstance(one, messages.Message)
-        and one.role == "tool"
-        and one.tool_name in pinned
-        and one.call_id not in execution.unreached
-        and not _is_refused(one)
+        entry.tool_name.partition(".")[0]
+        for entry in execution.log
+        if isinstance(entry, messages.Message)
+        and entry.role == "tool"
+        and entry.tool_name in pinned
+        and entry.call_id not in execution.unreached
+        and not _is_refused(entry)
     }
     return agent.servers if set(agent.servers) <= execution.away - answered else ()
 
 
 def not_looked_at(run: record.Run) -> str:
     """A line that names the MCP servers which agents with an analysis could not call, and their stages; "" if none."""
-    found = {
+    reasons = {
         name: servers
         for name, stage in run.stages.items()
-        for one in stage.agents
-        if one.analysis and (servers := servers_away(one))
+        for execution in stage.agents
+        if execution.analysis and (servers := servers_away(execution))
     }
-    if not found:
+    if not reasons:
         return ""
-    names = list(dict.fromkeys(name for servers in found.values() for name in servers))
+    names = list(dict.fromkeys(name for servers in reasons.values() for name in servers))
     what = "MCP server" if len(names) == 1 else "MCP servers"
-    where = "stage" if len(found) == 1 else "stages"
-    return f"Could not be looked at: {what} {_listed(names)} could not be reached ({where} {_listed(list(found))})."
+    where = "stage" if len(reasons) == 1 else "stages"
+    return f"Could not be looked at: {what} {_listed(names)} could not be reached ({where} {_listed(list(reasons))})."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -97,17 +97,17 @@ def unknown_references(run: record.Run) -> Iterator[entries.Gap]:
     """The references in analyses to calls that their authors cannot have seen, because nobody made them."""
     seen: set[str] = set()
     for stage in run.stages.values():
-        own = {one.started.execution: _calls(one) for one in stage.agents}
-        for one in stage.agents:
-            yield from _unknown(one, seen | own[one.started.execution])
+        own = {execution.started.execution: _calls(execution) for execution in stage.agents}
+        for execution in stage.agents:
+            yield from _unknown(execution, seen | own[execution.started.execution])
         seen = seen.union(*own.values())
         if stage.synthesis:
             yield from _unknown(stage.synthesis, seen)
 
 
 def _unknown(execution: record.Execution, seen: set[str]) -> Iterator[entries.Gap]:
-    for found in _REFERENCES.finditer(execution.analysis):
-        for reference in _ID.findall(found[0]):
+    for match in _REFERENCES.finditer(execution.analysis):
+        for reference in _ID.findall(match[0]):
             if reference not in seen:
                 reason = f"there was no such call: it is named in the analysis of {execution.started.name}"
                 yield _gap(f"[tool {reference}]", reason)
@@ -127,13 +127,19 @@ def _uninspected(run: record.Run) -> Iterator[entries.Gap]:
 def _failed(execution: record.Execution) -> Iterator[entries.Gap]:
     """The calls that showed nothing, but for those that showed it when they were made once more; and what was cut."""
     calls = {call.id: call for entry in execution.log if isinstance(entry, messages.Message) for call in entry.calls}
-    told = [entry for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"]
-    shown = {(calls[one.call_id].name, calls[one.call_id].arguments) for one in told if not one.failed}
-    for one in told:
-        call = calls[one.call_id]
-        if one.failed and (call.name, call.arguments) not in shown and one.text != templates.text("repeated"):
-            yield _gap(call.name, one.text)
-        elif not one.failed and one.call_id in execution.cut:
+    results = [entry for entry in execution.log if isinstance(entry, messages.Message) and entry.role == "tool"]
+    answered_calls = {
+        (calls[result.call_id].name, calls[result.call_id].arguments) for result in results if not result.failed
+    }
+    for result in results:
+        call = calls[result.call_id]
+        if (
+            result.failed
+            and (call.name, call.arguments) not in answered_calls
+            and result.text != templates.text("repeated")
+        ):
+            yield _gap(call.name, result.text)
+        elif not result.failed and result.call_id in execution.cut:
             yield _gap(call.name, "its result was cut")
 
 

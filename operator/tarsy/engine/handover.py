@@ -46,18 +46,20 @@ def earlier_stages(run: record.Run, *, reads: strategies.Reads) -> str:
 def agents_work(stage: record.Stage) -> str:
     """The whole investigations of a stage's agents, for whoever joins their results."""
     reader = _Reader.of(record.Run(stages={"": stage}), reads="everything")
-    parts = [f"{_name(number, one)}\n{_result(one, reader)}" for number, one in enumerate(stage.agents, 1)]
+    parts = [
+        f"{_name(number, execution)}\n{_result(execution, reader)}" for number, execution in enumerate(stage.agents, 1)
+    ]
     return "\n\n".join(["# The agents of this stage", *parts])
 
 
 def investigation(run: record.Run, earlier: Sequence[record.Run]) -> str:
     """The whole of an investigation with the questions that were asked about it before, for who answers another one."""
-    asked = [_question(number, one) for number, one in enumerate(earlier, 1)][-QUESTIONS_SHOWN:]
-    told = [earlier_stages(run, reads="data")]
+    asked = [_question(number, question) for number, question in enumerate(earlier, 1)][-QUESTIONS_SHOWN:]
+    parts = [earlier_stages(run, reads="data")]
     if run.ended:
         ended = f"The investigation ended as {run.ended.ending}: {run.ended.message or run.ended.reason}"
-        told.append(_clean(ended))
-    return "\n\n".join(filter(None, [*told, *(["# Earlier questions", *asked] if asked else [])]))
+        parts.append(_clean(ended))
+    return "\n\n".join(filter(None, [*parts, *(["# Earlier questions", *asked] if asked else [])]))
 
 
 def analysis(stage: record.Stage) -> str:
@@ -92,10 +94,10 @@ def _not_inspected(run: record.Run) -> list[str]:
 
 
 def _question(number: int, run: record.Run) -> str:
-    answers = [one.analysis for one in run.executions.values() if one.analysis]
+    answers = [execution.analysis for execution in run.executions.values() if execution.analysis]
     answer = answers[-1] if answers else "(it was not answered)"
-    asked, said = (_marked(_clean(_shortened(text, QUESTION_SHOWN))) for text in (run.question, answer))
-    return f"### Question {number}\n\n{asked}\n\nAnswer:\n\n{said}"
+    asked, answered = (_marked(_clean(_shortened(text, QUESTION_SHOWN))) for text in (run.question, answer))
+    return f"### Question {number}\n\n{asked}\n\nAnswer:\n\n{answered}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +111,9 @@ class _Reader:
     @classmethod
     def of(cls, run: record.Run, *, reads: strategies.Reads) -> _Reader:
         """The more results there are, the less is shown of each."""
-        agents = [one for stage in run.stages.values() for one in stage.agents]
-        said = (entry for one in agents for entry in one.log if isinstance(entry, messages.Message))
-        share = RESULTS_SHOWN // max(sum(message.role == "tool" for message in said), 1)
+        agents = [execution for stage in run.stages.values() for execution in stage.agents]
+        results = (entry for execution in agents for entry in execution.log if isinstance(entry, messages.Message))
+        share = RESULTS_SHOWN // max(sum(message.role == "tool" for message in results), 1)
         return cls(reads=reads, result_max=min(share, RESULT_SHOWN))
 
 
@@ -128,7 +130,7 @@ def _stage(name: str, stage: record.Stage, reader: _Reader) -> str:
         return f"{heading}\n\n{_marked(_work(agents[0], reader))}"
     if len(agents) == 1:
         return f"{heading}\n\n{_result(agents[0], reader)}"
-    parts = [f"{_name(number, one)}\n{_result(one, reader)}" for number, one in enumerate(agents, 1)]
+    parts = [f"{_name(number, execution)}\n{_result(execution, reader)}" for number, execution in enumerate(agents, 1)]
     if synthesis:
         parts.append(f"#### Synthesis\n\n{_marked(_clean(synthesis))}")
     return "\n\n".join([heading, *parts])
@@ -140,12 +142,12 @@ def _name(number: int, execution: record.Execution) -> str:
 
 def _result(execution: record.Execution, reader: _Reader) -> str:
     status = STATUS[execution.ended.outcome] if execution.ended else "running"
-    told = f"**Status**: {status}\n\n{_marked(_work(execution, reader))}"
+    text = f"**Status**: {status}\n\n{_marked(_work(execution, reader))}"
     if reader.reads != "everything":
-        return told
+        return text
     agent = execution.started.agent
     settings = f"**Provider**: {agent.provider}\n**Strategy**: {agent.strategy}" if agent else "**Provider**: none"
-    return f"{settings}\n{told}"
+    return f"{settings}\n{text}"
 
 
 def _work(execution: record.Execution, reader: _Reader) -> str:
@@ -154,15 +156,15 @@ def _work(execution: record.Execution, reader: _Reader) -> str:
     if execution.analysis:
         return "\n\n".join([*done, *(["Final analysis:"] if done else []), _clean(execution.analysis)])
     error = execution.ended.error if execution.ended else ""
-    found = "\n\n".join(done if reader.reads != "results" else _partial_findings(execution)) or "(nothing)"
-    return f"Error: {_clean(error)}\n\nBefore it failed it found:\n\n{found}"
+    parts = "\n\n".join(done if reader.reads != "results" else _partial_findings(execution)) or "(nothing)"
+    return f"Error: {_clean(error)}\n\nBefore it failed it found:\n\n{parts}"
 
 
 def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
     """Its answers, calls and results in order, with its thoughts if they are read, but without its conclusion."""
-    said = [entry for entry in execution.log if isinstance(entry, messages.Message)]
-    last = said[-1] if execution.analysis else None
-    for message in said:
+    conversation = [entry for entry in execution.log if isinstance(entry, messages.Message)]
+    last = conversation[-1] if execution.analysis else None
+    for message in conversation:
         if message.role == "tool":
             yield f"Observation: {_word(message.tool_name)}: {_clean(_result_of(message, reader))}"
         elif message.role == "assistant":
@@ -190,12 +192,12 @@ def _partial_findings(execution: record.Execution) -> Iterator[str]:
     for entry in execution.log:
         if isinstance(entry, messages.Message) and entry.role == "assistant":
             thought, text = _taken_apart(execution, entry)
-            if found := text.strip() or (thought if execution.is_react else ""):
-                yield _clean(found)
+            if finding := text.strip() or (thought if execution.is_react else ""):
+                yield _clean(finding)
 
 
 def _result_of(message: messages.Message, reader: _Reader) -> str:
-    return cuts.middle(message.text, reader.result_max, told=_told)
+    return cuts.middle(message.text, reader.result_max, describe=_told)
 
 
 def _told(lines: int, characters: int) -> str:

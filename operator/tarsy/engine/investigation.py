@@ -140,7 +140,7 @@ def _has_ended(run: record.Run, name: str) -> bool:
 
 
 def _ends(run: record.Run) -> list[entries.StageEnded]:
-    return [known.ended for known in run.stages.values() if known.ended]
+    return [stage.ended for stage in run.stages.values() if stage.ended]
 
 
 def _has_failed(end: entries.StageEnded) -> bool:

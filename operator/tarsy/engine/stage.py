@@ -69,8 +69,8 @@ class Stage:
             await self._run()
             if self._so_far and (ended := self._so_far.ended):
                 seconds = self.journal.clock() - self._start.clock
-                told = {"action": "stage_ended", "outcome": ended.outcome, "seconds": round(seconds, 3)}
-                log.info("stage ended: %s after %.1f s", ended.outcome, seconds, extra=told)
+                log_fields = {"action": "stage_ended", "outcome": ended.outcome, "seconds": round(seconds, 3)}
+                log.info("stage ended: %s after %.1f s", ended.outcome, seconds, extra=log_fields)
 
     async def _run(self) -> None:
         await self._work(self._agents)
@@ -96,7 +96,7 @@ class Stage:
         return self._so_far is not None and self._so_far.ended is not None
 
     def _open(self, executions: Sequence[execution.Execution]) -> Sequence[execution.Execution]:
-        return [one for one in executions if not (one.so_far and one.so_far.ended)]
+        return [opened for opened in executions if not (opened.so_far and opened.so_far.ended)]
 
     @property
     def _known(self) -> dict[str, record.Execution]:
@@ -128,7 +128,7 @@ class Stage:
         """
         if self.spec.timeout_seconds is None:
             return None
-        if any(one.ended and one.ended.outcome == "TimedOut" for one in self._known.values()):
+        if any(execution.ended and execution.ended.outcome == "TimedOut" for execution in self._known.values()):
             return 0.0
         return self.spec.timeout_seconds - (self.journal.clock() - self._start.clock) + self._waited
 
@@ -142,14 +142,14 @@ class Stage:
         error = f"Stage {self.spec.name} timed out after {self.spec.timeout_seconds} s"
         ended: dict[str, record.Execution] = {}
         added: list[entries.Entry] = [*self._opening()]
-        for one in executions:
-            so_far = one.so_far
+        for running in executions:
+            so_far = running.so_far
             if so_far is None:
-                so_far = record.Execution(started=one.start(agent=None))
+                so_far = record.Execution(started=running.start(agent=None))
                 added.append(so_far.started)
-            end = entries.ExecutionEnded(execution=one.id, outcome="TimedOut", error=error)
+            end = entries.ExecutionEnded(execution=running.id, outcome="TimedOut", error=error)
             added.append(end)
-            ended[one.id] = replace(so_far, ended=end)
+            ended[running.id] = replace(so_far, ended=end)
         await self.journal.commit(*added, *self._end(ended))
 
     def _following(self, ended: record.Execution) -> Sequence[entries.Entry]:
@@ -159,8 +159,8 @@ class Stage:
     def _end(self, ended: dict[str, record.Execution]) -> Sequence[entries.Entry]:
         """The ends that follow once `ended` have ended too."""
         executions = self._known | ended
-        agents = [one for one in executions.values() if one.started.kind == "agent"]
-        if len(agents) < len(self._agents) or not all(one.ended for one in executions.values()):
+        agents = [execution for execution in executions.values() if execution.started.kind == "agent"]
+        if len(agents) < len(self._agents) or not all(execution.ended for execution in executions.values()):
             return ()
         if self._synthesis_is_due(executions):
             return ()
@@ -171,7 +171,7 @@ class Stage:
     def _synthesis_is_due(self, executions: dict[str, record.Execution]) -> bool:
         """Whether the agents' results are to be joined, and have not been."""
         after = record.Stage(started=self._start, executions=executions)
-        if len(after.agents) < max(2, len(self._agents)) or not all(one.ended for one in after.agents):
+        if len(after.agents) < max(2, len(self._agents)) or not all(agent.ended for agent in after.agents):
             return False
         joined = after.synthesis and after.synthesis.ended
         return not joined and outcome_of(after.agents, policy=self._policy) == "Completed"
@@ -194,9 +194,9 @@ class Stage:
         snapshot = self.journal.record.snapshot
         name = self.spec.shown_names[index]
 
-        def settings(found: platform.Platform) -> resolve.ResolvedAgent:
+        def settings(platform_file: platform.Platform) -> resolve.ResolvedAgent:
             return resolve.agent_for(
-                found,
+                platform_file,
                 chain_name=snapshot.chain_name,
                 chain=snapshot.chain,
                 stage=self.spec,
@@ -206,9 +206,11 @@ class Stage:
 
         def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
             run = self.journal.record.runs[entries.INVESTIGATION]
-            known = handover.earlier_stages(run, reads=strategies.STRATEGIES[agent.strategy].reads)
+            earlier_work = handover.earlier_stages(run, reads=strategies.STRATEGIES[agent.strategy].reads)
             task = f"Do the work of stage '{self.spec.name}'."
-            return prompts.of_agent(self._assignment(name, known=known, task=task), agent=agent, tools=tools)
+            return prompts.of_agent(
+                self._assignment(name, earlier_work=earlier_work, task=task), agent=agent, tools=tools
+            )
 
         return execution.Task(
             kind="agent",
@@ -222,14 +224,18 @@ class Stage:
     def _synthesis_task(self) -> execution.Task:
         snapshot = self.journal.record.snapshot
 
-        def settings(found: platform.Platform) -> resolve.ResolvedAgent:
-            return resolve.synthesis_for(found, chain_name=snapshot.chain_name, chain=snapshot.chain, stage=self.spec)
+        def settings(platform_file: platform.Platform) -> resolve.ResolvedAgent:
+            return resolve.synthesis_for(
+                platform_file, chain_name=snapshot.chain_name, chain=snapshot.chain, stage=self.spec
+            )
 
         def prompt(agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
             assert self._so_far  # noqa: S101 - its agents have worked
-            known = handover.agents_work(self._so_far)
+            agents_work = handover.agents_work(self._so_far)
             task = f"Join the results of the agents of stage '{self.spec.name}'."
-            return prompts.of_agent(self._assignment(agent.name, known=known, task=task), agent=agent, tools=tools)
+            return prompts.of_agent(
+                self._assignment(agent.name, earlier_work=agents_work, task=task), agent=agent, tools=tools
+            )
 
         return execution.Task(
             kind="synthesis", stage=self.spec.name, name=self._synthesis_name, settings=settings, prompt=prompt
@@ -239,14 +245,14 @@ class Stage:
     def _synthesis_name(self) -> str:
         return (self.spec.synthesis and self.spec.synthesis.agent) or resolve.SYNTHESIS_AGENT
 
-    def _assignment(self, name: str, *, known: str, task: str) -> prompts.Assignment:
+    def _assignment(self, name: str, *, earlier_work: str, task: str) -> prompts.Assignment:
         snapshot = self.journal.record.snapshot
         return prompts.Assignment(
             snapshot=snapshot,
             runbook=runbook.of(self.journal.record),
             place=f"stage '{self.spec.name}' of chain '{snapshot.chain_name}'",
             name=name,
-            known=known,
+            known=earlier_work,
             task=task,
             now=datetime.now(UTC),
         )
@@ -254,7 +260,7 @@ class Stage:
 
 def outcome_of(agents: Sequence[record.Execution], *, policy: chain.SuccessPolicy) -> entries.StageOutcome:
     """How a stage ends whose agents have all ended: a pure function of their ends (the table above)."""
-    outcomes = [one.ended.outcome for one in agents if one.ended]
+    outcomes = [agent.ended.outcome for agent in agents if agent.ended]
     completed = outcomes.count("Completed")
     if completed == len(outcomes) or (completed and policy == "any"):
         return "Completed"
@@ -266,24 +272,26 @@ def end_of(stage: record.Stage, *, policy: chain.SuccessPolicy) -> entries.Stage
     assert stage.started  # noqa: S101 - one that never started was skipped
     agents, synthesis = stage.agents, stage.synthesis
     outcome = outcome_of(agents, policy=policy)
-    ends = [(one.started.name, one.ended.error) for one in agents if one.ended and one.ended.error]
+    ends = [(agent.started.name, agent.ended.error) for agent in agents if agent.ended and agent.ended.error]
     if len(agents) > 1 and outcome != "TimedOut":
-        told = [f"{name}: {error}" for name, error in ends]
+        errors = [f"{name}: {error}" for name, error in ends]
     else:
-        told = list(dict.fromkeys(error for _, error in ends))
+        errors = list(dict.fromkeys(error for _, error in ends))
     if blind := list(filter(None, map(_away, agents))):
         outcome = "CompletedWithErrors" if outcome == "Completed" else outcome
-        told += blind
+        errors += blind
     if synthesis and synthesis.ended and synthesis.ended.outcome != "Completed":
         outcome = "CompletedWithErrors"
-        told.append(f"synthesis by {synthesis.started.name}: {synthesis.ended.error}")
+        errors.append(f"synthesis by {synthesis.started.name}: {synthesis.ended.error}")
     return entries.StageEnded(
         run=stage.started.run,
         stage=stage.started.stage,
         outcome=outcome,
-        message="; ".join(told),
+        message="; ".join(errors),
         lacks=tuple(
-            dict.fromkeys(problem for one in agents if one.started.agent for problem in one.started.agent.problems)
+            dict.fromkeys(
+                problem for agent in agents if agent.started.agent for problem in agent.started.agent.problems
+            )
         ),
     )
 

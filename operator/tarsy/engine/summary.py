@@ -72,12 +72,12 @@ class Summary:
         await self._execution.run(time.stopped, equipped=self._begun_with)
 
     def _is_wanted(self, run: record.Run) -> bool:
-        found = any(handover.analysis(stage) for stage in run.stages.values())
-        return found and self.journal.record.snapshot.chain.is_summarised
+        has_analysis = any(handover.analysis(stage) for stage in run.stages.values())
+        return has_analysis and self.journal.record.snapshot.chain.is_summarised
 
-    def _settings(self, found: platform.Platform) -> resolve.ResolvedAgent:
+    def _settings(self, platform_file: platform.Platform) -> resolve.ResolvedAgent:
         snapshot = self.journal.record.snapshot
-        return resolve.summary_for(found, chain_name=snapshot.chain_name, chain=snapshot.chain)
+        return resolve.summary_for(platform_file, chain_name=snapshot.chain_name, chain=snapshot.chain)
 
     def _prompt(self, _agent: resolve.ResolvedAgent, _tools: Sequence[messages.ToolSpec]) -> Sequence[messages.Message]:
         run = self.journal.record.runs[entries.INVESTIGATION]
@@ -85,13 +85,13 @@ class Summary:
 
     def _said_of(self, ended: entries.RunEnded, run: record.Run) -> Sequence[messages.Message]:
         snapshot = self.journal.record.snapshot
-        known = [handover.result(ended.final_analysis), handover.not_inspected(run)]
+        parts = [handover.result(ended.final_analysis), handover.not_inspected(run)]
         return prompts.of_summary(
             prompts.Assignment(
                 snapshot=snapshot,
                 place=f"chain '{snapshot.chain_name}'",
                 name=resolve.SUMMARY,
-                known="\n\n".join(filter(None, known)),
+                known="\n\n".join(filter(None, parts)),
                 task="Sum up this investigation.",
                 now=datetime.now(UTC),
             )

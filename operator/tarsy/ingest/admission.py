@@ -18,19 +18,19 @@ from tarsy.transcript import admission, messages
 
 
 def of(
-    found: investigation.AlertInvestigation,
+    manifest: investigation.AlertInvestigation,
     chains: chain_index.ChainIndex,
     *,
     mask: Callable[[str], str],
     namespace_uid: str | None = None,
     catalogue: tool_filters.Catalogue = MappingProxyType({}),
 ) -> admission.Admission:
-    """The admission of `found` with its chain as it is now; `mask` is applied to what stands in the object.
+    """The admission of `manifest` with its chain as it is now; `mask` is applied to what stands in the object.
 
     Data that the object refers to was masked when it was stored. `catalogue` is what the tools are held against that
     the object names.
     """
-    metadata, spec = found.metadata, found.spec
+    metadata, spec = manifest.metadata, manifest.spec
     taken = _chain(spec, chains, catalogue, mask=mask)
     is_its_chains = isinstance(taken, admission.AdmittedChain) and spec.chain_ref is None
     return admission.Admission(
@@ -48,7 +48,7 @@ def of(
         fingerprint=spec.fingerprint,
         starts_at=spec.starts_at,
         receipt=spec.source.receipt if spec.source else None,
-        digest=found.digest(),
+        digest=manifest.digest(),
         priority=spec.priority or 0,
         suspend=bool(spec.suspend),
         mcp=_selection(spec.mcp),
@@ -63,8 +63,8 @@ _MAIL = re.compile(r"[\w.+-]+@[\w.-]+")
 
 def _author(name: str, *, mask: Callable[[str], str]) -> str:
     """The author as it is kept: masked, for people may write anything there, but for a mail address: it is a name."""
-    shown = name if _MAIL.fullmatch(name) else mask(name)
-    return messages.storable(shown)[: investigation.AUTHOR_MAX]
+    author = name if _MAIL.fullmatch(name) else mask(name)
+    return messages.storable(author)[: investigation.AUTHOR_MAX]
 
 
 def _selection(mcp: investigation.MCP | None) -> investigation.MCP | None:
@@ -98,14 +98,14 @@ def _chain(
 def _kept(spec: chain.Spec) -> chain.Spec:
     """A chain as it is kept: in what people wrote for people and models, nothing that this process was given."""
     agents = [
-        one.model_copy(update={"custom_instructions": _short(one.custom_instructions, chain.INSTRUCTIONS_MAX)})
-        for one in spec.agents or ()
+        agent.model_copy(update={"custom_instructions": _short(agent.custom_instructions, chain.INSTRUCTIONS_MAX)})
+        for agent in spec.agents or ()
     ]
-    kept = {
+    defaults = {
         "description": spec.description and _short(spec.description, chain.DESCRIPTION_MAX),
         "agents": agents or spec.agents,
     }
-    return spec.model_copy(update=kept)
+    return spec.model_copy(update=defaults)
 
 
 def _short(text: str, longest: int) -> str:

@@ -34,7 +34,7 @@ class Alert(_Part):
     status: Literal["firing", "resolved"]
     labels: dict[str, str]
     starts_at: Annotated[pydantic.AwareDatetime, AfterValidator(investigation.checked_time)]
-    annotations: Annotated[dict[str, str], BeforeValidator(lambda given: given or {})] = {}
+    annotations: Annotated[dict[str, str], BeforeValidator(lambda value: value or {})] = {}
     fingerprint: str = ""
     generator_url: str = Field(default="", alias="generatorURL")
     raw: dict[str, Any] = Field(exclude=True)
@@ -77,18 +77,22 @@ def parse(body: bytes) -> Notification:
 
 def read(body: bytes, *, version: str, sender: str) -> Notification:
     """The same, of a sender whose notifications look like Alertmanager's, in that version of its own."""
-    data = payload.load(body)
-    if not isinstance(data, dict) or data.get("version") != version:
-        found = data.get("version") if isinstance(data, dict) else type(data).__name__
-        raise payload.PayloadError(f'version: expected "{version}", {sender}\'s webhook format, not {found!r:.60}')
-    if isinstance(data.get("alerts"), list):
-        data["alerts"] = _alerts(data["alerts"])
+    document = payload.load(body)
+    if not isinstance(document, dict) or document.get("version") != version:
+        version_found = document.get("version") if isinstance(document, dict) else type(document).__name__
+        raise payload.PayloadError(
+            f'version: expected "{version}", {sender}\'s webhook format, not {version_found!r:.60}'
+        )
+    if isinstance(document.get("alerts"), list):
+        document["alerts"] = _alerts(document["alerts"])
     try:
-        notification = Notification.model_validate(data)
+        notification = Notification.model_validate(document)
     except pydantic.ValidationError as error:
         raise payload.PayloadError(payload.places(error)) from error
     if notification.alerts and not notification.readable:
-        raise payload.PayloadError(next(one.problem for one in notification.alerts if isinstance(one, Unreadable)))
+        raise payload.PayloadError(
+            next(alert.problem for alert in notification.alerts if isinstance(alert, Unreadable))
+        )
     return notification
 
 
@@ -106,15 +110,15 @@ def schema(version: str = VERSION) -> dict[str, Any]:
     return notification
 
 
-def _alerts(given: list[Any]) -> list[Alert | Unreadable]:
+def _alerts(raw_alerts: list[Any]) -> list[Alert | Unreadable]:
     alerts: list[Alert | Unreadable] = []
     unreadable = 0
     more = Unreadable(alertname="", problem=f"one of more than {_UNREADABLE_TOLD} that cannot be read")
-    for index, data in enumerate(given):
-        if unreadable >= _UNREADABLE_TOLD and not (isinstance(data, dict) and data.keys() >= _NEEDED):
+    for index, raw_alert in enumerate(raw_alerts):
+        if unreadable >= _UNREADABLE_TOLD and not (isinstance(raw_alert, dict) and raw_alert.keys() >= _NEEDED):
             alerts.append(more)
             continue
-        alert = _alert(data, place=f"alerts.{index}")
+        alert = _alert(raw_alert, location=f"alerts.{index}")
         if isinstance(alert, Unreadable):
             unreadable += 1
             alert = more if unreadable > _UNREADABLE_TOLD else alert
@@ -122,25 +126,25 @@ def _alerts(given: list[Any]) -> list[Alert | Unreadable]:
     return alerts
 
 
-def _alert(data: Any, *, place: str) -> Alert | Unreadable:
+def _alert(raw_alert: Any, *, location: str) -> Alert | Unreadable:
     try:
-        if problem := _too_many(data, place=place):
-            return Unreadable(alertname=_alertname(data), problem=problem)
-        return Alert.model_validate({**data, "raw": data} if isinstance(data, dict) else data)
+        if problem := _too_many(raw_alert, location=location):
+            return Unreadable(alertname=_alertname(raw_alert), problem=problem)
+        return Alert.model_validate({**raw_alert, "raw": raw_alert} if isinstance(raw_alert, dict) else raw_alert)
     except pydantic.ValidationError as error:
-        return Unreadable(alertname=_alertname(data), problem=payload.places(error, within=place))
+        return Unreadable(alertname=_alertname(raw_alert), problem=payload.places(error, within=location))
 
 
-def _too_many(data: Any, *, place: str) -> str:
+def _too_many(raw_alert: Any, *, location: str) -> str:
     """What an alert has too many of, if it has."""
     for field in ("labels", "annotations"):
-        found = data.get(field) if isinstance(data, dict) else None
-        if isinstance(found, dict) and len(found) > LABELS_MAX:
-            return f"{place}.{field}: more than {LABELS_MAX}"
+        pairs = raw_alert.get(field) if isinstance(raw_alert, dict) else None
+        if isinstance(pairs, dict) and len(pairs) > LABELS_MAX:
+            return f"{location}.{field}: more than {LABELS_MAX}"
     return ""
 
 
-def _alertname(data: Any) -> str:
-    labels = data.get("labels") if isinstance(data, dict) else None
+def _alertname(raw_alert: Any) -> str:
+    labels = raw_alert.get("labels") if isinstance(raw_alert, dict) else None
     name = labels.get("alertname") if isinstance(labels, dict) else None
     return name if isinstance(name, str) else ""

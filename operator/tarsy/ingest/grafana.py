@@ -39,7 +39,7 @@ def _at_home(
     if isinstance(alert, alertmanager.Unreadable) or not alert.generator_url:
         return alert
     try:
-        found = urls.urljoin(external_url, alert.generator_url)
+        address = urls.urljoin(external_url, alert.generator_url)
     except ValueError:  # one of the two is no address: it stays what it is
         return alert
-    return alert.model_copy(update={"generator_url": found})
+    return alert.model_copy(update={"generator_url": address})

@@ -78,12 +78,12 @@ class Draft:
         """That of its spec."""
         return investigation.digest(investigation.Spec.model_validate(self.manifest["spec"]))
 
-    def asks_for(self, found: investigation.Spec) -> bool:
-        """Whether `found` asks for the same: the same alert of the same type, with the same tools.
+    def asks_for(self, spec: investigation.Spec) -> bool:
+        """Whether `spec` asks for the same: the same alert of the same type, with the same tools.
 
-        The type is the alert's own: a chain that takes it may have come or gone since `found` was made.
+        The type is the alert's own: a chain that takes it may have come or gone since `spec` was made.
         """
-        return _asked(investigation.Spec.model_validate(self.manifest["spec"])) == _asked(found)
+        return _asked(investigation.Spec.model_validate(self.manifest["spec"])) == _asked(spec)
 
     @property
     def large_name(self) -> str:
@@ -155,9 +155,9 @@ def of_alert(
     own = _json({name: value for name, value in alert.raw.items() if name not in _SHARED})
     own = _masked_data(own, mask, beside=len(shared.data.encode()))
     if own.endswith("}") and shared.data.startswith("{"):
-        data = f"{own[:-1]},{shared.data[1:]}"
+        alert_data = f"{own[:-1]},{shared.data[1:]}"
     else:  # the mask took a brace along
-        data = f"{own}\n{shared.data}"
+        alert_data = f"{own}\n{shared.data}"
     digits = fingerprint(alert)
     alertname = _short(alert.labels.get("alertname", ""), naming.NAMED_MAX, mask)
     name = naming.for_alert(alertname=alertname, fingerprint=digits, starts_at=alert.starts_at)
@@ -169,7 +169,7 @@ def of_alert(
         external_url=shared.external_url,
     )
     return _draft(
-        data,
+        alert_data,
         namespace=namespace,
         name=name,
         episode=(digits, naming.milliseconds(alert.starts_at)),
@@ -212,11 +212,11 @@ def of_plain(alert: plain.Alert, *, namespace: str, author: str, idempotency_key
 _SHARED = ("receiver", "groupLabels", "externalURL")
 
 
-def _json(data: object) -> str:
+def _json(value: object) -> str:
     """The data as JSON; a TooLargeError as soon as it has more than is taken."""
     pieces = []
     length = 0
-    for piece in payload.compact(data):
+    for piece in payload.compact(value):
         length += len(piece)
         if length > DATA_MAX:
             raise _too_large()
@@ -224,10 +224,10 @@ def _json(data: object) -> str:
     return messages.storable("".join(pieces))
 
 
-def _masked_data(data: str, mask: Mask, *, beside: int = 0) -> str:
-    if len(data.encode()) + beside > DATA_MAX:
+def _masked_data(alert_data: str, mask: Mask, *, beside: int = 0) -> str:
+    if len(alert_data.encode()) + beside > DATA_MAX:
         raise _too_large()
-    return mask(data)
+    return mask(alert_data)
 
 
 def _too_large() -> TooLargeError:
@@ -237,16 +237,16 @@ def _too_large() -> TooLargeError:
 def _short(text: str, longest: int, mask: Mask) -> str:
     """`text` masked and cut; the mask is shown little more than what stays."""
     seen = text[: longest + _BEHIND_CUT]
-    return _uncut(mask(seen), whole=seen == text)[:longest]
+    return _uncut(mask(seen), is_complete=seen == text)[:longest]
 
 
-def _uncut(masked: str, *, whole: bool) -> str:
+def _uncut(masked: str, *, is_complete: bool) -> str:
     """Where the text was cut before it was masked: without its end, which may be a half of a secret."""
-    return masked if whole else masked[:-_BEHIND_CUT]
+    return masked if is_complete else masked[:-_BEHIND_CUT]
 
 
 def _draft(
-    data: str,
+    alert_data: str,
     *,
     namespace: str,
     name: str,
@@ -254,12 +254,12 @@ def _draft(
     object_labels: Mapping[str, str],
     **fields: Any,
 ) -> Draft:
-    large = len(json.dumps(data, ensure_ascii=False).encode()) > INLINE_MAX
+    large = len(json.dumps(alert_data, ensure_ascii=False).encode()) > INLINE_MAX
     if large:
-        reference = hashlib.sha256(data.encode()).hexdigest()[:32]
-        fields["alert_data_ref"] = investigation.AlertDataRef(name=reference, size=len(data.encode()))
+        reference = hashlib.sha256(alert_data.encode()).hexdigest()[:32]
+        fields["alert_data_ref"] = investigation.AlertDataRef(name=reference, size=len(alert_data.encode()))
     else:
-        fields["alert_data"] = data
+        fields["alert_data"] = alert_data
     spec = investigation.Spec(**fields)
     manifest = {
         "apiVersion": base.API_VERSION,
@@ -267,16 +267,16 @@ def _draft(
         "metadata": {"name": name, "namespace": namespace, **({"labels": object_labels} if object_labels else {})},
         "spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
-    return Draft(manifest=manifest, large=data if large else None, episode=episode)
+    return Draft(manifest=manifest, large=alert_data if large else None, episode=episode)
 
 
 def _labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
     """The labels, cut to what the object may hold; the alert's data has them whole."""
-    shown = {}
+    values = {}
     for name, value in itertools.islice(labels.items(), 64):
         seen = value[: 1024 + _BEHIND_CUT]
-        shown[_short(name, 253, mask)] = _uncut(_masked(name[:253], seen, mask), whole=seen == value)[:1024]
-    return shown
+        values[_short(name, 253, mask)] = _uncut(_masked(name[:253], seen, mask), is_complete=seen == value)[:1024]
+    return values
 
 
 def _object_labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
@@ -287,7 +287,7 @@ def _object_labels(labels: Mapping[str, str], mask: Mask) -> dict[str, str]:
 def _masked(name: str, value: str, mask: Mask) -> str:
     """A label's value, masked beside its name: that may be all that tells a secret."""
     try:
-        shown: str = json.loads(mask(json.dumps({name: value}, ensure_ascii=False)))[name]
+        masked_value: str = json.loads(mask(json.dumps({name: value}, ensure_ascii=False)))[name]
     except (ValueError, KeyError):  # the mask took a quote along, or the name
         return "[MASKED]"
-    return shown
+    return masked_value

@@ -50,12 +50,12 @@ def load(body: bytes) -> Any:
         raise PayloadError(f"the body is not JSON: {error}") from error
 
 
-def compact(data: Any) -> Iterator[str]:
-    """The pieces of `data` as JSON, never longer than it came: indentation grows with depth, a hundredfold and more.
+def compact(value: Any) -> Iterator[str]:
+    """The pieces of `value` as JSON, never longer than it came: indentation grows with depth, a hundredfold and more.
 
     In pieces, because all at once the json module's encoder keeps every thread waiting until it is done.
     """
-    return json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(data)
+    return json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).iterencode(value)
 
 
 class _Patient(json.JSONDecoder):
@@ -100,29 +100,29 @@ def places(
     error: pydantic.ValidationError,
     *,
     within: str = "",
-    said: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
+    describe: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
 ) -> str:
     """What is wrong with a payload, and where: the first few problems, their places cut to what one can read.
 
-    `within` is the place of what was read; what is wrong is told as it is `said`.
+    `within` is the place of what was read; what is wrong is told as it is `describe`.
     """
-    first = itertools.islice(faults(error, within=within, said=said), _PROBLEMS_TOLD)
-    shown = [f"{place}: {message}" for place, message in first]
-    more = error.error_count() - len(shown)
-    return "; ".join([*shown, *([f"and {more} more"] if more else [])])
+    first = itertools.islice(faults(error, within=within, describe=describe), _PROBLEMS_TOLD)
+    listed = [f"{location}: {message}" for location, message in first]
+    more = error.error_count() - len(listed)
+    return "; ".join([*listed, *([f"and {more} more"] if more else [])])
 
 
 def faults(
     error: pydantic.ValidationError,
     *,
     within: str = "",
-    said: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
+    describe: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
 ) -> Iterator[tuple[str, str]]:
-    """The places that are wrong, cut to what one can read, each with what is wrong there, as it is `said`.
+    """The places that are wrong, cut to what one can read, each with what is wrong there, as it is `describe`.
 
     `within` is the place of what was read.
     """
     for problem in error.errors(include_input=False, include_url=False):
         steps = (step for step in problem["loc"] if step != "[key]")  # what pydantic adds to a key that is wrong
-        place = ".".join(map(str, (*filter(None, [within]), *steps)))[:_PLACE_MAX] or "the body"
-        yield place, said(problem)[:MESSAGE_MAX]
+        location = ".".join(map(str, (*filter(None, [within]), *steps)))[:_PLACE_MAX] or "the body"
+        yield location, describe(problem)[:MESSAGE_MAX]

@@ -11,10 +11,10 @@ from tarsy.ingest import payload
 from tarsy.resources import base, investigation, patterns
 
 
-def _told(data: object) -> object:
-    if isinstance(data, str) and not data.strip():
+def _told(value: object) -> object:
+    if isinstance(value, str) and not value.strip():
         raise ValueError("it is blank: say what is wrong")
-    return data
+    return value
 
 
 class Alert(BaseModel):
@@ -49,8 +49,8 @@ class Alert(BaseModel):
 
         Source: `get_runbook_url` of the founding documents (002).
         """
-        found = self.runbook or (self.data.get("runbook") if isinstance(self.data, dict) else None)
-        return found if isinstance(found, str) else ""
+        runbook = self.runbook or (self.data.get("runbook") if isinstance(self.data, dict) else None)
+        return runbook if isinstance(runbook, str) else ""
 
     def text(self) -> str:
         """The data as the agents read it."""
@@ -72,25 +72,27 @@ def unknown_names(error: pydantic.ValidationError) -> str:
 
     Names of servers and tools are no matter of the payload's own.
     """
-    found = error.errors(include_input=False, include_url=False)
-    if any((fault["loc"][:1], fault["type"]) != (("mcp",), "literal_error") for fault in found):
+    problems = error.errors(include_input=False, include_url=False)
+    if any((fault["loc"][:1], fault["type"]) != (("mcp",), "literal_error") for fault in problems):
         return ""
-    return payload.places(error, said=lambda fault: f"no such native tool: there is {fault['ctx']['expected']}")
+    return payload.places(error, describe=lambda fault: f"no such native tool: there is {fault['ctx']['expected']}")
 
 
 def schema() -> dict[str, Any]:
     """The payload's JSON schema, for the API's description."""
     made = Alert.model_json_schema(by_alias=False)
-    whole: dict[str, Any] = _inlined(made, made.pop("$defs"))
-    return whole
+    document: dict[str, Any] = _inlined(made, made.pop("$defs"))
+    return document
 
 
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
     """A schema without references, which would dangle there, and without what is for the API server."""
     if isinstance(node, list):
-        return [_inlined(item, definitions) for item in node]
+        return [_inlined(node_part, definitions) for node_part in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
         node = definitions[node["$ref"].removeprefix("#/$defs/")] | {k: node[k] for k in node if k != "$ref"}
-    return {key: _inlined(item, definitions) for key, item in node.items() if not key.startswith("x-kubernetes-")}
+    return {
+        key: _inlined(node_part, definitions) for key, node_part in node.items() if not key.startswith("x-kubernetes-")
+    }

@@ -26,11 +26,11 @@ def target(labels: Mapping[str, str]) -> str:
 
     A workload stands behind its namespace. Without a workload it is a node, an instance, or the namespace alone.
     """
-    shown = {name: _line(labels.get(name, "")) for name in ("namespace", *WORKLOADS, *_OTHERS)}
-    workload = next((shown[name] for name in WORKLOADS if shown[name]), "")
-    other = next((shown[name] for name in _OTHERS if shown[name]), "")
-    found = "/".join(filter(None, [shown["namespace"], workload])) if workload else other or shown["namespace"]
-    return found[: investigation.TARGET_MAX]
+    values = {name: _line(labels.get(name, "")) for name in ("namespace", *WORKLOADS, *_OTHERS)}
+    workload = next((values[name] for name in WORKLOADS if values[name]), "")
+    other = next((values[name] for name in _OTHERS if values[name]), "")
+    target_name = "/".join(filter(None, [values["namespace"], workload])) if workload else other or values["namespace"]
+    return target_name[: investigation.TARGET_MAX]
 
 
 def object_labels(labels: Mapping[str, str], *, mask: Callable[[str, str], str]) -> dict[str, str]:
@@ -49,4 +49,4 @@ def object_labels(labels: Mapping[str, str], *, mask: Callable[[str, str], str])
 
 def _line(text: str) -> str:
     """`text` on one line, without what is not printed."""
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())

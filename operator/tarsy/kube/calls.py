@@ -54,11 +54,11 @@ async def errors() -> AsyncIterator[None]:
     try:
         yield
     except kubernetes.ApiException as error:
-        told = said(error)
-        if error.status == 404 and not told:  # a path that it does not know, not an object
+        reason_text = said(error)
+        if error.status == 404 and not reason_text:  # a path that it does not know, not an object
             message = f"the kinds of {base.API_VERSION} are not installed: kubectl apply -f crds/"
             raise client.ClusterDownError(message) from error
-        message = f"the API server answers {error.status}: {told.get('message') or error.reason}"
+        message = f"the API server answers {error.status}: {reason_text.get('message') or error.reason}"
         if error.status is None or error.status >= 500 or error.status in (401, 403, 408, 429):
             raise client.ClusterDownError(message) from error
         raise RefusedError(message) from error
@@ -73,7 +73,7 @@ def said(error: kubernetes.ApiException) -> dict[str, Any]:
     {} where it was none: a 404 then is about the path and not the object, whose kind is not served, or not yet.
     """
     try:
-        found = json.loads(error.body or "{}")
+        status = json.loads(error.body or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return status if isinstance(status, dict) else {}

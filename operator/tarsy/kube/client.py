@@ -41,19 +41,19 @@ class Cluster:
 
     async def credentials(self) -> kopf.ConnectionInfo:
         """The same credentials for kopf, which has a client of its own."""
-        found = self.configuration
-        refresh: Any = found.refresh_api_key_hook
+        configuration = self.configuration
+        refresh: Any = configuration.refresh_api_key_hook
         if refresh is not None:
-            refreshed = refresh(found)
+            refreshed = refresh(configuration)
             if inspect.isawaitable(refreshed):  # it is for a kubeconfig, and is not for a service account
                 await refreshed
-        _, _, token = (found.api_key.get("BearerToken") or "").rpartition(" ")
+        _, _, token = (configuration.api_key.get("BearerToken") or "").rpartition(" ")
         return kopf.ConnectionInfo(
-            server=found.host,
-            ca_path=found.ssl_ca_cert,
-            insecure=not found.verify_ssl,
-            certificate_path=found.cert_file,
-            private_key_path=found.key_file,
+            server=configuration.host,
+            ca_path=configuration.ssl_ca_cert,
+            insecure=not configuration.verify_ssl,
+            certificate_path=configuration.cert_file,
+            private_key_path=configuration.key_file,
             token=token or None,
             default_namespace=self.namespace,
             expiration=datetime.now(UTC) + _CREDENTIALS_LIVE,
@@ -117,10 +117,10 @@ class _Kubeconfig(pydantic.BaseModel):
 def _check(paths: str) -> None:
     """Raise a ConfigError unless all that is there of `paths` are kubeconfigs, and one is."""
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-    found = [file for file in files if file.exists()]
-    if not found:
+    existing = [file for file in files if file.exists()]
+    if not existing:
         raise ConfigError(f"{paths}: no such file: name a kubeconfig by --kubeconfig or KUBECONFIG")
-    for file in found:
+    for file in existing:
         _check_file(file)
 
 
@@ -134,5 +134,7 @@ def _check_file(file: Path) -> None:
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(f"{file}: not YAML{f', line {mark.line + 1}' if mark else ''}") from error
     except pydantic.ValidationError as error:
-        message = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
+        message = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or 'the file'}: {fault['msg']}" for fault in error.errors()
+        )
         raise ConfigError(f"{file}: not a kubeconfig: {message}") from error

@@ -48,10 +48,10 @@ class Unreadable:
 class UnreadableError(Exception):
     """The object is there, and `found` is all that can be said of it."""
 
-    def __init__(self, found: Unreadable) -> None:
-        """The message is that of `found`."""
-        super().__init__(found.message)
-        self.found = found
+    def __init__(self, unreadable: Unreadable) -> None:
+        """The message is that of `unreadable`."""
+        super().__init__(unreadable.message)
+        self.found = unreadable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,30 +69,30 @@ async def get_investigation(
     """The object as it is now, None where there is none; an UnreadableError where its spec cannot be read."""
     async with calls.errors():
         try:
-            found = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name))
+            body = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name))
         except kubernetes.ApiException as error:
             if error.status == 404 and calls.said(error):
                 return None
             raise
-    return _investigation(found)
+    return _investigation(body)
 
 
 async def metadata_of_investigation(cluster: client.Cluster, *, namespace: str, name: str) -> base.ObjectMeta | None:
     """The metadata of the object of that name as it is now; None where there is none."""
     async with calls.errors():
         try:
-            found = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name), accept=METADATA)
+            body = await calls.request(cluster, "GET", _path(investigation.PLURAL, namespace, name), accept=METADATA)
         except kubernetes.ApiException as error:
             if error.status == 404 and calls.said(error):
                 return None
             raise
-    return base.ObjectMeta.model_validate(found["metadata"])
+    return base.ObjectMeta.model_validate(body["metadata"])
 
 
 async def uid_of_investigation(cluster: client.Cluster, *, namespace: str, name: str) -> str | None:
     """The uid of the object of that name as it is now; None where there is none."""
-    found = await metadata_of_investigation(cluster, namespace=namespace, name=name)
-    return found.uid if found else None
+    metadata = await metadata_of_investigation(cluster, namespace=namespace, name=name)
+    return metadata.uid if metadata else None
 
 
 async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]) -> Created:
@@ -112,10 +112,10 @@ async def create_investigation(cluster: client.Cluster, manifest: dict[str, Any]
                 raise
         else:
             return Created(existed=False, found=_investigation(made))
-    found = await get_investigation(cluster, namespace=namespace, name=name)
-    if found is None:  # deleted between the two calls: whoever sent the alert sends it again
+    existing = await get_investigation(cluster, namespace=namespace, name=name)
+    if existing is None:  # deleted between the two calls: whoever sent the alert sends it again
         raise client.ClusterDownError(f"{namespace}/{name} was deleted while it was looked at")
-    return Created(existed=True, found=found)
+    return Created(existed=True, found=existing)
 
 
 async def delete_investigation(
@@ -127,12 +127,12 @@ async def delete_investigation(
     """
     preconditions = {"uid": uid}
     if generation is not None:
-        found = await metadata_of_investigation(cluster, namespace=namespace, name=name)
-        if found is None or found.uid != uid:
+        metadata = await metadata_of_investigation(cluster, namespace=namespace, name=name)
+        if metadata is None or metadata.uid != uid:
             return "gone"
-        if found.generation != generation:
+        if metadata.generation != generation:
             return "changed"
-        preconditions["resourceVersion"] = found.resource_version
+        preconditions["resourceVersion"] = metadata.resource_version
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
     async with calls.errors():
         try:
@@ -152,8 +152,8 @@ async def list_chains(cluster: client.Cluster, *, namespace: str, cached: bool =
     what it has: as they were some milliseconds ago. Source: Kubernetes documentation, "API Concepts", "Semantics for
     get and list".
     """
-    found = await list_all_chains(cluster, namespace=namespace, cached=cached)
-    return [one for one in found if isinstance(one, chain.AgentChain)]
+    listed = await list_all_chains(cluster, namespace=namespace, cached=cached)
+    return [listed_chain for listed_chain in listed if isinstance(listed_chain, chain.AgentChain)]
 
 
 async def list_all_chains(
@@ -161,10 +161,10 @@ async def list_all_chains(
 ) -> list[chain.AgentChain | Unreadable]:
     """The same with those that cannot be read, as with a CRD newer than we are: they must not take the rest along."""
     async with calls.errors():
-        found = await calls.request(
+        body = await calls.request(
             cluster, "GET", _path(chain.PLURAL, namespace), query={"resourceVersion": "0"} if cached else {}
         )
-    return [_chain(item) for item in found["items"]]
+    return [_chain(raw_chain) for raw_chain in body["items"]]
 
 
 async def apply_status(
@@ -223,8 +223,8 @@ class Event:
 async def post_event(cluster: client.Cluster, event: Event, *, namespace: str, name: str, uid: str) -> None:
     """Post `event` about an object; posting it again is no harm, because its name says what it is."""
     at = event.at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    told = f"{uid} {event.reason} {event.message}{f' {at}' if event.recurs else ''}"
-    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = f"{uid} {event.reason} {event.message}{f' {at}' if event.recurs else ''}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     body = {
         "metadata": {"name": f"{name[:236].rstrip('-.')}.{digest}", "namespace": namespace},
         "involvedObject": {
@@ -273,7 +273,7 @@ async def list_metadata(cluster: client.Cluster, *, namespace: str, unfinished: 
         while True:
             begun += 1
             try:
-                return [found async for found in _metadata(cluster, namespace=namespace, unfinished=unfinished)]
+                return [metadata async for metadata in _metadata(cluster, namespace=namespace, unfinished=unfinished)]
             except kubernetes.ApiException as error:
                 if error.status != 410 or begun == _LISTS:
                     raise
@@ -290,9 +290,9 @@ async def _metadata(cluster: client.Cluster, *, namespace: str, unfinished: bool
         page = await calls.request(
             cluster, "GET", _path(investigation.PLURAL, namespace), query=query, accept=_METADATA_LIST
         )
-        for item in page["items"] or ():
-            found = item["metadata"]
-            yield Listed(name=found["name"], uid=found["uid"], generation=found.get("generation", 0))
+        for entry in page["items"] or ():
+            metadata = entry["metadata"]
+            yield Listed(name=metadata["name"], uid=metadata["uid"], generation=metadata.get("generation", 0))
         following = page["metadata"].get("continue") or None
         if following is None:
             return
@@ -310,12 +310,12 @@ async def unserved(cluster: client.Cluster) -> list[str]:
     async with calls.errors():
         groups = await calls.request(cluster, "GET", "/apis", seconds=PING_SECONDS)
         with _of_shape("GET /apis"):
-            known = {one["groupVersion"] for group in groups["groups"] for one in group["versions"]}
-        if base.API_VERSION not in known:
+            served_groups = {version["groupVersion"] for group in groups["groups"] for version in group["versions"]}
+        if base.API_VERSION not in served_groups:
             return list(KINDS)
-        found = await calls.request(cluster, "GET", f"/apis/{base.API_VERSION}", seconds=PING_SECONDS)
+        resources = await calls.request(cluster, "GET", f"/apis/{base.API_VERSION}", seconds=PING_SECONDS)
         with _of_shape(f"GET /apis/{base.API_VERSION}"):
-            return sorted(set(KINDS) - {kind["name"] for kind in found["resources"]})
+            return sorted(set(KINDS) - {kind["name"] for kind in resources["resources"]})
 
 
 @contextmanager
@@ -343,20 +343,20 @@ async def ping(cluster: client.Cluster, *, namespace: str) -> None:
 async def cluster_uid(cluster: client.Cluster) -> str:
     """What tells this cluster from any other: the uid of its namespace kube-system."""
     async with calls.errors():
-        found = await calls.request(cluster, "GET", "/api/v1/namespaces/kube-system")
-    return str(found["metadata"]["uid"])
+        body = await calls.request(cluster, "GET", "/api/v1/namespaces/kube-system")
+    return str(body["metadata"]["uid"])
 
 
 async def namespace_uid(cluster: client.Cluster, namespace: str) -> str | None:
     """The uid of a namespace as it is now, or None: one that was deleted and made again has another."""
     async with calls.errors():
         try:
-            found = await calls.request(cluster, "GET", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
+            body = await calls.request(cluster, "GET", f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
         except kubernetes.ApiException as error:
             if error.status == 404 and calls.said(error):
                 return None
             raise
-    return str(found["metadata"]["uid"])
+    return str(body["metadata"]["uid"])
 
 
 async def deployment_uid(cluster: client.Cluster, *, namespace: str, name: str) -> str | None:
@@ -364,50 +364,50 @@ async def deployment_uid(cluster: client.Cluster, *, namespace: str, name: str) 
     path = f"/apis/apps/v1/namespaces/{parse.quote(namespace, safe='')}/deployments/{parse.quote(name, safe='')}"
     async with calls.errors():
         try:
-            found = await calls.request(cluster, "GET", path)
+            body = await calls.request(cluster, "GET", path)
         except kubernetes.ApiException as error:
             if error.status == 404 and calls.said(error):
                 return None
             raise
-    return str(found["metadata"]["uid"])
+    return str(body["metadata"]["uid"])
 
 
 def _path(plural: str, namespace: str, name: str = "") -> str:
-    place = f"/apis/{base.API_VERSION}/namespaces/{parse.quote(namespace, safe='')}/{plural}"
-    return f"{place}/{parse.quote(name, safe='')}" if name else place
+    collection = f"/apis/{base.API_VERSION}/namespaces/{parse.quote(namespace, safe='')}/{plural}"
+    return f"{collection}/{parse.quote(name, safe='')}" if name else collection
 
 
-def _chain(found: Any) -> chain.AgentChain | Unreadable:
-    metadata = base.ObjectMeta.model_validate(found["metadata"])
+def _chain(body: Any) -> chain.AgentChain | Unreadable:
+    metadata = base.ObjectMeta.model_validate(body["metadata"])
     try:
-        status = chain.Status.model_validate(found["status"])
+        status = chain.Status.model_validate(body["status"])
     except (pydantic.ValidationError, KeyError):  # one that a newer version wrote is written anew
         status = None
     try:
-        return chain.AgentChain(metadata=metadata, spec=messages.storable_json(found["spec"]), status=status)
+        return chain.AgentChain(metadata=metadata, spec=messages.storable_json(body["spec"]), status=status)
     except pydantic.ValidationError as error:
-        return _unreadable(found, error)
+        return _unreadable(body, error)
 
 
-def _investigation(found: Any) -> investigation.AlertInvestigation:
+def _investigation(body: Any) -> investigation.AlertInvestigation:
     try:
         return investigation.AlertInvestigation(
-            metadata=base.ObjectMeta.model_validate(found["metadata"]), spec=messages.storable_json(found["spec"])
+            metadata=base.ObjectMeta.model_validate(body["metadata"]), spec=messages.storable_json(body["spec"])
         )
     except pydantic.ValidationError as error:
-        raise UnreadableError(_unreadable(found, error)) from error
+        raise UnreadableError(_unreadable(body, error)) from error
 
 
-def _unreadable(found: Any, error: pydantic.ValidationError) -> Unreadable:
+def _unreadable(body: Any, error: pydantic.ValidationError) -> Unreadable:
     faults = error.errors(include_input=False, include_url=False)
-    told = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults[:_FAULTS_TOLD])
+    problems = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:_FAULTS_TOLD])
     more = f"; and {len(faults) - _FAULTS_TOLD} more" if len(faults) > _FAULTS_TOLD else ""
-    told = printable.text(messages.storable(given.KNOWN.text(told)))[:_FAULTS_MAX]
+    problems = printable.text(messages.storable(given.KNOWN.text(problems)))[:_FAULTS_MAX]
     return Unreadable(
-        metadata=base.ObjectMeta.model_validate(found["metadata"]),
-        message=f"{_UNREADABLE}: {told}{more}",
-        status=found.get("status") or {},
-        cancel=found["spec"].get("cancel") is True,
+        metadata=base.ObjectMeta.model_validate(body["metadata"]),
+        message=f"{_UNREADABLE}: {problems}{more}",
+        status=body.get("status") or {},
+        cancel=body["spec"].get("cancel") is True,
     )
 
 

@@ -93,8 +93,8 @@ async def allowed(cluster: client.Cluster, path: str, spec: dict[str, Any]) -> b
 
 async def _status(cluster: client.Cluster, path: str, spec: dict[str, Any]) -> dict[str, Any]:
     async with calls.errors():
-        found = await calls.request(cluster, "POST", path, body={"spec": spec}, seconds=SECONDS)
-    status = found.get("status") if isinstance(found, dict) else None
+        body = await calls.request(cluster, "POST", path, body={"spec": spec}, seconds=SECONDS)
+    status = body.get("status") if isinstance(body, dict) else None
     if not isinstance(status, dict):
         raise client.ClusterDownError(f"the answer to POST {path} has no status")
     return status

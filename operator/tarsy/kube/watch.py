@@ -211,19 +211,19 @@ class Watcher:
 
         @kopf.on.login(registry=registry)
         async def login(**_: object) -> kopf.AiohttpSession:
-            found = await self._cluster.credentials()
+            credentials = await self._cluster.credentials()
             session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context()),
-                headers=found.as_http_headers(),
+                connector=aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context()),
+                headers=credentials.as_http_headers(),
                 proxy=self._cluster.configuration.proxy,
                 trace_configs=[self._contact.tracing()],
                 middlewares=[self._narrow],
             )
             return kopf.AiohttpSession(
-                server=found.server,
+                server=credentials.server,
                 aiohttp_session=session,
-                default_namespace=found.default_namespace,
-                expiration=found.expiration,
+                default_namespace=credentials.default_namespace,
+                expiration=credentials.expiration,
             )
 
         @kopf.on.event(base.GROUP, base.VERSION, investigation.PLURAL, registry=registry)
@@ -247,12 +247,12 @@ async def _once_served(request: aiohttp.ClientRequest, send: aiohttp.ClientHandl
 
     (It then waits for ever for another watch of its own.)
     """
-    told = False
+    is_logged = False
     while (response := await send(request)).status == HTTPStatus.NOT_FOUND:
         response.release()
-        if not told:
+        if not is_logged:
             log.warning("%s are not served any more", request.url.name, extra={"action": "watch_waits"})
-        told = True
+        is_logged = True
         await asyncio.sleep(RETRY_SECONDS)
     return response
 

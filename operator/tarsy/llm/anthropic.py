@@ -205,10 +205,14 @@ class Claude(langchain.ChatModel):
     def state(self, answer: langchain.Answer) -> Any:
         """The blocks of the answer, but those that were cut off in the middle: they would be refused."""
         blocks = _blocks(answer)
-        found = {block.get("tool_use_id") for block in blocks}
-        kept = [block for block in blocks if not _is_cut(block, found, answer.finish)]
-        ids = [block["id"] for block in kept if block["type"] == "tool_use"]
-        return {"content": kept} if _says(kept) and langchain.are_ids(ids) and ids == answer.call_ids else None
+        answered_ids = {block.get("tool_use_id") for block in blocks}
+        complete_blocks = [block for block in blocks if not _is_cut(block, answered_ids, answer.finish)]
+        ids = [block["id"] for block in complete_blocks if block["type"] == "tool_use"]
+        return (
+            {"content": complete_blocks}
+            if _says(complete_blocks) and langchain.are_ids(ids) and ids == answer.call_ids
+            else None
+        )
 
     def opened(self, text: str) -> JSON:
         """What the model is told before all; it goes beside the others."""
@@ -228,8 +232,8 @@ class Claude(langchain.ChatModel):
         """An answer as its text, if it is not blank, and its calls."""
         text = message.text if message.text.strip() else ""
         calls = [
-            {"type": "tool_use", "id": known, "name": name, "input": langchain.arguments(call) or {}}
-            for call, name, known in zip(message.calls, langchain.call_names(message), ids, strict=True)
+            {"type": "tool_use", "id": call_id, "name": name, "input": langchain.arguments(call) or {}}
+            for call, name, call_id in zip(message.calls, langchain.call_names(message), ids, strict=True)
         ]
         return {"role": "assistant", "content": [*([_text(text)] if text else ()), *calls] if calls else text}
 
@@ -253,8 +257,8 @@ class Claude(langchain.ChatModel):
         if self._thinking is None:
             return {}
         if self._thinking.level:
-            shown = {"type": "adaptive", "display": "summarized"}
-            return {"thinking": shown, "output_config": {"effort": self._thinking.level}}
+            thinking = {"type": "adaptive", "display": "summarized"}
+            return {"thinking": thinking, "output_config": {"effort": self._thinking.level}}
         if (first := _began(conversation)) is not None and _called_without_thoughts(first):
             return {}
         return {"thinking": {"type": "enabled", "budget_tokens": self._thinking.budget}}
@@ -333,12 +337,12 @@ def _begun(blocks: Sequence[JSON]) -> JSON:
 
 def _schema(parameters: dict[str, Any]) -> dict[str, Any]:
     """A tool's schema, as far as it is taken: what is left out, the tool's server checks."""
-    kept = {key: value for key, value in parameters.items() if key not in _COMBINED}
-    properties = kept.get("properties")
+    plain_keys = {key: value for key, value in parameters.items() if key not in _COMBINED}
+    properties = plain_keys.get("properties")
     taken = {key: of for key, of in properties.items() if _PROPERTY.fullmatch(key)} if properties else {}
-    if isinstance(kept.get("required"), list):
-        kept["required"] = [key for key in kept["required"] if key in taken]
-    return {**kept, "type": "object", "properties": taken}
+    if isinstance(plain_keys.get("required"), list):
+        plain_keys["required"] = [key for key in plain_keys["required"] if key in taken]
+    return {**plain_keys, "type": "object", "properties": taken}
 
 
 def _move(message: Any, *, by: int) -> None:
@@ -370,13 +374,13 @@ def _object(text: str) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) and messages.is_plain_json(loaded) else {}
 
 
-def _is_cut(block: dict[str, Any], found: set[Any], finish: str | None) -> bool:
+def _is_cut(block: dict[str, Any], answered_ids: set[Any], finish: str | None) -> bool:
     """Whether the end of the answer came before the block's."""
     match block["type"]:
         case "thinking":
             return not block.get("signature")
         case "server_tool_use":
-            return finish == "max_tokens" and block["id"] not in found
+            return finish == "max_tokens" and block["id"] not in answered_ids
         case _:
             return False
 

@@ -68,11 +68,11 @@ def _without_status(
     broken = (httpx2.TransportError, OSError, exceptions.ModelConnectionError, exceptions.ModelTimeoutError)
     if connection := next((cause for cause in behind[::-1] if isinstance(cause, broken)), None):
         is_quoting = isinstance(connection, httpx2.RemoteProtocolError)
-        told = transport.unquoted(str(connection)) if is_quoting else str(connection)
-        return provider.RetryableError(f"the connection broke: {told}", code=word or "connection")
+        problem = transport.unquoted(str(connection)) if is_quoting else str(connection)
+        return provider.RetryableError(f"the connection broke: {problem}", code=word or "connection")
     if isinstance(error, _SHAPELESS) and not word:
-        told = f"the stream is not the API's: {type(error).__name__}: {text}"
-        return provider.RetryableError(told, code="protocol")
+        problem = f"the stream is not the API's: {type(error).__name__}: {text}"
+        return provider.RetryableError(problem, code="protocol")
     return provider.RetryableError(text or type(error).__name__, code=word)
 
 
@@ -91,18 +91,18 @@ def _what_to_do(status: int, name: str) -> str:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """`error`, and what lies behind it."""
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = found.__cause__ or found.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _status(error: Exception) -> int | None:
     """The HTTP status of an error's; None within a stream, where one of 200 is none."""
     response = getattr(error, "response", None)
-    for found in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
-        if isinstance(found, int) and found >= 300:
-            return found
+    for code in (getattr(error, "status_code", None), getattr(response, "status_code", None)):
+        if isinstance(code, int) and code >= 300:
+            return code
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), None)
 
 
@@ -110,15 +110,15 @@ def _word(error: Exception) -> str:
     """What the provider calls it."""
     body: Any = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
-    found = inner.get("code") or inner.get("type") if isinstance(inner, dict) else None
-    return str(found) if isinstance(found, str | int) else ""
+    code = inner.get("code") or inner.get("type") if isinstance(inner, dict) else None
+    return str(code) if isinstance(code, str | int) else ""
 
 
 def _text(error: Exception, status: int | None, secret: str) -> str:
     body: Any = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
-    said = inner.get("message") if isinstance(inner, dict) else None
-    text = f"{status or ''} {_word(error)}: {said}".strip() if said else str(error)
+    message = inner.get("message") if isinstance(inner, dict) else None
+    text = f"{status or ''} {_word(error)}: {message}".strip() if message else str(error)
     return provider.without(secret, text[: http.TOLD_MAX])
 
 

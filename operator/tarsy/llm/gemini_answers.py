@@ -155,14 +155,14 @@ class Reading:
 
     def _keep(self, part: _Part) -> None:
         try:
-            whole = part.whole()
-            if others := whole.keys() - {"text", "thought"}:
-                self._size += sum(len(json.dumps(whole[key])) for key in others)
+            wire_part = part.whole()
+            if others := wire_part.keys() - {"text", "thought"}:
+                self._size += sum(len(json.dumps(wire_part[key])) for key in others)
         except (ValueError, RecursionError) as error:
             raise provider.RejectedError(f"the answer is nested too deep: {error}", code="too_deep") from error
         if others or part.text:
             self._size += len(part.text or "")
-            self._parts.append(whole)
+            self._parts.append(wire_part)
             self._check()
 
     def _check(self) -> None:
@@ -201,10 +201,10 @@ class Reading:
         if searched := candidate.grounding_metadata:
             self._queries |= dict.fromkeys(searched.web_search_queries or ())
             self._size += sum(map(len, searched.web_search_queries or ()))
-            for found in searched.grounding_chunks or ():
-                if found.web is not None and found.web.uri:
-                    self._found[found.web.uri] = provider.Source(found.web.title or "", found.web.uri)
-                    self._size += len(found.web.uri) + len(found.web.title or "")
+            for chunk in searched.grounding_chunks or ():
+                if chunk.web is not None and chunk.web.uri:
+                    self._found[chunk.web.uri] = provider.Source(chunk.web.title or "", chunk.web.uri)
+                    self._size += len(chunk.web.uri) + len(chunk.web.title or "")
         context = candidate.url_context_metadata
         for read in (context and context.url_metadata) or ():
             if read.retrieved_url:
@@ -214,10 +214,10 @@ class Reading:
                 self._size += len(read.retrieved_url) + len(status)
 
 
-def _usage(found: _UsageMetadata) -> messages.Usage:
+def _usage(metadata: _UsageMetadata) -> messages.Usage:
     return messages.Usage(
-        input_tokens=(found.prompt_token_count or 0) + (found.tool_use_prompt_token_count or 0),
-        output_tokens=found.candidates_token_count or 0,
-        thinking_tokens=found.thoughts_token_count or 0,
-        total_tokens=found.total_token_count or 0,
+        input_tokens=(metadata.prompt_token_count or 0) + (metadata.tool_use_prompt_token_count or 0),
+        output_tokens=metadata.candidates_token_count or 0,
+        thinking_tokens=metadata.thoughts_token_count or 0,
+        total_tokens=metadata.total_token_count or 0,
     )

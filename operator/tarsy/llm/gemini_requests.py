@@ -81,7 +81,7 @@ def _generation_config(model: str, thinking: providers.Thinking | None) -> dict[
     elif generation is not None and generation >= providers.LEVELS_SINCE:
         config["thinking_level"] = "HIGH"
     else:
-        most = (tokens for known, tokens in _MOST_THOUGHT.items() if model.startswith(known))
+        most = (tokens for prefix, tokens in _MOST_THOUGHT.items() if model.startswith(prefix))
         config["thinking_budget"] = next(most, _USUAL_THOUGHT)
     return {"thinkingConfig": config}
 

@@ -131,14 +131,14 @@ class _Events(httpx2.AsyncByteStream):
         self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        whole, begun = 0, bytearray()
+        total_bytes, begun = 0, bytearray()
         async for chunk in self._stream:
-            whole += len(chunk)
-            if whole > BODY_MAX:
+            total_bytes += len(chunk)
+            if total_bytes > BODY_MAX:
                 raise _too_much(f"{BODY_MAX / 2**20:g} MiB")
             start = max(0, len(begun) - _LONGEST_END)
             begun += chunk
-            ready = max((found + len(end) for end in _ENDS if (found := begun.rfind(end, start)) >= 0), default=0)
+            ready = max((position + len(end) for end in _ENDS if (position := begun.rfind(end, start)) >= 0), default=0)
             if len(begun) - ready > EVENT_MAX:
                 raise _too_much(f"{EVENT_MAX // 2**20} MiB in one event")
             if ready:
@@ -165,10 +165,10 @@ class _Data(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         mark = _MARK
         async for piece in self._events:
-            data = b"\n".join(self._lines(piece.removeprefix(mark)))
+            payload = b"\n".join(self._lines(piece.removeprefix(mark)))
             mark = b""
-            if data.strip():
-                yield data
+            if payload.strip():
+                yield payload
 
     async def aclose(self) -> None:
         await self._events.aclose()
@@ -197,17 +197,17 @@ class _Refusal(httpx2.AsyncByteStream):
             body += chunk
             if len(body) > REFUSAL_MAX:
                 raise _refusal(self._response, f"the server sent more than {REFUSAL_MAX // 2**20} MiB with it")
-        data = body.decode("utf-8", "replace").encode()
-        if rawjson.has_more_values(data, VALUES_MAX):
+        payload = body.decode("utf-8", "replace").encode()
+        if rawjson.has_more_values(payload, VALUES_MAX):
             raise _refusal(self._response, f"the server sent more than {VALUES_MAX} values with it")
         try:
-            json.loads(data)
+            json.loads(payload)
         except json.JSONDecodeError:  # a proxy's words
-            yield data
+            yield payload
         except (ValueError, RecursionError):  # numbers or levels that no SDK has thought of
             yield b""
         else:
-            yield data
+            yield payload
 
     async def aclose(self) -> None:
         await self._stream.aclose()

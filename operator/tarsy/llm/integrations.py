@@ -43,10 +43,10 @@ def build(
     """The provider `name`; a `provider.UnusableError` says what is wrong with its settings."""
     options = settings.options | ({"api_key": key} if key else {})
     chat = _chat(settings, options)
-    known = {known for field, info in type(chat).model_fields.items() for known in (field, info.alias)}
-    if unknown := sorted(settings.options.keys() - known):
+    option = {option for field, field_info in type(chat).model_fields.items() for option in (field, field_info.alias)}
+    if unknown := sorted(settings.options.keys() - option):
         raise provider.UnusableError(f"options: {type(chat).__name__} has no {unknown[0]}")
-    if more := {name: value for name, value in DEFAULTS.items() if name in known and name not in options}:
+    if more := {name: value for name, value in DEFAULTS.items() if name in option and name not in options}:
         chat = _chat(settings, options | more)
     _guard_clients(chat)
     return Integration(name, chat, model=settings.model, secret=key or "")

@@ -34,30 +34,30 @@ def problem(settings: providers.VertexAIProvider, environment: Mapping[str, str]
 
 def read(path: Path) -> dict[str, Any]:
     """The key file of a service account, whose key is one."""
-    found = _json(path, of="credentials_file")
-    if found.get("type") != "service_account":
+    credentials = _json(path, of="credentials_file")
+    if credentials.get("type") != "service_account":
         raise KeyFileError("credentials_file: not the key of a service account, whose type is service_account")
-    if missing := [key for key in _WANTED if not isinstance(found.get(key), str)]:
+    if missing := [key for key in _WANTED if not isinstance(credentials.get(key), str)]:
         raise KeyFileError(f"credentials_file: it has no {missing[0]}")
-    if not is_url(found["token_uri"]):
+    if not is_url(credentials["token_uri"]):
         raise KeyFileError("credentials_file: its token_uri is no http or https URL")
     from cryptography import exceptions
     from google.auth import crypt  # a tenth of a second, for those who have such a file
 
     try:
-        crypt.RSASigner.from_string(found["private_key"])  # type: ignore[no-untyped-call]
+        crypt.RSASigner.from_string(credentials["private_key"])  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, exceptions.UnsupportedAlgorithm, exceptions.InternalError) as error:
         raise KeyFileError("credentials_file: its private_key is no RSA key in PEM") from error
-    return found
+    return credentials
 
 
 def _json(path: Path, *, of: str) -> dict[str, Any]:
     try:
-        found = json.loads(secret_files.read(path))
+        document = json.loads(secret_files.read(path))
     except secret_files.UnreadableError as error:
         raise KeyFileError(f"{of}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise KeyFileError(f"{of}: no file of JSON") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise KeyFileError(f"{of}: not an object of JSON")
-    return found
+    return document

@@ -121,13 +121,13 @@ class Answer:
     def add_calls(self, chunks: Sequence[Any]) -> None:
         """Take pieces of calls: those without a place go on with the last call, unless they name another."""
         for chunk in chunks:
-            place = chunk.get("index")
-            if place is None:
+            key = chunk.get("index")
+            if key is None:
                 begins = chunk.get("name") or chunk.get("id") or not self.calls
-                place = (len(self.calls),) if begins else next(reversed(self.calls))
-            if place not in self.calls:
+                key = (len(self.calls),) if begins else next(reversed(self.calls))
+            if key not in self.calls:
                 self.size += _PIECE
-            call = self.calls.setdefault(place, _Call())
+            call = self.calls.setdefault(key, _Call())
             call.name = call.name or chunk.get("name") or ""
             call.id = call.id or chunk.get("id") or ""
             if piece := chunk.get("args"):
@@ -210,9 +210,9 @@ class ChatModel:
 
     def finish(self, chunk: ChatGenerationChunk) -> str | None:
         """Why the model stopped, if `chunk` says so."""
-        for said in (chunk.generation_info, chunk.message.response_metadata):
+        for metadata in (chunk.generation_info, chunk.message.response_metadata):
             for key in ("finish_reason", "stop_reason", "done_reason"):
-                if said and (reason := said.get(key)):
+                if metadata and (reason := metadata.get(key)):
                     return str(reason)
         return None
 
@@ -243,8 +243,8 @@ class ChatModel:
     def written(self, message: messages.Message, ids: Sequence[str]) -> Any:
         """An answer as its text and its calls, which go by `ids`."""
         calls = [
-            {"type": "tool_call", "name": name, "args": arguments(call) or {}, "id": known}
-            for call, name, known in zip(message.calls, call_names(message), ids, strict=True)
+            {"type": "tool_call", "name": name, "args": arguments(call) or {}, "id": call_id}
+            for call, name, call_id in zip(message.calls, call_names(message), ids, strict=True)
         ]
         return lc.AIMessage(message.text, tool_calls=calls)
 
@@ -270,7 +270,7 @@ class ChatModel:
                     own = self.said(message, state.data) if state is not None and state.provider == self.name else None
                     called = [wire_id(call) for call in message.calls]
                     sent, wire = own or (self.written(message, called), called)
-                    ids = {call.id: known for call, known in zip(message.calls, wire, strict=True)}
+                    ids = {call.id: sent_id for call, sent_id in zip(message.calls, wire, strict=True)}
                     yield sent
                 case "tool":
                     yield self.answered(message, ids[message.call_id])
@@ -296,9 +296,9 @@ class ChatModel:
     def _last(self, answer: Answer, request: ports.Request) -> Iterator[provider.StreamEvent]:
         """What an answer comes to that is whole."""
         yield from self.ended(answer)
-        known = names.table(spec.name for spec in request.tools)
+        name_table = names.table(spec.name for spec in request.tools)
         for call in answer.calls.values():
-            yield provider.Call(known.get(call.name, names.inner(call.name)), "".join(call.pieces) or "{}")
+            yield provider.Call(name_table.get(call.name, names.inner(call.name)), "".join(call.pieces) or "{}")
         yield provider.Finish(messages.well_formed_json(self.state(answer)))  # what cannot be sent could not go back
 
 
@@ -345,10 +345,13 @@ def usage(reported: Any) -> messages.Usage:
     """Token counts, the thinking apart: what providers count as output holds it, or stands beside it."""
     details = reported.get("output_token_details") or {}
     thinking = sum(count or 0 for key, count in details.items() if key.endswith("reasoning"))
-    asked, said, total = (reported.get(f"{of}_tokens") or 0 for of in ("input", "output", "total"))
-    said = max(0, (total - asked if total > asked else said) - thinking)
+    asked, output, total = (reported.get(f"{of}_tokens") or 0 for of in ("input", "output", "total"))
+    output = max(0, (total - asked if total > asked else output) - thinking)
     return messages.Usage(
-        input_tokens=asked, output_tokens=said, thinking_tokens=thinking, total_tokens=total or asked + said + thinking
+        input_tokens=asked,
+        output_tokens=output,
+        thinking_tokens=thinking,
+        total_tokens=total or asked + output + thinking,
     )
 
 
@@ -358,8 +361,8 @@ def _call_chunks(message: Any) -> Sequence[Any]:
         return pieces  # type: ignore[no-any-return]
     if isinstance(message, lc.AIMessageChunk) and not message.tool_calls:
         return ()
-    whole = [{**call, "args": json.dumps(call["args"], ensure_ascii=False)} for call in message.tool_calls]
-    return [*whole, *message.invalid_tool_calls]
+    chunks = [{**call, "args": json.dumps(call["args"], ensure_ascii=False)} for call in message.tool_calls]
+    return [*chunks, *message.invalid_tool_calls]
 
 
 def _characters(piece: dict[str, Any]) -> int:

@@ -8,20 +8,20 @@ from tarsy.masking import given
 from tarsy.transcript import messages
 
 
-def message(said: messages.Message) -> messages.Message:
-    """`said` without it, in all that is stored, shown or sent back."""
-    state = said.provider_state
+def message(original: messages.Message) -> messages.Message:
+    """`original` without it, in all that is stored, shown or sent back."""
+    state = original.provider_state
     return replace(
-        said,
-        text=given.KNOWN.text(said.text),
-        thinking=given.KNOWN.text(said.thinking),
+        original,
+        text=given.KNOWN.text(original.text),
+        thinking=given.KNOWN.text(original.thinking),
         calls=tuple(
             replace(call, name=given.KNOWN.text(call.name), arguments=given.KNOWN.text(call.arguments))
-            for call in said.calls
+            for call in original.calls
         ),
         native=tuple(
-            replace(one, content=given.KNOWN.text(one.content), details=given.KNOWN.json(one.details))
-            for one in said.native
+            replace(result, content=given.KNOWN.text(result.content), details=given.KNOWN.json(result.details))
+            for result in original.native
         ),
         provider_state=state and replace(state, data=given.KNOWN.json(state.data)),
     )

@@ -129,7 +129,7 @@ class _Tries:
             usage=usage,
             attempts=tuple(self.attempts),
             retries=self.retries,
-            cost=None if self.price is None else sum(_cost(one, self.price) for one in spent),
+            cost=None if self.price is None else sum(_cost(tokens_used, self.price) for tokens_used in spent),
         )
 
     def failed(
@@ -142,7 +142,7 @@ class _Tries:
         """Take note of what failed, and return in how many seconds it is asked again; a ModelError where it is not."""
         last = _message(error)
         self.attempts.append(entries.Attempt(error=last, usage=usage, provider=self.name, code=_storable(error.code)))
-        alike = sum((one.code == messages.EMPTY) == (error.code == messages.EMPTY) for one in self.attempts)
+        alike = sum((attempt.code == messages.EMPTY) == (error.code == messages.EMPTY) for attempt in self.attempts)
         if isinstance(error, _EmptyError):
             if alike == EMPTY_ANSWERS:
                 raise self.failed(f"{self.name} gave {alike} empty answers", kind="fatal", code=error.code) from error
@@ -315,7 +315,7 @@ class LimitedModel:
 
     def _answered(self, answer: _Answer) -> messages.Message:
         state = answer.finish and answer.finish.state
-        said = messages.Message(
+        answer_message = messages.Message(
             role="assistant",
             text=messages.storable("".join(answer.text)),
             thinking=messages.storable("".join(answer.thinking)),
@@ -323,7 +323,7 @@ class LimitedModel:
             native=tuple(answer.native),
             provider_state=messages.ProviderState(provider=self._name, data=state) if state else None,
         )
-        return masked.message(said)
+        return masked.message(answer_message)
 
 
 async def _next(events: AsyncIterator[provider.StreamEvent], *, within: float) -> provider.StreamEvent | None:

@@ -28,6 +28,6 @@ def result(event: provider.CodeExecution | provider.Grounding) -> messages.Nativ
     )
 
 
-def size(kept: messages.NativeResult) -> int:
+def size(result: messages.NativeResult) -> int:
     """Characters of it, as JSON has them: each that is kept has some."""
-    return len(kept.content) + len(json.dumps(kept.details))
+    return len(result.content) + len(json.dumps(result.details))

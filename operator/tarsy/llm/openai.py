@@ -89,10 +89,10 @@ def unwalked(payload: dict[str, Any]) -> dict[str, Any]:
     It does so with every value of every schema and of every message, each time; there is nothing.
     """
     long = {key: payload[key] for key in ("input", "tools") if key in payload}
-    for item in long.get("input", ()):
-        match item:
+    for element in long.get("input", ()):
+        match element:
             case {"type": "function_call_output", "output": [{"type": "input_text", "text": text}]}:
-                item["output"] = text
+                element["output"] = text
     emptied: dict[str, Any] = {key: [] for key in long if key != "tools"}
     rest = {key: value for key, value in payload.items() if key not in long}
     return rest | emptied | {"extra_body": (payload.get("extra_body") or {}) | long}
@@ -105,11 +105,11 @@ def build(
     common = client(settings.base_url or ADDRESS, key=key, session=session)
     level = settings.thinking.level if settings.thinking else None
     if settings.api == "chat":
-        shown = ThoughtsShown(
+        thoughts = ThoughtsShown(
             model=settings.model, use_responses_api=False, stream_usage=True, reasoning_effort=level, **common
         )
-        shown.async_client = Completions(shown.root_async_client)
-        return Chat(name, shown, model=settings.model, secret=key or "")
+        thoughts.async_client = Completions(thoughts.root_async_client)
+        return Chat(name, thoughts, model=settings.model, secret=key or "")
     reasons = not _THOUGHTLESS.match(settings.model)
     chat = Unwalked(
         model=settings.model,
@@ -170,8 +170,8 @@ class Chat(langchain.ChatModel):
     def written(self, message: messages.Message, ids: Sequence[str]) -> lc.AIMessage:
         """An answer as its text and its calls: with the very arguments that came, which LangChain leaves only so."""
         calls = [
-            {"name": name, "args": _text(call), "id": known, "error": None}
-            for call, name, known in zip(message.calls, langchain.call_names(message), ids, strict=True)
+            {"name": name, "args": _text(call), "id": call_id, "error": None}
+            for call, name, call_id in zip(message.calls, langchain.call_names(message), ids, strict=True)
         ]
         return lc.AIMessage(message.text, invalid_tool_calls=calls)
 
@@ -198,9 +198,9 @@ class Responses(langchain.ChatModel):
 
     def ended(self, answer: langchain.Answer) -> Iterator[provider.StreamEvent]:
         """What a search has found."""
-        found = [block.whole() for block in answer.blocks.values()]
-        searches = [block.get("action") or {} for block in found if block.get("type") == "web_search_call"]
-        notes = [note for block in found if block.get("type") == "text" for note in block.get("annotations") or ()]
+        output = [block.whole() for block in answer.blocks.values()]
+        searches = [block.get("action") or {} for block in output if block.get("type") == "web_search_call"]
+        notes = [note for block in output if block.get("type") == "text" for note in block.get("annotations") or ()]
         urls = {str(note["url"]): str(note.get("title") or "") for note in notes if note.get("url")}
         if searches or urls:
             yield provider.Grounding(
@@ -212,33 +212,33 @@ class Responses(langchain.ChatModel):
     def state(self, answer: langchain.Answer) -> Any:
         """The items of the answer, as LangChain has them."""
         items = [block.whole() for block in answer.blocks.values()]
-        ids = [item.get("call_id") for item in items if item.get("type") == "function_call"]
+        ids = [element.get("call_id") for element in items if element.get("type") == "function_call"]
         return {"items": items} if langchain.are_ids(ids) and ids == answer.call_ids else None
 
     def said(self, message: messages.Message, state: Any) -> tuple[lc.AIMessage, Sequence[str]] | None:
         """An answer as it came; but what servers refuse of a model's calls is made into what they take."""
         match state:
-            case {"items": list(items)} if all(isinstance(item, dict) for item in items):
-                calls = [item for item in items if item.get("type") == "function_call"]
+            case {"items": list(items)} if all(isinstance(block, dict) for block in items):
+                calls = [block for block in items if block.get("type") == "function_call"]
             case _:
                 return None
         ids = [call.get("call_id") for call in calls]
         if len(ids) != len(message.calls) or not langchain.are_ids(ids):
             return None
-        sent = {id(item): _taken(item, call) for item, call in zip(calls, message.calls, strict=True)}
-        content: list[Any] = [sent.get(id(item), item) for item in items]
-        return lc.AIMessage(content), [str(known) for known in ids]
+        sent = {id(block): _taken(block, call) for block, call in zip(calls, message.calls, strict=True)}
+        content: list[Any] = [sent.get(id(block), block) for block in items]
+        return lc.AIMessage(content), [str(call_id) for call_id in ids]
 
     def failed(self, error: Exception) -> provider.ProviderError:
         """What an error means; those of a stream are told by their text alone."""
-        said = _WORD.search(str(error)) if type(error) is ValueError else None
-        word = (said["first"] or said["named"]) if said else ""
+        match = _WORD.search(str(error)) if type(error) is ValueError else None
+        word = (match["first"] or match["named"]) if match else ""
         return failures.translated(error, name=self.name, secret=self._secret, word=word)
 
 
-def _taken(item: dict[str, Any], call: messages.ToolCall) -> dict[str, Any]:
+def _taken(block: dict[str, Any], call: messages.ToolCall) -> dict[str, Any]:
     """A call's item, with arguments that are an object and a name that can be one."""
-    return item | {"name": names.taken(str(item.get("name", ""))), "arguments": _text(call, item.get("arguments"))}
+    return block | {"name": names.taken(str(block.get("name", ""))), "arguments": _text(call, block.get("arguments"))}
 
 
 def _text(call: messages.ToolCall, came: Any = None) -> str:

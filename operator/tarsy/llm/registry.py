@@ -135,11 +135,11 @@ class Models:
         lost = provider.Unusable("", "the platform file has it no longer")
         return model.LimitedModel(name, lost, limits=self._limits)
 
-    def unusable(self, found: Mapping[str, str]) -> Mapping[str, str]:
-        """The providers that cannot be used: those `found` so when the file was read, and not answering since."""
+    def unusable(self, problems: Mapping[str, str]) -> Mapping[str, str]:
+        """The providers that cannot be used: those `problems` so when the file was read, and not answering since."""
         return {
             name: why
-            for name, why in found.items()
+            for name, why in problems.items()
             if name not in self._models or self._models[name].standing.state != "answering"
         }
 
@@ -172,10 +172,10 @@ def _word(code: str) -> str:
 def unusable(settings: platform.Platform, *, environment: Mapping[str, str]) -> dict[str, str]:
     """The providers that cannot be used, and why; nothing heavy is imported to find out."""
     problems = {}
-    for name, found in settings.llm_providers.items():
+    for name, provider_settings in settings.llm_providers.items():
         try:
-            _check_packages(found)
-            _key(found, environment)
+            _check_packages(provider_settings)
+            _key(provider_settings, environment)
         except provider.UnusableError as error:
             problems[name] = str(error)
     return problems
@@ -205,22 +205,22 @@ def build(
     """
     first = {settings.defaults.llm_provider, *(agent.llm_provider for agent in settings.agents.values())}
     sources: dict[str, Source] = {}
-    for name, found in settings.llm_providers.items():
-        made_of = (found, _digest(key_file(found, environment)))
-        known = before.sources.get(name) if before else None
-        if known is not None and known.made_of == made_of:
-            sources[name] = known
+    for name, provider_settings in settings.llm_providers.items():
+        made_of = (provider_settings, _digest(key_file(provider_settings, environment)))
+        former = before.sources.get(name) if before else None
+        if former is not None and former.made_of == made_of:
+            sources[name] = former
             continue
-        making = functools.partial(_source, name, found, environment, http)
-        made = making() if name in first else _Later(found.model, making)
+        making = functools.partial(_source, name, provider_settings, environment, http)
+        made = making() if name in first else _Later(provider_settings.model, making)
         sources[name] = Source(provider=made, made_of=made_of)
     return Models(sources, settings=settings, throttle=throttle, before=before)
 
 
 def key_files(settings: platform.Platform, environment: Mapping[str, str]) -> set[Path]:
     """The files that hold what providers show who we are by."""
-    found = (key_file(one, environment) for one in settings.llm_providers.values())
-    return {path for path in found if path is not None}
+    paths = (key_file(provider_settings, environment) for provider_settings in settings.llm_providers.values())
+    return {path for path in paths if path is not None}
 
 
 def key_file(settings: providers.Provider, environment: Mapping[str, str]) -> Path | None:
@@ -291,8 +291,8 @@ def _told(error: Exception) -> str:
     if not isinstance(error, pydantic.ValidationError):
         return f"{type(error).__name__}: {error}"
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    said, _, _ = first["msg"].partition("\n")  # what follows may tell what was given
-    return f"{'.'.join(map(str, first['loc']))}: {said}"
+    first_line, _, _ = first["msg"].partition("\n")  # what follows may tell what was given
+    return f"{'.'.join(map(str, first['loc']))}: {first_line}"
 
 
 def _named(settings: platform.Platform) -> set[str | None]:
@@ -305,10 +305,12 @@ def _named(settings: platform.Platform) -> set[str | None]:
 
 def _check_packages(settings: providers.Provider) -> None:
     """Raise where a package is not installed; it is looked for without an import."""
-    known = TYPES[settings.type]
-    for module, package in known.packages.items():
+    provider_type = TYPES[settings.type]
+    for module, package in provider_type.packages.items():
         if not _is_installed(module):
-            raise provider.UnusableError(f"the package {package} is not installed: install tarsy[{known.extra}]")
+            raise provider.UnusableError(
+                f"the package {package} is not installed: install tarsy[{provider_type.extra}]"
+            )
     if isinstance(settings, providers.LangChainProvider):
         named = settings.model_provider.replace("-", "_").lower()  # as LangChain reads it
         module = INTEGRATIONS.get(named, f"langchain_{named}")

@@ -33,12 +33,14 @@ class Watch:
         text = self._tail + "".join(self._pieces)
         seen = len(self._tail)
         ends = range(seen + EVERY, len(text) + 1, EVERY)
-        found = next((length for end in ends if end >= TAIL and (length := passage(text[end - TAIL : end]))), 0)
+        passage_length = next(
+            (length for end in ends if end >= TAIL and (length := passage(text[end - TAIL : end]))), 0
+        )
         looked_at = ends[-1]
         self._tail = text[max(0, looked_at - TAIL) : looked_at]
         self._pieces = [text[looked_at:]]
         self._size = len(text) - looked_at
-        return found
+        return passage_length
 
 
 def passage(tail: str) -> int:

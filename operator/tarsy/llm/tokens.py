@@ -67,9 +67,9 @@ class Tokens:
         return token
 
     async def _of_environment(self) -> credentials.Credentials:
-        found, project = await self._do(_found, patient=True)
-        self._source, self.project = found, project or ""
-        return found
+        default_credentials, project = await self._do(_found, patient=True)
+        self._source, self.project = default_credentials, project or ""
+        return default_credentials
 
     async def _do(self, work: Callable[[transport.Request], T], *, patient: bool) -> T:
         """Let google-auth work in a thread, for as long as somebody waits for it."""
@@ -99,8 +99,8 @@ class Tokens:
 
 def _found(requests: transport.Request) -> tuple[credentials.Credentials, str | None]:
     """What the environment offers: a file, or the metadata server of the machine."""
-    found: tuple[credentials.Credentials, str | None] = google.auth.default(scopes=SCOPES, request=requests)
-    return found
+    credentials_found: tuple[credentials.Credentials, str | None] = google.auth.default(scopes=SCOPES, request=requests)
+    return credentials_found
 
 
 class _Requests(transport.Request):
@@ -152,7 +152,7 @@ class _Requests(transport.Request):
                     proxy=None if _METADATA in headers else proxies.proxy_for(url),
                     timeout=aiohttp.ClientTimeout(total=timeout),
                 ) as answer:
-                    data = await _body(answer)
+                    content = await _body(answer)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             why = f"the token server {server} cannot be reached: {error or type(error).__name__}"
             why_not = exceptions.TransportError(why) if self._patient else _later(why)  # type: ignore[no-untyped-call]
@@ -165,14 +165,14 @@ class _Requests(transport.Request):
             )
         if answer.status in _LATER:
             raise _later(f"the token server {server} answers {answer.status}", after=answer.headers.get("Retry-After"))
-        return _Response(answer.status, answer.headers, data)
+        return _Response(answer.status, answer.headers, content)
 
 
 class _Response(transport.Response):
     """An answer as google-auth wants it."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
-        self._status, self._headers, self._data = status, headers, data
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self._status, self._headers, self._data = status, headers, body
 
     @property
     def status(self) -> int:
@@ -193,12 +193,12 @@ class _Response(transport.Response):
 async def _body(answer: aiohttp.ClientResponse) -> bytes:
     if answer.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         raise ValueError("it sent a compressed answer, which was not asked for")
-    data = b""
+    body = b""
     async for piece in answer.content.iter_any():
-        data += piece
-        if len(data) > _LARGEST:
+        body += piece
+        if len(body) > _LARGEST:
             raise ValueError(f"its answer is longer than {_LARGEST} bytes")
-    return data
+    return body
 
 
 def _later(why: str, *, after: str | None = None) -> provider.RetryableError:

@@ -70,8 +70,8 @@ class VertexAI(gemini.Speaker):
         if not project:
             why = f"the credentials name no project; set project of llm_providers.{self._name}"
             raise provider.FatalError(why, code="project")
-        place = f"projects/{project}/locations/{self._location}/publishers/google"
-        return f"{place}/models/{self.model}:streamGenerateContent?alt=sse"
+        parent = f"projects/{project}/locations/{self._location}/publishers/google"
+        return f"{parent}/models/{self.model}:streamGenerateContent?alt=sse"
 
     def _secrets(self) -> Sequence[str]:
         return (self._bearer.token,) if self._bearer.token else ()

@@ -119,9 +119,9 @@ def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
         (_OTHERWISE.finditer(doc), _otherwise),
     ):
         done = 0
-        for found in effort.each(named, cost=_COST):
-            start = found.start()
-            if start >= done and (change := read(doc, start, found, effort)) is not None:
+        for match in effort.each(named, cost=_COST):
+            start = match.start()
+            if start >= done and (change := read(doc, start, match, effort)) is not None:
                 done = change.end
                 yield change
 
@@ -129,9 +129,9 @@ def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
 def _names(doc: bytes, effort: efforts.Effort) -> Iterator[rules.Match]:
     """The names that could promise a secret."""
     for line in effort.each(_LINE.finditer(doc), cost=_LINE_COST):
-        for found in effort.each(_NAME.finditer(doc, *line.span())):
-            if _could(found[1][-_LONGEST:]):
-                yield found
+        for match in effort.each(_NAME.finditer(doc, *line.span())):
+            if _could(match[1][-_LONGEST:]):
+                yield match
 
 
 @functools.lru_cache(maxsize=_CACHED)
@@ -139,14 +139,14 @@ def _could(name: bytes) -> bool:
     return _WORD.search(name) is not None
 
 
-def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
-    name, sign, at = found[1], found[2], found.end()
+def _assigned(doc: bytes, start: int, match: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
+    name, sign, at = match[1], match[2], match.end()
     if doc[max(0, start - len(_MARKER)) : start] == _MARKER or (sign == b">" and not _is_tag(doc, start)):
         return None
     if (marked := edits.marked(doc, at)) >= 0:
         return _rest(doc, at, marked, kind=names.promises(name))
     if sign == b",":
-        return _argument(doc, found, effort)
+        return _argument(doc, match, effort)
     if name.lower().endswith(b"authorization"):
         return _authorization(doc, at)
     kind = names.promises(name)
@@ -166,7 +166,7 @@ def _assigned(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort
         if change or not below["aside"]:  # what looks like a comment may be the value
             return change
     if (opening := _OPENING.match(doc, at)) is None:
-        return _bare(doc, found, at, start=start, kind=kind, mention=mention)
+        return _bare(doc, match, at, start=start, kind=kind, mention=mention)
     return _quoted(doc, opening, kind=kind, mention=mention, is_sure=kind is not None and sign != b"->", effort=effort)
 
 
@@ -226,9 +226,9 @@ def _rest(doc: bytes, at: int, marked: int, *, kind: names.Kind | None) -> edits
     return edits.Edit(at, end, edits.marker(kind)) if kind and end - marked >= _REST_MIN else None
 
 
-def _argument(doc: bytes, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
+def _argument(doc: bytes, match: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
     """The value behind a name and a comma, as in `setenv("TOKEN", "...")`: it has to look like a secret itself."""
-    at, kind = found.end(), names.promises(found[1]) or names.mentions(found[1])
+    at, kind = match.end(), names.promises(match[1]) or names.mentions(match[1])
     if kind is None:
         return None
     if opening := _OPENING.match(doc, at):
@@ -236,16 +236,16 @@ def _argument(doc: bytes, found: rules.Match, effort: efforts.Effort) -> edits.E
     else:
         end = at + _near_end(doc[at : at + names.NEAR], _ITEM_END)
     value = doc[at:end]
-    if at > end or (not opening and at > found.end(2)) or not _is_random(value, kind):
+    if at > end or (not opening and at > match.end(2)) or not _is_random(value, kind):
         return None
     return edits.Edit(at, end, edits.marker(kind))
 
 
 def _bare(
-    doc: bytes, found: rules.Match, at: int, *, start: int, kind: names.Kind | None, mention: names.Kind | None
+    doc: bytes, match: rules.Match, at: int, *, start: int, kind: names.Kind | None, mention: names.Kind | None
 ) -> edits.Edit | None:
     """The value at `at`, which has no quotes, of the name at `start`."""
-    sign = found[2]
+    sign = match[2]
     at += doc.startswith(b"[", at)
     if sign == b">" and (space := _SPACE.match(doc, at, at + names.NEAR)):
         at = space.end()
@@ -255,7 +255,7 @@ def _bare(
     if not (kind or mention) and not names.is_blob(near[:_BLOB_HEAD]):
         return None
     begins_line = _begins_line(doc, start)
-    is_line = begins_line and sign != b">" and doc[found.end(1)] not in _QUOTE
+    is_line = begins_line and sign != b">" and doc[match.end(1)] not in _QUOTE
     end = _near_end(near, _LINE_END if is_line else _BARE_END)
     value = near[:end] if end >= 0 else near
     if sign == b">" and not doc[at + len(value) : at + len(value) + names.NEAR].lstrip().startswith(b"</"):
@@ -274,12 +274,12 @@ def _is_random(value: bytes, mention: names.Kind | None) -> bool:
     return names.is_blob(value) or (mention is not None and names.is_drawn(value) and not names.is_harmless(value))
 
 
-def _flagged(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
-    kind, at = names.promises(found[1]), found.end()
+def _flagged(doc: bytes, start: int, match: rules.Match, effort: efforts.Effort) -> edits.Edit | None:
+    kind, at = names.promises(match[1]), match.end()
     if kind is None or edits.marked(doc, at) >= 0 or doc[start - 1 : start] not in _BEFORE_FLAGS:
         return None
     opening = _OPENING.match(doc, at)
-    if doc.startswith(b"-", opening.end() if opening else at) or (opening is None and found.end(2) > 0):
+    if doc.startswith(b"-", opening.end() if opening else at) or (opening is None and match.end(2) > 0):
         return None
     if opening:
         at, end = opening.end(), _closing(doc, opening, effort)
@@ -287,9 +287,9 @@ def _flagged(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort)
         near = _near_end(doc[at : at + names.NEAR], _BARE_END)
         end = at + near if near >= 0 else _far_end(doc, at)
     value = doc[at:end]
-    is_item = found.end(2) > 0 or found.end(3) > 0
-    if found.start(4) >= 0:
-        if not _is_alone(doc, start, end, indent=found[4]):
+    is_item = match.end(2) > 0 or match.end(3) > 0
+    if match.start(4) >= 0:
+        if not _is_alone(doc, start, end, indent=match[4]):
             return None
         is_item = True
     if names.is_harmless(value) or (not is_item and names.is_prose(value)):
@@ -297,12 +297,12 @@ def _flagged(doc: bytes, start: int, found: rules.Match, effort: efforts.Effort)
     return edits.Edit(at, end, edits.marker(kind))
 
 
-def _otherwise(_doc: bytes, _start: int, found: rules.Match, _effort: efforts.Effort) -> edits.Edit | None:
-    group = next(group for group in range(2, 11, 2) if found.start(group) >= 0)
-    kind = names.promises(found[group - 1])
-    if kind is None or names.is_harmless(found[group]):
+def _otherwise(_doc: bytes, _start: int, match: rules.Match, _effort: efforts.Effort) -> edits.Edit | None:
+    group = next(group for group in range(2, 11, 2) if match.start(group) >= 0)
+    kind = names.promises(match[group - 1])
+    if kind is None or names.is_harmless(match[group]):
         return None
-    return edits.Edit(found.start(group), found.end(group), edits.marker(kind))
+    return edits.Edit(match.start(group), match.end(group), edits.marker(kind))
 
 
 def _is_alone(doc: bytes, start: int, end: int, *, indent: bytes) -> bool:
@@ -312,14 +312,14 @@ def _is_alone(doc: bytes, start: int, end: int, *, indent: bytes) -> bool:
 
 
 def _authorization(doc: bytes, at: int) -> edits.Edit | None:
-    found = _SCHEME.match(doc, at, at + names.NEAR)
-    if found is None:
+    scheme = _SCHEME.match(doc, at, at + names.NEAR)
+    if scheme is None:
         plain = _PLAIN.match(doc, at, at + names.NEAR)
         is_token = plain and names.is_drawn(plain[1]) and not names.is_harmless(plain[1])
         return edits.Edit(plain.start(1), plain.end(1), edits.marker("token")) if plain and is_token else None
-    if edits.marked(doc, start := found.end()) >= 0 or doc.startswith((b"<", b"{"), start):
+    if edits.marked(doc, start := scheme.end()) >= 0 or doc.startswith((b"<", b"{"), start):
         return None
-    ending = _SCHEME_END if found.start(1) >= 0 else _PARAMETERS_END
+    ending = _SCHEME_END if scheme.start(1) >= 0 else _PARAMETERS_END
     ended = ending.search(doc, start, start + names.NEAR) or ending.search(doc, min(start + names.NEAR, len(doc)))
     end = ended.start() if ended else len(doc)
     if names.is_harmless(doc[start : min(end, start + names.NEAR + 1)]):
@@ -338,10 +338,10 @@ def _near_end(near: bytes, ending: rules.Rule) -> int:
     """Where a value ends that begins `near`; -1 where it may go on beyond."""
     if ending is not _LINE_END and (plain := _PLAIN_VALUE.match(near)) and plain.end() < names.NEAR:
         return plain.end()
-    found = ending.search(near)
-    if found is None:
+    end_match = ending.search(near)
+    if end_match is None:
         return -1 if len(near) == names.NEAR else len(near)
-    return -1 if found.end() == names.NEAR else found.start()
+    return -1 if end_match.end() == names.NEAR else end_match.start()
 
 
 def _far_end(doc: bytes, at: int) -> int:

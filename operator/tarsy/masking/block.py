@@ -46,10 +46,10 @@ def may_find(doc: bytes, *, level: int) -> bool:
     return newline in doc and _NAME.search(doc) is not None
 
 
-def find(doc: bytes, *, level: int, found: mappings.Found, effort: efforts.Effort) -> None:
+def find(doc: bytes, *, level: int, mappings_found: mappings.Found, effort: efforts.Effort) -> None:
     """Find what is to be masked in the documents at this level."""
     for lines in _documents(doc, level, effort):
-        _Reader(doc, found, effort).read(lines)
+        _Reader(doc, mappings_found, effort).read(lines)
 
 
 def _documents(doc: bytes, level: int, effort: efforts.Effort) -> Iterator[Iterable[mappings.Span]]:
@@ -75,10 +75,10 @@ def _documents(doc: bytes, level: int, effort: efforts.Effort) -> Iterator[Itera
 
 
 class _Reader:
-    def __init__(self, doc: bytes, found: mappings.Found, effort: efforts.Effort) -> None:
+    def __init__(self, doc: bytes, mappings_found: mappings.Found, effort: efforts.Effort) -> None:
         self._effort = effort
         self._doc = doc
-        self._found = found
+        self._found = mappings_found
         self._stack: list[mappings.Mapping] = []
         self._last = 0
         """Where the last line ends that had anything on it but a comment."""

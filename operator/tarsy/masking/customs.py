@@ -49,16 +49,16 @@ class Custom:
 
     def find(self, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
         """The places where it changes something; a marker that is there already stays whole, or goes whole."""
-        for found in effort.each(self.rule.finditer(doc), cost=_COST):
-            start, end = found.span()
-            if start < end and (place := edits.around(doc, start, end)) is not None:
-                text = self._replacement(found)
-                if doc[slice(*place)] != text:
-                    yield edits.Edit(*place, text)
+        for match in effort.each(self.rule.finditer(doc), cost=_COST):
+            start, end = match.span()
+            if start < end and (span := edits.around(doc, start, end)) is not None:
+                text = self._replacement(match)
+                if doc[slice(*span)] != text:
+                    yield edits.Edit(*span, text)
 
-    def _replacement(self, found: rules.Match) -> bytes:
+    def _replacement(self, match: rules.Match) -> bytes:
         return b"".join(
-            piece if isinstance(piece, bytes) else found[piece] if found.start(piece) >= 0 else b""
+            piece if isinstance(piece, bytes) else match[piece] if match.start(piece) >= 0 else b""
             for piece in self.pieces
         )
 
@@ -82,7 +82,7 @@ def custom(*, name: str, pattern: str, replacement: str | None) -> Custom:
         raise CustomError("pattern", "not a text that UTF-8 has") from None
     if rule.programsize > SIZE_MAX:
         raise CustomError("pattern", f"too large: RE2 makes {rule.programsize} instructions of it, {SIZE_MAX} may be")
-    if any(found.start() == found.end() for sample in _SAMPLES for found in rule.finditer(sample)):
+    if any(match.start() == match.end() for sample in _SAMPLES for match in rule.finditer(sample)):
         raise CustomError("pattern", "it finds the empty text, which is everywhere")
     pieces = (edits.marker(name),) if replacement is None else tuple(_pieces(replacement, rule))
     made = Custom(rule=rule, pieces=pieces)
@@ -111,15 +111,15 @@ def _number(named: str, rule: rules.Rule) -> int:
     if number == 0:
         raise CustomError("replacement", "$0 is all that was found: nothing would be masked")
     if not 0 < number <= rule.groups:
-        there = ", ".join(f"${{{one}}}" for one in (*range(1, rule.groups + 1), *sorted(groups)))
+        there = ", ".join(f"${{{reference}}}" for reference in (*range(1, rule.groups + 1), *sorted(groups)))
         raise CustomError("replacement", f"an unknown group of the pattern. Available: {there or 'none'}")
     return number
 
 
 def _settles(made: Custom) -> bool:
     """Whether what it puts in is left alone by it, as far as samples tell."""
-    for kept in (b"", b"0", b"a", b"A1b2"):
-        written = b"".join(piece if isinstance(piece, bytes) else kept for piece in made.pieces)
+    for filling in (b"", b"0", b"a", b"A1b2"):
+        written = b"".join(piece if isinstance(piece, bytes) else filling for piece in made.pieces)
         for sample in (written, b" " + written + b" "):
             once = made.once(sample)
             if made.once(once) != once:

@@ -45,8 +45,8 @@ def marked(doc: bytes, at: int) -> int:
     """The end of the marker that begins at `at`; -1 where none does."""
     if not doc.startswith(_MARK, at):
         return -1
-    found = MARKED.match(doc, at, at + _NEAR)
-    return -1 if found is None else found.end()
+    match = MARKED.match(doc, at, at + _NEAR)
+    return -1 if match is None else match.end()
 
 
 def around(doc: bytes, start: int, end: int) -> tuple[int, int] | None:
@@ -62,13 +62,13 @@ def around(doc: bytes, start: int, end: int) -> tuple[int, int] | None:
 
 def merged(changes: Iterable[Edit]) -> list[Edit]:
     """`changes` in their order; of those that overlap, the first one's text stands for all of them."""
-    kept: list[Edit] = []
+    disjoint: list[Edit] = []
     for change in sorted(changes, key=lambda change: (change.start, -change.end)):
-        if kept and change.start < kept[-1].end:
-            kept[-1] = kept[-1]._replace(end=max(kept[-1].end, change.end))
+        if disjoint and change.start < disjoint[-1].end:
+            disjoint[-1] = disjoint[-1]._replace(end=max(disjoint[-1].end, change.end))
         else:
-            kept.append(change)
-    return kept
+            disjoint.append(change)
+    return disjoint
 
 
 def apply(doc: bytes, changes: Iterable[Edit]) -> bytes:

@@ -41,11 +41,11 @@ class Effort:
 
     def each(self, places: Iterable[_T], *, cost: int = 1) -> Iterator[_T]:
         """`places`, each paid for with `cost` steps; a TooMuchWorkError once none are left."""
-        for place in places:
+        for position in places:
             self._left -= cost
             if self._left < self._next_look:
                 self._look()
-            yield place
+            yield position
 
     def pay(self, cost: int) -> None:
         """Pay for what is about to be done; a TooMuchWorkError where too little is left."""

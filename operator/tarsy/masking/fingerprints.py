@@ -36,8 +36,8 @@ def marker(text: bytes, value: bytes, *, key: bytes) -> bytes:
     A value in which a secret is masked already is none any more: its digits are those of the marker in it, or none.
     """
     bare = text.strip(_AROUND)
-    found = edits.MARKED.fullmatch(bare)
-    if found is None or found[1]:
+    match = edits.MARKED.fullmatch(bare)
+    if match is None or match[1]:
         return text
     masked = edits.MARKED.search(value)
     if masked is not None:
@@ -54,7 +54,7 @@ def _plain(value: bytes) -> bytes:
         return value
     try:
         plain = base64.b64decode(value.translate(_STANDARD), validate=True)
-        said = plain.decode().strip()
+        decoded = plain.decode().strip()
     except (binascii.Error, UnicodeDecodeError):
         return value
-    return said.encode() if said and said.isprintable() else value
+    return decoded.encode() if decoded and decoded.isprintable() else value

@@ -84,19 +84,19 @@ def may_find(doc: bytes, *, level: int) -> bool:
     return quote in doc and (any(name + quote in doc for name in mappings.TELLING) or _SAID.search(doc) is not None)
 
 
-def find(doc: bytes, *, level: int, found: mappings.Found, effort: efforts.Effort) -> None:
+def find(doc: bytes, *, level: int, mappings_found: mappings.Found, effort: efforts.Effort) -> None:
     """Find what is to be masked in the documents at this level."""
-    start, reader = 0, _Reader(doc, found, effort)
+    start, reader = 0, _Reader(doc, mappings_found, effort)
     if doc.lstrip(edits.SPACE)[:1] not in _BRACKETS and _SAID.search(doc) is not None:
         start = reader.begin_torn(level)
     reader.read(effort.each(_tokens(level).finditer(doc, start), cost=_TOKEN_COST))
 
 
 class _Reader:
-    def __init__(self, doc: bytes, found: mappings.Found, effort: efforts.Effort) -> None:
+    def __init__(self, doc: bytes, mappings_found: mappings.Found, effort: efforts.Effort) -> None:
         self._effort = effort
         self._doc = doc
-        self._found = found
+        self._found = mappings_found
         self._stack: list[mappings.Mapping] = []
         self._lists = 0
         self._begin = 0

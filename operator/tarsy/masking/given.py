@@ -80,8 +80,8 @@ class _Sought:
         at = max(0, len(doc) - self.longest)
         while at < len(doc) and not self._may_begin(doc, at):
             at += 1
-        found = self.automaton.find_matches_as_indexes(doc)
-        across = (start for _, start, end in found if start < at < end)
+        matches = self.automaton.find_matches_as_indexes(doc)
+        across = (start for _, start, end in matches if start < at < end)
         return next(across, at)
 
     def _may_begin(self, doc: bytes, at: int) -> bool:
@@ -108,13 +108,13 @@ class Given:
 
     def replace(self, values: Iterable[str]) -> None:
         """Have these values looked for, and those of before still."""
-        told = (one for value in values for one in _told(value))
-        known = tuple(dict.fromkeys((*told, *self._values)))[:VALUES_MAX]
+        spellings = (spelling for value in values for spelling in _told(value))
+        values_kept = tuple(dict.fromkeys((*spellings, *self._values)))[:VALUES_MAX]
         forms: dict[bytes, bool] = {}
-        for value in known:
+        for value in values_kept:
             for form, is_base64 in _forms(value):
                 forms.setdefault(form, is_base64)
-        self._values = known
+        self._values = values_kept
         self._sought = _Sought.of(forms) if forms else None
 
     def text(self, text: str) -> str:
@@ -149,8 +149,8 @@ class Given:
         """The same of bytes; `doc` itself where it has none."""
         if (sought := self._sought) is None:
             return doc
-        found = (edits.around(doc, *place) for place in sought.places(doc))
-        changes = [edits.Edit(*place, _MARKER) for place in found if place is not None]
+        spans = (edits.around(doc, *span) for span in sought.places(doc))
+        changes = [edits.Edit(*span, _MARKER) for span in spans if span is not None]
         return edits.apply(doc, changes) if changes else doc
 
     def key(self, investigation: str) -> bytes:
@@ -197,7 +197,7 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 def _written(value: str) -> Iterator[str]:
     in_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    in_json |= {"".join(_GO.get(one, one) for one in form) for form in in_json}
+    in_json |= {"".join(_GO.get(character, character) for character in form) for form in in_json}
     in_json |= {form.replace("/", "\\/") for form in in_json}
     for form in sorted(in_json):
         yield form

@@ -115,9 +115,9 @@ def _unescaped(string: bytes, start: int, effort: efforts.Effort) -> tuple[bytes
     done = length = 0
     for escape in effort.each(_ESCAPE.finditer(string), cost=_ESCAPE_COST):
         plain = string[done : escape.start()]
-        said = _SIMPLE.get(escape[0]) or _said(escape[0])
-        texts += [plain, said]
-        length += len(plain) + len(said)
+        character = _SIMPLE.get(escape[0]) or _said(escape[0])
+        texts += [plain, character]
+        length += len(plain) + len(character)
         done = escape.end()
         inside.append(length)
         outside.append(start + done)
@@ -127,10 +127,10 @@ def _unescaped(string: bytes, start: int, effort: efforts.Effort) -> tuple[bytes
 
 def _said(escape: bytes) -> bytes:
     try:
-        said: str = json.loads(b'"%b"' % escape)
+        character: str = json.loads(b'"%b"' % escape)
     except ValueError:
         return escape[1:]
-    return said.encode("utf-8", "surrogatepass")
+    return character.encode("utf-8", "surrogatepass")
 
 
 def _heads(doc: bytes, effort: efforts.Effort) -> list[bytes]:

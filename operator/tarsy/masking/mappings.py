@@ -47,8 +47,8 @@ _SCALAR = re.compile(rb"(?:[\s>|+]|\\++[nrt](?=[\s\\\"']))*+(?:!!str\s++)?\\*+[\
 
 def scalar(text: bytes) -> bytes:
     """The name that an entry's text has for its value, without quotes, escapes and comments."""
-    found = _SCALAR.match(text)
-    return b"" if found is None else found[1]
+    match = _SCALAR.match(text)
+    return b"" if match is None else match[1]
 
 
 _STAMP = rb"\d{4}-\d\d-\d\d[T ][\d:.,]++(?:Z|[+-]\d\d:\d\d)?+[ ]"

@@ -30,17 +30,17 @@ class Masker:
         names: Iterable[patterns.Name] = (),
         own: Sequence[customs.Custom] = (),
         fingerprints: bool = False,
-        known: given.Given = given.KNOWN,
+        known_secrets: given.Given = given.KNOWN,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Choose patterns, by groups and by names, and add one's `own`; `known` is what the process was given.
+        """Choose patterns, by groups and by names, and add one's `own`; `known_secrets` is what the process was given.
 
         With `fingerprints` the markers in texts of an investigation have some (see `text`).
         """
         self._names = patterns.chosen(groups, names)
         self._own = tuple(own)
         self._fingerprints = fingerprints
-        self._known = known
+        self._known = known_secrets
         self._clock = clock
 
     def text(self, text: str, *, investigation: str = "") -> str:
@@ -65,8 +65,8 @@ class Masker:
             if plain == masked:
                 return masked
             bare = plain.encode("utf-8", "surrogatepass")
-            found = self._masked(bare, key=key)
-            return masked if found == bare else found.decode("utf-8", "surrogatepass")
+            masked_text = self._masked(bare, key=key)
+            return masked if masked_text == bare else masked_text.decode("utf-8", "surrogatepass")
         except efforts.TooMuchWorkError:
             return withheld(len(doc))
 
@@ -74,15 +74,15 @@ class Masker:
         size = len(doc)
         seconds = _SECONDS + _SECONDS_A_MEGABYTE * max(0, size - _MEGABYTE) / _MEGABYTE
         effort = efforts.Effort(_FREE_STEPS + int(_STEPS * size), clock=self._clock, seconds=seconds)
-        found = repeats.Repeats(effort, key=key)
+        repeated = repeats.Repeats(effort, key=key)
         for _ in range(_PASSES):
             effort.begin(_FREE_STEPS + int(_STEPS_A_PASS * size))
             masked = self._known.mask(doc)
-            masked = secrets.mask(masked, effort, found)
-            for one in self._own:
+            masked = secrets.mask(masked, effort, repeated)
+            for custom_pattern in self._own:
                 effort.in_time()
-                masked = found.apply(masked, one.find(masked, effort))
-            masked = found.mask(patterns.mask(masked, self._names, effort, found))
+                masked = repeated.apply(masked, custom_pattern.find(masked, effort))
+            masked = repeated.mask(patterns.mask(masked, self._names, effort, repeated))
             effort.in_time()
             if masked == doc:
                 return doc

@@ -245,9 +245,9 @@ def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeat
     return doc
 
 
-def _changes(doc: bytes, found: Iterable[edits.Edit], markers: set[bytes]) -> Iterator[edits.Edit]:
+def _changes(doc: bytes, edits_found: Iterable[edits.Edit], markers: set[bytes]) -> Iterator[edits.Edit]:
     """Of what was found that which is asked for, and never a part of a marker."""
-    for change in found:
+    for change in edits_found:
         start = change.start - (change.start > 0 and edits.marked(doc, change.start - 1) >= 0)
         if change.text in markers and edits.marked(doc, start) < change.end:
             yield change._replace(start=start)
@@ -255,10 +255,10 @@ def _changes(doc: bytes, found: Iterable[edits.Edit], markers: set[bytes]) -> It
 
 def _looks(look: _Look, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     cost = _COST if look.is_secret is None else _COST + _CHECK_COST
-    for found in effort.each(look.rule.finditer(doc), cost=cost):
-        group = next(group for group in (1, 2, 3) if found.start(group) >= 0)
-        if look.is_secret is None or look.is_secret(found[group]):
-            yield edits.Edit(found.start(group), found.end(group), edits.marker(look.name))
+    for match in effort.each(look.rule.finditer(doc), cost=cost):
+        group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
+        if look.is_secret is None or look.is_secret(match[group]):
+            yield edits.Edit(match.start(group), match.end(group), edits.marker(look.name))
 
 
 _TABLE = rules.rule(rb"(?m)^Key[ \t]+Value[ \t]*\r?\n-+[ \t]+-+[ \t]*((?:\r?\n[\w.-]+[ \t]+\S[^\r\n]*)+)")
@@ -310,11 +310,11 @@ def _pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
 
 def _encoded_pem(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     """PEM in base64, as Secrets, kubeconfigs and webhooks carry it."""
-    for found in effort.each(_ENCODED_PEM.finditer(doc), cost=_COST):
-        label = base64.b64decode(found[2][: min(len(found[2]), 48) // 4 * 4]).removeprefix(b"-----BEGIN ")
+    for match in effort.each(_ENCODED_PEM.finditer(doc), cost=_COST):
+        label = base64.b64decode(match[2][: min(len(match[2]), 48) // 4 * 4]).removeprefix(b"-----BEGIN ")
         if (name := _certified(label)) is not None:
-            end = found.start(1) + len(found[1].rstrip(b"\\ \t\r\n"))
-            yield edits.Edit(found.start(1), end, edits.marker(name))
+            end = match.start(1) + len(match[1].rstrip(b"\\ \t\r\n"))
+            yield edits.Edit(match.start(1), end, edits.marker(name))
 
 
 def _certified(label: bytes) -> str | None:
@@ -326,11 +326,11 @@ def _certified(label: bytes) -> str | None:
 def _emails(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     if b"@" not in doc:
         return
-    for found in effort.each(_EMAIL.finditer(doc), cost=_COST):
-        start = found.start()
+    for match in effort.each(_EMAIL.finditer(doc), cost=_COST):
+        start = match.start()
         is_login = doc[start - 2 : start] == b"//" or doc[start : start + 4] == b"git@"
-        if not is_login and found[0].rpartition(b".")[2].lower() not in _NO_DOMAINS:
-            yield edits.Edit(start, found.end(), edits.marker("email"))
+        if not is_login and match[0].rpartition(b".")[2].lower() not in _NO_DOMAINS:
+            yield edits.Edit(start, match.end(), edits.marker("email"))
 
 
 class Finder(NamedTuple):

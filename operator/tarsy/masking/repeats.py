@@ -135,8 +135,8 @@ class Repeats:
             marker, is_head = forms[index]
             if is_head and (tail := _TAIL.match(doc, end)):
                 end = tail.end()
-            if (place := edits.around(doc, start, end)) is not None:
-                yield edits.Edit(*place, marker)
+            if (span := edits.around(doc, start, end)) is not None:
+                yield edits.Edit(*span, marker)
 
 
 def _values(text: bytes) -> Iterator[bytes]:
@@ -179,5 +179,5 @@ def _is_telling(value: bytes) -> bool:
 def _encoded(value: bytes) -> Iterator[bytes]:
     """What all base64 of texts has in common that have `value` in them, by its place in a group of three bytes."""
     for before, lost in ((0, 0), (1, 2), (2, 3)):
-        whole = (before + len(value)) // 3 * 4
-        yield base64.b64encode(bytes(before) + value)[lost:whole]
+        encoded_length = (before + len(value)) // 3 * 4
+        yield base64.b64encode(bytes(before) + value)[lost:encoded_length]

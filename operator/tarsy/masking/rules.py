@@ -82,8 +82,8 @@ def unicode_rule(pattern: bytes, *, is_strange: bool = False) -> Rule:
     try:
         return _compiled(pattern, re2.Options.Encoding.UTF8, is_strange=is_strange)
     except re2.error as error:
-        said = error.args[0]
-        raise PatternError(said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)) from error
+        reason = error.args[0]
+        raise PatternError(reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)) from error
 
 
 def _compiled(pattern: bytes, encoding: object, *, is_strange: bool = False) -> Rule:

@@ -42,9 +42,9 @@ def mask(doc: bytes, effort: efforts.Effort, seen: repeats.Repeats) -> bytes:
     may_find = _HINTS.may_find(doc)
     changes = [change for number, find in enumerate(FINDERS) if number in may_find for change in find(doc, effort)]
     for view in logs.views(doc, effort) if _STRUCTURE in may_find else ():
-        found = edits.merged(_structure(view.text, effort))
-        seen.note(view.text, found)
-        changes += view.back(seen.fingerprinted(view.text, found))
+        structural_edits = edits.merged(_structure(view.text, effort))
+        seen.note(view.text, structural_edits)
+        changes += view.back(seen.fingerprinted(view.text, structural_edits))
     changes = edits.merged(changes)
     seen.note(doc, changes)
     return seen.apply(doc, changes)
@@ -59,11 +59,11 @@ def _structure(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
             if not reader.may_find(doc, level=level):
                 continue
             effort.in_time()
-            found = mappings.Found()
-            reader.find(doc, level=level, found=found, effort=effort)
-            for span in effort.each(_merged(found.data), cost=_VALUE_COST):
+            mappings_found = mappings.Found()
+            reader.find(doc, level=level, mappings_found=mappings_found, effort=effort)
+            for span in effort.each(_merged(mappings_found.data), cost=_VALUE_COST):
                 changes += reader.values(doc, span, level=level, effort=effort)
-            for span in effort.each(found.values, cost=_VALUE_COST):
+            for span in effort.each(mappings_found.values, cost=_VALUE_COST):
                 if not names.is_harmless(doc[slice(*span)]):
                     changes += reader.value(doc, span, level=level)
     return changes
@@ -90,18 +90,18 @@ def _described(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
 
 def _printed(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
     return [
-        edits.Edit(found.start(1), found.end(1), edits.marker("secret"))
-        for found in effort.each(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
-        if not names.is_empty(found[1])
+        edits.Edit(match.start(1), match.end(1), edits.marker("secret"))
+        for match in effort.each(_GO_BYTES.finditer(doc), cost=_FOUND_COST)
+        if not names.is_empty(match[1])
     ]
 
 
 def _encoded(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
     """Secrets as a whole in base64."""
     return [
-        edits.Edit(found.start(1), found.start(1) + len(found[1].rstrip(edits.SPACE)), edits.marker("secret"))
-        for found in effort.each(_ENCODED.finditer(doc), cost=_FOUND_COST)
-        if _KIND.search(_decoded(found[1])) is not None
+        edits.Edit(match.start(1), match.start(1) + len(match[1].rstrip(edits.SPACE)), edits.marker("secret"))
+        for match in effort.each(_ENCODED.finditer(doc), cost=_FOUND_COST)
+        if _KIND.search(_decoded(match[1])) is not None
     ]
 
 

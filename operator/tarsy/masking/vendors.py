@@ -278,8 +278,8 @@ _SPARSE = 8
 def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
     """The tokens and keys of all vendors."""
     done = 0
-    for found in effort.each(_PREFIX.finditer(doc), cost=_COST):
-        start, end = found.span(1)
+    for match in effort.each(_PREFIX.finditer(doc), cost=_COST):
+        start, end = match.span(1)
         if start < done:
             continue
         prefix = doc[start:end]
@@ -288,15 +288,15 @@ def find(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
             token = following.match(doc, end, end + _LONGEST)
             if token is None or not _is_token(token[0].rstrip(b"."), fact, prefix=prefix):
                 continue
-            whole = following.match(doc, end) or token
-            done = end + len(whole[0].rstrip(b"."))
+            token_match = following.match(doc, end) or token
+            done = end + len(token_match[0].rstrip(b"."))
             yield edits.Edit(start, done, edits.marker(fact.kind))
             break
-    for found in effort.each(_SHAPES.finditer(doc), cost=_COST):
-        group = next(group for group in (1, 2, 3) if found.start(group) >= 0)
-        text = found[group]
+    for match in effort.each(_SHAPES.finditer(doc), cost=_COST):
+        group = next(group for group in (1, 2, 3) if match.start(group) >= 0)
+        text = match[group]
         if not _is_dummy(text) and (group != _NUMBERED or _looks_random(_NUMBER.sub(b"", text, 1))):
-            yield edits.Edit(found.start(group), found.end(group), edits.marker("token"))
+            yield edits.Edit(match.start(group), match.end(group), edits.marker("token"))
 
 
 def _is_token(text: bytes, fact: Fact, *, prefix: bytes) -> bool:

@@ -187,14 +187,14 @@ class Stage(base.Model):
         """What its agents are called, in order: `NAME-1`, `NAME-2` where a name is there several times."""
         names = [member.name for member in self.members]
         taken = {name for name in names if names.count(name) == 1}
-        shown = []
+        display_names = []
         for name in names:
             if names.count(name) > 1:
                 numbered = (f"{name}-{number}" for number in itertools.count(1))
                 name = next(candidate for candidate in numbered if candidate not in taken)
                 taken.add(name)
-            shown.append(name)
-        return shown
+            display_names.append(name)
+        return display_names
 
 
 DEADLINE_SECONDS = 900

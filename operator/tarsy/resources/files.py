@@ -52,9 +52,9 @@ class Problem:
         return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
 
 
-def told(place: Place) -> str:
+def told(path: Place) -> str:
     """A place as messages say it: `agents.A.mcp_servers.0`."""
-    dotted = ".".join(map(str, place)) or "the file"
+    dotted = ".".join(map(str, path)) or "the file"
     return "".join(char if char.isprintable() else " " for char in dotted)
 
 
@@ -75,19 +75,19 @@ class Document:
     """None where nothing stands there."""
     node: yaml.Node | None = field(repr=False)
 
-    def line(self, place: Place = ()) -> int:
-        """The line of what stands at `place`, or of the last on the way there that is there; of a key, its own."""
+    def line(self, path: Place = ()) -> int:
+        """The line of what stands at `path`, or of the last on the way there that is there; of a key, its own."""
         node, line = self.node, _line(self.node)
-        for step in place:
-            found = _below(node, step)
-            if found is None:
+        for step in path:
+            child = _below(node, step)
+            if child is None:
                 break
-            line, node = _line(found[0]), found[1]
+            line, node = _line(child[0]), child[1]
         return line
 
-    def problem(self, place: Place, message: str) -> Problem:
-        """What is wrong at `place`; the message says where by itself, if need be."""
-        return Problem(file=self.file, line=self.line(place), message=message)
+    def problem(self, path: Place, message: str) -> Problem:
+        """What is wrong at `path`; the message says where by itself, if need be."""
+        return Problem(file=self.file, line=self.line(path), message=message)
 
 
 def read(path: Path) -> list[Document]:
@@ -129,7 +129,7 @@ def parse(text: str, *, file: str) -> list[Document]:
             nodes.append(loader.get_node())
         if problems := [_marked(file, node, what) for root in nodes for node, what in _unfit(root)]:
             raise FileError(sorted(problems))
-        data = [None if node is None else loader.construct_document(node) for node in nodes]
+        values = [None if node is None else loader.construct_document(node) for node in nodes]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         column = f"column {mark.column + 1}: " if mark else ""
@@ -140,17 +140,17 @@ def parse(text: str, *, file: str) -> list[Document]:
         raise FileError([Problem(file=file, line=_deepest(text), message="nested too deep")]) from error
     finally:
         loader.dispose()
-    found = [Document(file=file, data=one, node=node) for one, node in zip(data, nodes, strict=True)]
-    return found or [Document(file=file, data=None, node=None)]
+    documents = [Document(file=file, data=value, node=node) for value, node in zip(values, nodes, strict=True)]
+    return documents or [Document(file=file, data=None, node=None)]
 
 
-def written(data: Any) -> str:
-    """YAML of `data` as people write it: keys in their order, texts of several lines as blocks, no aliases."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+def written(value: Any) -> str:
+    """YAML of `value` as people write it: keys in their order, texts of several lines as blocks, no aliases."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's
+    def ignore_aliases(self, value: Any) -> bool:  # noqa: ARG002 - PyYAML's
         return True
 
 

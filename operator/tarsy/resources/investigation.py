@@ -374,6 +374,6 @@ class AlertInvestigation(base.Model):
 
 def digest(spec: Spec, *, without: Collection[str] = ()) -> str:
     """The digest of a spec without its receipt, and without those fields."""
-    shown = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"source": {"receipt"}})
-    kept = {name: value for name, value in shown.items() if name not in without}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    dumped = spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"source": {"receipt"}})
+    counted = {name: value for name, value in dumped.items() if name not in without}
+    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()

@@ -44,14 +44,14 @@ def _serverless(what: str, pattern: str) -> str:
     return f"{what} is not server.tool: write 'kubernetes-server.{pattern}' or '*.{pattern}'{_ALL}"
 
 
-def _as_written(pattern: str, info: ValidationInfo) -> str:
-    if info.context == AS_WRITTEN and (why := misfit(pattern)):
+def _as_written(pattern: str, validation: ValidationInfo) -> str:
+    if validation.context == AS_WRITTEN and (why := misfit(pattern)):
         raise ValueError(why)
     return pattern
 
 
-def _own_as_written(pattern: str, info: ValidationInfo) -> str:
-    if info.context == AS_WRITTEN and (why := own_misfit(pattern)):
+def _own_as_written(pattern: str, validation: ValidationInfo) -> str:
+    if validation.context == AS_WRITTEN and (why := own_misfit(pattern)):
         raise ValueError(why)
     return pattern
 

@@ -35,10 +35,10 @@ def structural(node: JSON, *, definitions: JSON, at: str) -> JSON:
         target = definitions[node["$ref"].removeprefix("#/$defs/")]
         return structural({**target, **_without(node, "$ref")}, definitions=definitions, at=at)
     if "anyOf" in node:
-        given = [option for option in node["anyOf"] if option != {"type": "null"}]
-        if len(given) != 1:
+        options = [option for option in node["anyOf"] if option != {"type": "null"}]
+        if len(options) != 1:
             raise UnstructuralError(f"{at}: a union has no structural form")
-        return structural({**given[0], **_without(node, "anyOf")}, definitions=definitions, at=at)
+        return structural({**options[0], **_without(node, "anyOf")}, definitions=definitions, at=at)
     if refused := [key for key in _REFUSED if key in node]:
         raise UnstructuralError(f"{at}: {', '.join(refused)}")
     if "x-kubernetes-validations" in node:  # they have words, where of a pattern kubectl shows the expression

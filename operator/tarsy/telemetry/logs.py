@@ -90,9 +90,9 @@ class _Formatter(logging.Formatter):
         """The lines of traceback and stack; not the record's own copy, which any other formatter may have made."""
         if _is_quoting(record):
             return [*_without_words(record.exc_info[1], set())] if record.exc_info else []
-        told = [self.formatException(record.exc_info)] if record.exc_info else []
-        told += [self.formatStack(record.stack_info)] if record.stack_info else []
-        return self._mask("\n".join(told)).split("\n") if told else []
+        parts = [self.formatException(record.exc_info)] if record.exc_info else []
+        parts += [self.formatStack(record.stack_info)] if record.stack_info else []
+        return self._mask("\n".join(parts)).split("\n") if parts else []
 
 
 class TextFormatter(_Formatter):
@@ -104,9 +104,9 @@ class TextFormatter(_Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and the lines of the traceback."""
-        told = "".join(f" {key}={_value(self._mask(str(value)))}" for key, value in _fields(record).items())
+        fields_text = "".join(f" {key}={_value(self._mask(str(value)))}" for key, value in _fields(record).items())
         message = _printable(self._message(record))
-        line = f"{self.formatTime(record)} {record.levelname:7} {record.name}  {message}{told}"
+        line = f"{self.formatTime(record)} {record.levelname:7} {record.name}  {message}{fields_text}"
         return "\n".join([line, *(_INDENT + _printable(below, but="=") for below in self._below(record))])
 
 
@@ -116,16 +116,16 @@ class JSONFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line, in ASCII."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        told: dict[str, object] = {
+        document: dict[str, object] = {
             "time": at.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "message": self._message(record),
         }
-        told |= {key: self._plain(value) for key, value in _fields(record).items() if key not in told}
+        document |= {key: self._plain(value) for key, value in _fields(record).items() if key not in document}
         if below := self._below(record):
-            told["exception"] = "\n".join(below)
-        return json.dumps(told)
+            document["exception"] = "\n".join(below)
+        return json.dumps(document)
 
     def _plain(self, value: object) -> object:
         """`value` as JSON has it."""
@@ -170,9 +170,9 @@ def _without_words(error: BaseException | None, seen: set[int]) -> Iterator[str]
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    found = {key: value for key, value in sorted(vars(record).items()) if key not in _STANDARD}
+    extra_fields = {key: value for key, value in sorted(vars(record).items()) if key not in _STANDARD}
     around = _around.get()
-    return {key: value for key, value in found.items() if key in around} if _is_quoting(record) else found
+    return {key: value for key, value in extra_fields.items() if key in around} if _is_quoting(record) else extra_fields
 
 
 def _value(value: object) -> str:

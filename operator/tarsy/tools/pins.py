@@ -30,7 +30,7 @@ _SHOWN = 12
 def digest(tool: types.Tool) -> str:
     """The hash of what a server says of a tool, as `sha256:` and 64 hex digits."""
     hints = tool.annotations or types.ToolAnnotations()
-    said = {
+    description = {
         "name": tool.name,
         "title": tool.title,
         "description": tool.description,
@@ -39,7 +39,7 @@ def digest(tool: types.Tool) -> str:
         "title of hints": hints.title,
         "hints": [hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint],
     }
-    return f"sha256:{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()}"
 
 
 class Keep(Protocol):
@@ -69,11 +69,11 @@ class Stopped:
     @property
     def why(self) -> str:
         """Why it is not called, with both hashes."""
-        told = self._told(self.pinned, self.offered)
+        problem = self._told(self.pinned, self.offered)
         if self.written:
-            return f"it is stopped: {told}"
+            return f"it is stopped: {problem}"
         why = "has changed since it was pinned" if self.pinned else "is one more than are pinned at first sight"
-        return f"it {why}, and is stopped until somebody confirms it ({told})"
+        return f"it {why}, and is stopped until somebody confirms it ({problem})"
 
     @property
     def short(self) -> str:
@@ -120,7 +120,7 @@ def told(stopped: Mapping[str, Stopped]) -> str:
     """
     if not stopped:
         return ""
-    are_to_be = any(one.written for one in stopped.values())
+    are_to_be = any(tool.written for tool in stopped.values())
     if len(stopped) == 1:
         why = "because it is not what it has to be" if are_to_be else "because it is not what was pinned"
         until = "" if are_to_be else " until somebody confirms it"
@@ -129,9 +129,9 @@ def told(stopped: Mapping[str, Stopped]) -> str:
         why = "because they are not what they have to be" if are_to_be else "because they are not what was pinned"
         until = "" if are_to_be else " until somebody confirms them"
         what = f"has {len(stopped)} tools that are stopped{until}, {why}"
-    shown = list(stopped.values())[:NAMED_MAX]
+    named = list(stopped.values())[:NAMED_MAX]
     more = f", and {len(stopped) - NAMED_MAX} more" if len(stopped) > NAMED_MAX else ""
-    return f"{what}: {', '.join(one.tool for one in shown)}{more} ({'; '.join(one.short for one in shown)})"
+    return f"{what}: {', '.join(tool.tool for tool in named)}{more} ({'; '.join(tool.short for tool in named)})"
 
 
 def _short(digest: str) -> str:

@@ -26,10 +26,10 @@ def left_out(lines: int, characters: int) -> str:
     return f"{lines:,} line{'s' * (lines > 1)} with {characters:,} characters are left out here"
 
 
-def middle(text: str, limit: int, *, told: Callable[[int, int], str] = note) -> str:
+def middle(text: str, limit: int, *, describe: Callable[[int, int], str] = note) -> str:
     """`text`, where it is longer than `limit` characters cut to these at most, beside the line that tells of the cut.
 
-    `told` gives that line, of `NOTE_MAX` characters at most, for the lines and characters that are left out.
+    `describe` gives that line, of `NOTE_MAX` characters at most, for the lines and characters that are left out.
     """
     if len(text) <= limit:
         return text
@@ -39,9 +39,9 @@ def middle(text: str, limit: int, *, told: Callable[[int, int], str] = note) -> 
     end = _after_newline(text.find("\n", tail - 1, tail + (len(text) - tail) // 2), otherwise=tail)
     lines = text.count("\n", begin, end) + (text[end - 1] != "\n" and "\n" in text[begin:end])
     between = "" if begin == 0 or text[begin - 1] == "\n" else "\n"
-    return f"{text[:begin]}{between}{told(lines, end - begin)}\n{text[end:]}"
+    return f"{text[:begin]}{between}{describe(lines, end - begin)}\n{text[end:]}"
 
 
-def _after_newline(found: int, *, otherwise: int) -> int:
+def _after_newline(newline: int, *, otherwise: int) -> int:
     """The place behind a newline, where there is one."""
-    return otherwise if found < 0 else found + 1
+    return otherwise if newline < 0 else newline + 1

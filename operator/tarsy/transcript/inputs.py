@@ -56,9 +56,9 @@ def as_json(raw: str) -> str:
 
     What is nothing that `read` reads is the argument `input`.
     """
-    given = read(raw)
-    told = {RAW: raw.strip()} if given is None else given
-    return messages.storable(json.dumps(told, ensure_ascii=False, allow_nan=False))
+    parameters = read(raw)
+    arguments = {RAW: raw.strip()} if parameters is None else parameters
+    return messages.storable(json.dumps(arguments, ensure_ascii=False, allow_nan=False))
 
 
 def read(raw: str) -> dict[str, Any] | None:
@@ -71,8 +71,8 @@ def read(raw: str) -> dict[str, Any] | None:
         return {}
     for attempt in (_from_json, _from_yaml, _from_pairs) if len(text) <= LONGEST else (_from_json,):
         try:
-            if (given := attempt(text)) is not None:
-                plain: dict[str, Any] = _plain(given)
+            if (parameters := attempt(text)) is not None:
+                plain: dict[str, Any] = _plain(parameters)
                 return plain
         except _UNREADABLE:
             continue
@@ -85,9 +85,9 @@ def _plain(value: Any, *, deepest: int = DEEPEST) -> Any:
         case dict() | list() | tuple() if deepest == 0:
             raise ValueError("nested too deep")
         case dict():
-            return {str(key): _plain(item, deepest=deepest - 1) for key, item in value.items()}
+            return {str(key): _plain(member, deepest=deepest - 1) for key, member in value.items()}
         case list() | tuple():
-            return [_plain(item, deepest=deepest - 1) for item in value]
+            return [_plain(member, deepest=deepest - 1) for member in value]
         case set():
             return ", ".join(sorted(map(str, value)))
         case None | bool() | int() | float() | str():
@@ -178,15 +178,15 @@ def _from_pairs(text: str) -> dict[str, Any] | None:
     """`a=b, c=d` and `a: b, c: d`, with commas, semicolons, blanks or line breaks between them."""
     if text.startswith(("{", "[")):  # it is meant to be what it could not be read as
         return None
-    given: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
     at = 0
     while at < len(text):
         pair = _PAIR.match(text, at)
         if pair is None:
             return None
-        given[pair["key"]] = _value(pair)
+        pairs[pair["key"]] = _value(pair)
         at = pair.end()
-    return given
+    return pairs
 
 
 def _value(pair: re.Match[str]) -> Any:

@@ -88,22 +88,22 @@ class ScriptedModel:
         )
         self._answers: list[messages.Message] = []
         self._failures: dict[int, list[messages.Failure]] = {}
-        for item in script:
-            if isinstance(item, messages.Message):
-                self._answers.append(item)
+        for reply in script:
+            if isinstance(reply, messages.Message):
+                self._answers.append(reply)
             else:
-                self._failures.setdefault(len(self._answers), []).append(item)
+                self._failures.setdefault(len(self._answers), []).append(reply)
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         """Answer, or fail, as the script says for this turn."""
         await scope.ensure_lease()
         self.requests.append(request)
-        turn = sum(message.role == "assistant" for message in request.messages)
-        if failures := self._failures.get(turn):
+        number = sum(message.role == "assistant" for message in request.messages)
+        if failures := self._failures.get(number):
             failure = failures.pop(0)
             raise ports.ModelError(failure.text, kind=failure.kind, code=failure.code, call=self.call)
         concluded = [answer for answer in self._answers if not answer.calls] or [self._DONE]
-        answer = self._answers[turn] if turn < len(self._answers) else concluded[-1]
+        answer = self._answers[number] if number < len(self._answers) else concluded[-1]
         scope.stream.thinking(answer.thinking)
         scope.stream.text(answer.text)
         return ports.Answer(message=answer, call=self.call)

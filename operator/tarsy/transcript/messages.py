@@ -157,9 +157,9 @@ def _changed(value: Any, change: Callable[[str], str]) -> Any:
         case str():
             return change(value)
         case dict():
-            return {change(key): _changed(item, change) for key, item in value.items()}
+            return {change(key): _changed(member, change) for key, member in value.items()}
         case list():
-            return [_changed(item, change) for item in value]
+            return [_changed(member, change) for member in value]
         case _:
             return value
 
@@ -171,9 +171,9 @@ def is_plain_json(value: Any, *, deepest: int = 100) -> bool:
             return False
         case dict():
             items: Iterable[Any] = value.values()
-            return all(map(_is_text, value)) and all(is_plain_json(item, deepest=deepest - 1) for item in items)
+            return all(map(_is_text, value)) and all(is_plain_json(member, deepest=deepest - 1) for member in items)
         case list():
-            return all(is_plain_json(item, deepest=deepest - 1) for item in value)
+            return all(is_plain_json(member, deepest=deepest - 1) for member in value)
         case float():
             return math.isfinite(value)
         case _:

@@ -15,16 +15,16 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _LINE_ENDS = re.compile(r"\r\n?")
 
 
-def text(given: str) -> str:
-    r"""`given` with control characters as Python writes them, such as `\x1b` and `\u202e`; each CR ends a line.
+def text(original: str) -> str:
+    r"""`original` with control characters as Python writes them, such as `\x1b` and `\u202e`; each CR ends a line.
 
     Twice is the same as once, and harmless text stays as it is.
     """
-    if given.isprintable():
-        return given
-    return _CONTROLS.sub(_shown, _LINE_ENDS.sub("\n", given))
+    if original.isprintable():
+        return original
+    return _CONTROLS.sub(_shown, _LINE_ENDS.sub("\n", original))
 
 
-def _shown(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _shown(match: re.Match[str]) -> str:
+    number = ord(match[0])
     return f"\\x{number:02x}" if number <= 0xFF else f"\\u{number:04x}"

@@ -133,25 +133,25 @@ class _Reply:
         problem = ""
         opened: _Fence | None = None
         least = 0
-        for place, mark in enumerate(marks):
+        for index, mark in enumerate(marks):
             match mark:
                 case _Fence():
                     opened = _opened(opened, mark)
                 case _Label(kind="thought"):
-                    thoughts.append(self._thought(mark.end, self._next_label(place)))
+                    thoughts.append(self._thought(mark.end, self._next_label(index)))
                 case _Label(kind="observation"):
                     return self._neither(thoughts, problem, used=max(mark.start, least))
                 case _Label(kind="input"):
                     problem = problem or NO_ACTION
                 case _Label(kind="action"):
-                    name, behind = _name(text, mark.end, self._next_label(place))
+                    name, behind = _name(text, mark.end, self._next_label(index))
                     if name:
-                        given, used = self._given(place, behind, is_wrapped=opened is not None)
+                        action_input, used = self._given(index, behind, is_wrapped=opened is not None)
                         used = self._whole(max(used, least))
-                        return Reading(thought=_joined(thoughts), action=name, input=given, used=used)
+                        return Reading(thought=_joined(thoughts), action=name, input=action_input, used=used)
                     problem = NO_TOOL
                 case _Label(kind="answer"):
-                    answer, used = self._answer(place, is_wrapped=opened is not None)
+                    answer, used = self._answer(index, is_wrapped=opened is not None)
                     if answer:
                         return Reading(thought=_joined(thoughts), answer=answer, used=self._whole(used))
                     problem, least = NO_TEXT, used
@@ -167,39 +167,39 @@ class _Reply:
         """All of the text, where nothing is left behind `used` that says anything."""
         return len(self._text) if _ONLY_FENCES.match(self._text, used) else used
 
-    def _next_label(self, place: int, *, unless_small: bool = False) -> int:
-        """Where the label begins that follows the mark at `place`; the text's end if there is none."""
-        for mark in self._behind(place):
+    def _next_label(self, index: int, *, unless_small: bool = False) -> int:
+        """Where the label begins that follows the mark at `index`; the text's end if there is none."""
+        for mark in self._behind(index):
             if isinstance(mark, _Label) and not (unless_small and mark.is_small):
                 return mark.start
         return len(self._text)
 
-    def _behind(self, place: int) -> Iterator[_Mark]:
-        return (self._marks[at] for at in range(place + 1, len(self._marks)))
+    def _behind(self, index: int) -> Iterator[_Mark]:
+        return (self._marks[at] for at in range(index + 1, len(self._marks)))
 
     def _thought(self, start: int, end: int) -> str:
         """What stands there, without the fence that only wraps what follows or what came before."""
-        said = self._text[start:end].strip()
-        fences = list(_FENCE_LINE.finditer(said))
+        thought = self._text[start:end].strip()
+        fences = list(_FENCE_LINE.finditer(thought))
         if len(fences) % 2:
             first, last = fences[0], fences[-1]
-            said = said[: last.start()] if last.end() == len(said) else said
-            said = said[first.end() :] if first.start() == 0 else said
-        return _unix(said)
+            thought = thought[: last.start()] if last.end() == len(thought) else thought
+            thought = thought[first.end() :] if first.start() == 0 else thought
+        return _unix(thought)
 
-    def _answer(self, place: int, *, is_wrapped: bool) -> tuple[str, int]:
-        """The answer behind the label at `place`, and where it ends.
+    def _answer(self, index: int, *, is_wrapped: bool) -> tuple[str, int]:
+        """The answer behind the label at `index`, and where it ends.
 
         It ends at an observation, and at an action that has an input: an answer may well recommend an action. In a list
         an observation is one of the answer's own.
         """
-        begin = self._marks[place].end
+        begin = self._marks[index].end
         text = self._text
         end = used = len(text)
         thought: _Label | None = None
         called: int | None = None
         closing: list[_Fence] = []
-        for mark in self._unquoted(place, is_wrapped=is_wrapped):
+        for mark in self._unquoted(index, is_wrapped=is_wrapped):
             match mark:
                 case _Fence():
                     closing.append(mark)
@@ -218,13 +218,13 @@ class _Reply:
             end, used = closing[-1].start, closing[-1].end
         return _unix(text[begin:end]) if _says(text[begin:end]) else "", used
 
-    def _unquoted(self, place: int, *, is_wrapped: bool) -> Iterator[_Mark]:
-        """The marks behind `place` but for blocks of code: labels, and the bare fences that may end a wrapped reply.
+    def _unquoted(self, index: int, *, is_wrapped: bool) -> Iterator[_Mark]:
+        """The marks behind `index` but for blocks of code: labels, and the bare fences that may end a wrapped reply.
 
         In a reply that is wrapped itself it cannot be told which bare fence opens and which one closes, so only a fence
         that says what it opens does.
         """
-        at = place + 1
+        at = index + 1
         while at < len(self._marks):
             mark = self._marks[at]
             at += 1
@@ -233,24 +233,24 @@ class _Reply:
             elif mark.closing is not None:
                 at = mark.closing + 1
 
-    def _given(self, place: int, behind: int, *, is_wrapped: bool) -> tuple[str, int]:
-        """The input of the action at `place`, whose name ends at `behind`, and where it ends."""
-        following = next((at for at in range(place + 1, len(self._marks)) if self._is_label(at)), None)
+    def _given(self, index: int, behind: int, *, is_wrapped: bool) -> tuple[str, int]:
+        """The input of the action at `index`, whose name ends at `behind`, and where it ends."""
+        following = next((at for at in range(index + 1, len(self._marks)) if self._is_label(at)), None)
         if following is None or not self._is_label(following, kind="input"):
-            return self._beside(place, behind, is_wrapped=is_wrapped)
-        given, used = self._input(following, self._marks[following].end, is_wrapped=is_wrapped)
-        if given:
-            return given, used
-        given, until = self._beside(place, behind, is_wrapped=is_wrapped)
-        return given, max(used, until)  # a block may hold the label, and end behind it
+            return self._beside(index, behind, is_wrapped=is_wrapped)
+        action_input, used = self._input(following, self._marks[following].end, is_wrapped=is_wrapped)
+        if action_input:
+            return action_input, used
+        action_input, until = self._beside(index, behind, is_wrapped=is_wrapped)
+        return action_input, max(used, until)  # a block may hold the label, and end behind it
 
-    def _is_label(self, place: int, *, kind: _Kind | None = None) -> bool:
-        mark = self._marks[place]
+    def _is_label(self, index: int, *, kind: _Kind | None = None) -> bool:
+        mark = self._marks[index]
         return isinstance(mark, _Label) and kind in (None, mark.kind)
 
-    def _beside(self, place: int, behind: int, *, is_wrapped: bool) -> tuple[str, int]:
+    def _beside(self, index: int, behind: int, *, is_wrapped: bool) -> tuple[str, int]:
         """The input that stands without a label behind the action's name: a call's, on its line, or below it."""
-        text, limit = self._text, self._next_label(place)
+        text, limit = self._text, self._next_label(index)
         line_end = min(_line_end(text, behind), limit)
         rest = text[behind:line_end].strip()
         if rest.startswith("(") and not text[behind].isspace():
@@ -258,12 +258,12 @@ class _Reply:
         if (brace := text.find("{", behind, line_end)) >= 0:
             if end := _json_end(text, brace):
                 return text[brace:end], _line_end(text, end)
-            return self._input(place, brace, is_wrapped=is_wrapped)
+            return self._input(index, brace, is_wrapped=is_wrapped)
         if _PAIR_HEAD.match(rest):
             return _given(rest), limit
         below = _TO_INPUT.match(text, line_end, limit)
-        if below and (text.startswith("{", below.end()) or self._fence(place, line_end)):
-            return self._input(place, line_end, is_wrapped=is_wrapped)
+        if below and (text.startswith("{", below.end()) or self._fence(index, line_end)):
+            return self._input(index, line_end, is_wrapped=is_wrapped)
         return "", limit
 
     def _called(self, begin: int, line_end: int, limit: int) -> tuple[str, int]:
@@ -275,13 +275,13 @@ class _Reply:
         closing = text.rfind(")", begin, limit) if closing < 0 else closing
         return _given(text[begin : limit if closing < 0 else closing]), limit
 
-    def _input(self, place: int, begin: int, *, is_wrapped: bool) -> tuple[str, int]:
-        """The input that stands at `begin`, behind the label at `place`, and where it ends.
+    def _input(self, index: int, begin: int, *, is_wrapped: bool) -> tuple[str, int]:
+        """The input that stands at `begin`, behind the label at `index`, and where it ends.
 
         It may be YAML whose keys are named as labels are: in small letters, where the labels are not, they are keys.
         """
         text = self._text
-        fence = self._fence(place, begin)
+        fence = self._fence(index, begin)
         begin = fence.end if fence else begin
         if (blank := _TO_INPUT.match(text, begin)) and (end := _json_end(text, blank.end())):
             closing = _CLOSING.match(text, end) if fence or is_wrapped else None
@@ -289,19 +289,19 @@ class _Reply:
         if fence and fence.closing is not None:
             block = self._marks[fence.closing]
             return _given(text[begin : block.start]), block.end
-        limit = self._next_label(place, unless_small=not self._is_small(place))
-        for mark in self._behind(place) if is_wrapped and not fence else ():
+        limit = self._next_label(index, unless_small=not self._is_small(index))
+        for mark in self._behind(index) if is_wrapped and not fence else ():
             if isinstance(mark, _Fence) and mark.is_bare and begin <= mark.start < limit:
                 return _given(text[begin : mark.start]), mark.end
         return _given(text[begin:limit]), limit
 
-    def _is_small(self, place: int) -> bool:
-        mark = self._marks[place]
+    def _is_small(self, index: int) -> bool:
+        mark = self._marks[index]
         return isinstance(mark, _Label) and mark.is_small
 
-    def _fence(self, place: int, begin: int) -> _Fence | None:
-        """The fence behind the mark at `place` that is the first thing at `begin`."""
-        for mark in self._behind(place):
+    def _fence(self, index: int, begin: int) -> _Fence | None:
+        """The fence behind the mark at `index` that is the first thing at `begin`."""
+        for mark in self._behind(index):
             if mark.start >= begin:
                 return mark if isinstance(mark, _Fence) and not self._text[begin : mark.start].strip() else None
         return None
@@ -309,17 +309,17 @@ class _Reply:
 
 def _marks(text: str) -> list[_Mark]:
     """The marks of `text`, in order; read from the end, so that it is known where a block closes."""
-    found = list(_MARK.finditer(text))
+    matches = list(_MARK.finditer(text))
     marks: list[_Mark] = []
     closing: dict[str, int] = {}
-    for place in range(len(found) - 1, -1, -1):
-        match = found[place]
+    for index in range(len(matches) - 1, -1, -1):
+        match = matches[index]
         start, end = match.span()
         if word := match["fence"]:
             is_bare = not match["info"].strip() and text[start - 1 : start] in ("", "\n")
             marks.append(_Fence(start, end, word, is_bare, closing.get(word)))
             if is_bare:
-                closing[word] = place
+                closing[word] = index
         else:
             label = match["label"]
             kind = "input" if match["input"] else _KINDS[label[0].lower()]
@@ -384,8 +384,8 @@ def _unix(text: str) -> str:
 
 def _given(text: str) -> str:
     """An input as it stands, further left, and out of the code within a line that it may be."""
-    given = textwrap.dedent(text.replace("\r\n", "\n")).strip()
-    return given[1:-1].strip() if _CODE.fullmatch(given) else given
+    dedented = textwrap.dedent(text.replace("\r\n", "\n")).strip()
+    return dedented[1:-1].strip() if _CODE.fullmatch(dedented) else dedented
 
 
 def arguments(raw: str) -> str:

@@ -110,7 +110,7 @@ class Execution:
         assert agent  # noqa: S101 - one that has none has ended with its start
         if not self.fallen:
             return resolve.Fallback(provider=agent.provider, native=agent.native)
-        return next(one for one in agent.fallbacks if one.provider == self.fallen[-1])
+        return next(fallback for fallback in agent.fallbacks if fallback.provider == self.fallen[-1])
 
     @property
     def next_source(self) -> resolve.Fallback | None:
@@ -124,8 +124,8 @@ class Execution:
         """What it found: its last answer; "" where it has not completed."""
         if self.ended is None or self.ended.outcome != "Completed":
             return ""
-        said = messages.answers(self.log)
-        return self.conclusion(said[-1].text) if said else ""
+        answers = messages.answers(self.log)
+        return self.conclusion(answers[-1].text) if answers else ""
 
     @property
     def is_react(self) -> bool:
@@ -164,19 +164,19 @@ class Execution:
         due = self.due.pop(entry.call_id)
         if not entry.text:
             return
-        place, result = self.result(entry.call_id)
+        index, result = self.result(entry.call_id)
         length = self.cut.get(entry.call_id, len(result.text))
         if length <= due.reads:
             self.cut.pop(entry.call_id, None)
-        told = SUMMARY.format(length=length, text=entry.text)
-        self.log[place] = replace(result, text=told)
+        summary = SUMMARY.format(length=length, text=entry.text)
+        self.log[index] = replace(result, text=summary)
 
     def result(self, call_id: str) -> tuple[int, messages.Message]:
         """The result of a call that has one, and its place in the log."""
         return next(
-            (place, one)
-            for place, one in enumerate(self.log)
-            if isinstance(one, messages.Message) and one.role == "tool" and one.call_id == call_id
+            (index, logged)
+            for index, logged in enumerate(self.log)
+            if isinstance(logged, messages.Message) and logged.role == "tool" and logged.call_id == call_id
         )
 
     def conclusion(self, answer: str) -> str:
@@ -196,13 +196,15 @@ class Stage:
     @property
     def agents(self) -> list[Execution]:
         """Its agents' executions by their place in the stage, whichever began first."""
-        found = (one for one in self.executions.values() if one.started.kind == "agent")
-        return sorted(found, key=lambda execution: execution.started.index)
+        own_executions = (member for member in self.executions.values() if member.started.kind == "agent")
+        return sorted(own_executions, key=lambda execution: execution.started.index)
 
     @property
     def synthesis(self) -> Execution | None:
         """What joins its agents' results, if that has begun."""
-        return next((one for one in self.executions.values() if one.started.kind == "synthesis"), None)
+        return next(
+            (execution for execution in self.executions.values() if execution.started.kind == "synthesis"), None
+        )
 
 
 @dataclass(kw_only=True)
@@ -222,7 +224,7 @@ class Run:
     def retries(self) -> int:
         """The repeated model requests of all its executions."""
         scopes: tuple[Stage | Run, ...] = (self, *self.stages.values())
-        return sum(one.retries for scope in scopes for one in scope.executions.values())
+        return sum(execution.retries for scope in scopes for execution in scope.executions.values())
 
 
 Scope: TypeAlias = tuple[str, ...]
@@ -255,7 +257,7 @@ class _Scopes:
     def end(self, scope: Scope) -> None:
         self.require(scope)
         if self.open[scope]:
-            inside = [_words(one) for one in self.open if self.within.get(one) == scope]
+            inside = [_words(scope_open) for scope_open in self.open if self.within.get(scope_open) == scope]
             raise OutOfOrderError(f"{_words(scope)} cannot end before {', '.join(inside)}")
         del self.open[scope]
         if scope in self.within:
@@ -479,12 +481,12 @@ def _reported(entry: entries.Answered | entries.Unanswered, execution: Execution
     tokens = entry.call.usage.input_tokens
     if tokens <= 0 or any(message.native for message in entry.messages):
         return None
-    known = sum(isinstance(one, messages.Message) for one in execution.log)
-    sent = known - 1 if isinstance(entry, entries.Answered) else known
+    count = sum(isinstance(text, messages.Message) for text in execution.log)
+    sent = count - 1 if isinstance(entry, entries.Answered) else count
     return Reported(provider=entry.call.provider, tokens=tokens, messages=sent, compacted=execution.compacted)
 
 
 def execution_id(investigation: str, *, run: int, stage: str, kind: entries.ExecutionKind, index: int) -> str:
     """An execution's id: 16 hex digits, the same whoever starts it, and parsed by nobody."""
-    place = "\n".join([investigation, str(run), kind, str(index), stage])
-    return hashlib.sha256(place.encode()).hexdigest()[:16]
+    identity = "\n".join([investigation, str(run), kind, str(index), stage])
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]

@@ -21,11 +21,11 @@ def tokens(request: ports.Request) -> int:
 
 def of_message(message: messages.Message, provider: str = "") -> int:
     """The characters of a message that are sent, with what `provider` wants back; what another one does is not sent."""
-    said = len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.calls)
+    size = len(message.text) + sum(len(call.name) + len(call.arguments) for call in message.calls)
     state = message.provider_state
     if state is not None and state.provider == provider:
-        return max(said, _of_json(state.data))  # it holds text and calls as well
-    return said
+        return max(size, _of_json(state.data))  # it holds text and calls as well
+    return size
 
 
 def of_tool(tool: messages.ToolSpec) -> int:
@@ -38,7 +38,7 @@ def _of_json(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
-        return sum(len(key) + _of_json(item) for key, item in value.items())
+        return sum(len(key) + _of_json(member) for key, member in value.items())
     if isinstance(value, list):
         return sum(map(_of_json, value))
     return _SCALAR

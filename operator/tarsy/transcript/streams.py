@@ -30,33 +30,33 @@ class Shown:
     text: str
 
 
-def shown(turn: ports.Turn, *, thinking: str, text: str, tools: Mapping[str, str] | None = None) -> list[Shown]:
+def shown(model_call: ports.Turn, *, thinking: str, text: str, tools: Mapping[str, str] | None = None) -> list[Shown]:
     """The events of an answer of which so much is there, and of its calls, of which `tools` have said so much.
 
     Without what this process was given, or may be about to be.
     """
     thinking, text = given.KNOWN.beginning(thinking), given.KNOWN.beginning(text)
     results = (
-        Shown(event=f"{turn.execution}.{call}.result", type="tool_result", text=messages.storable(said))
-        for call, said in (tools or {}).items()
+        Shown(event=f"{model_call.execution}.{call}.result", type="tool_result", text=messages.storable(result))
+        for call, result in (tools or {}).items()
     )
-    return [one for one in (*_all(turn, thinking=thinking, text=text), *results) if one.text]
+    return [part for part in (*_all(model_call, thinking=thinking, text=text), *results) if part.text]
 
 
-def _all(turn: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
-    place = f"{turn.execution}.{turn.number}"
-    if turn.result:
-        event = timeline.summary_id(turn.execution, turn.result)
+def _all(call: ports.Turn, *, thinking: str, text: str) -> Iterator[Shown]:
+    prefix = f"{call.execution}.{call.number}"
+    if call.result:
+        event = timeline.summary_id(call.execution, call.result)
         yield Shown(event=event, type="mcp_tool_summary", text=messages.storable(text))
         return
-    yield Shown(event=f"{place}.thinking", type="llm_thinking", text=messages.storable(thinking))
-    if not record.is_react(turn.strategy):
-        kind: timeline.Type = "executive_summary" if turn.kind == "summary" else "llm_response"
-        yield Shown(event=f"{place}.text", type=kind, text=messages.storable(text))
+    yield Shown(event=f"{prefix}.thinking", type="llm_thinking", text=messages.storable(thinking))
+    if not record.is_react(call.strategy):
+        kind: timeline.Type = "executive_summary" if call.kind == "summary" else "llm_response"
+        yield Shown(event=f"{prefix}.text", type=kind, text=messages.storable(text))
     elif len(text) <= react.READ_MAX:  # beyond it is refused
         reading = react.read(_told(messages.storable(text)))
-        yield Shown(event=f"{place}.thought", type="llm_thinking", text=reading.thought)
-        yield Shown(event=f"{place}.text", type="llm_response", text=reading.answer)
+        yield Shown(event=f"{prefix}.thought", type="llm_thinking", text=reading.thought)
+        yield Shown(event=f"{prefix}.text", type="llm_response", text=reading.answer)
 
 
 _LONG = 16 * 1024
@@ -75,10 +75,10 @@ def _told(text: str) -> str:
 class Written:
     """An answer that is being written: the stream of its turn, and how much of it is known to those who watch."""
 
-    def __init__(self, turn: ports.Turn, *, told: Callable[[], None]) -> None:
-        """`told` is called whenever there is more."""
-        self._turn = turn
-        self._told = told
+    def __init__(self, call: ports.Turn, *, notify: Callable[[], None]) -> None:
+        """`notify` is called whenever there is more."""
+        self._turn = call
+        self._told = notify
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._tools: dict[str, str] = {}
@@ -116,28 +116,28 @@ class Written:
         is_long = record.is_react(self._turn.strategy) and len(text) > _LONG
         return functools.partial(shown, self._turn, thinking=thinking, text=text, tools=dict(self._tools)), is_long
 
-    def news(self, found: Sequence[Shown] | None = None, *, anew: bool = False) -> list[tuple[Shown, int]]:
+    def news(self, parts: Sequence[Shown] | None = None, *, anew: bool = False) -> list[tuple[Shown, int]]:
         """Its events that have changed since this was asked the last time, and from which character on; `anew`: all.
 
-        `found` is what `reading` made out; without it they are made out here.
+        `parts` is what `reading` made out; without it they are made out here.
         """
-        found = self.reading()[0]() if found is None else found
+        parts = self.reading()[0]() if parts is None else parts
         before = self._known
-        gone = {event: replace(one, text="") for event, one in before.items()}
-        self._known = gone | {one.event: one for one in found}
+        gone = {event: replace(part, text="") for event, part in before.items()}
+        self._known = gone | {part.event: part for part in parts}
         if anew:
-            return [(one, 0) for one in self._known.values()]
+            return [(part, 0) for part in self._known.values()]
         return [
-            (one, common(before[event].text, one.text) if event in before else 0)
-            for event, one in self._known.items()
-            if before.get(event) != one
+            (part, common(before[event].text, part.text) if event in before else 0)
+            for event, part in self._known.items()
+            if before.get(event) != part
         ]
 
 
-def common(one: str, other: str) -> int:
+def common(text: str, other: str) -> int:
     """How many characters two texts have in common from their beginning on."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(text), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+        low, high = (middle, high) if text[low:middle] == other[low:middle] else (low, middle - 1)
     return low

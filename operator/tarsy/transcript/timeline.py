@@ -93,13 +93,13 @@ def fold(
         for logged in log
         if isinstance(logged.entry, entries.ExecutionStarted) and logged.entry.agent
     }
-    known = {**(claims or {}), **{logged.seq: logged.claim for logged in log}}
+    claims_by_seq = {**(claims or {}), **{logged.seq: logged.claim for logged in log}}
     events: dict[str, Event] = {}
     streaming: dict[str, list[str]] = {}
     texts: dict[str, str] = {}
     for logged in log:
         begins = isinstance(logged.entry, entries.RunStarted)  # its claim is the one that it waits for
-        if not begins and logged.claim > known.get(logged.seq - 1, logged.claim):
+        if not begins and logged.claim > claims_by_seq.get(logged.seq - 1, logged.claim):
             events |= _by_id([_resumed(logged)])
         changed = _by_id(_events(logged, kinds.get(logged.execution, _AGENT)))
         if outcome := _closes(logged.entry):
@@ -126,15 +126,15 @@ def page(events: Sequence[Event], *, after: int, last: int, limit: int) -> tuple
 
     No page ends inside an entry, so the events of the first entry are all in it, however many they are.
     """
-    shown = [event for event in events if after < event.seq <= last]
-    if len(shown) <= limit:
-        return shown, last
-    cut = shown[limit].seq
-    if cut == shown[0].seq:
-        whole = [event for event in shown if event.seq == cut]
-        return whole, cut
-    shown = [event for event in shown if event.seq < cut]
-    return shown, cut - 1
+    page_events = [event for event in events if after < event.seq <= last]
+    if len(page_events) <= limit:
+        return page_events, last
+    cut = page_events[limit].seq
+    if cut == page_events[0].seq:
+        cut_events = [event for event in page_events if event.seq == cut]
+        return cut_events, cut
+    page_events = [event for event in page_events if event.seq < cut]
+    return page_events, cut - 1
 
 
 def call_id(execution: str, call: messages.ToolCall) -> str:
@@ -209,9 +209,9 @@ _New = Callable[[str, Type, Status, str, dict[str, Any]], Event]
 
 
 def _maker(logged: entries.Logged) -> _New:
-    def new(place: str, type: Type, status: Status, content: str, metadata: dict[str, Any]) -> Event:  # noqa: A002 - its name
+    def new(key: str, type: Type, status: Status, content: str, metadata: dict[str, Any]) -> Event:  # noqa: A002 - its name
         return Event(
-            id=f"{logged.execution or f'run-{logged.run}'}.{place}",
+            id=f"{logged.execution or f'run-{logged.run}'}.{key}",
             seq=logged.seq,
             created_seq=logged.seq,
             type=type,
@@ -245,9 +245,9 @@ def _answered(entry: entries.Answered, new: _New, kind: Kind) -> Iterator[Event]
             yield new(
                 f"{entry.turn}.thought", "llm_thinking", "completed", reading.thought, {"source": "react"} | metadata
             )
-    for place, result in enumerate(answer.native):
-        told = result.details | metadata
-        yield new(f"{entry.turn}.native-{place}", _NATIVE[result.tool], "completed", result.content, told)
+    for index, result in enumerate(answer.native):
+        details = result.details | metadata
+        yield new(f"{entry.turn}.native-{index}", _NATIVE[result.tool], "completed", result.content, details)
     if text:
         yield new(f"{entry.turn}.text", _type_of(kind, is_conclusion=is_conclusion), "completed", text, metadata)
     for call in answer.calls:
@@ -275,11 +275,11 @@ def _of_run(entry: entries.RunStarted | entries.ToolsSelected | entries.RunbookR
 
 def _runbook(entry: entries.RunbookRead, new: _New) -> Event:
     metadata = {"url": entry.url, "origin": entry.origin, "characters": len(entry.text)}
-    told = _RUNBOOKS[entry.origin]
+    description = _RUNBOOKS[entry.origin]
     if entry.problem:
-        content = f"The runbook cannot be read, {told} stands for it: {entry.problem}"
+        content = f"The runbook cannot be read, {description} stands for it: {entry.problem}"
         return new("runbook", "error", "failed", content, {"kind": "runbook"} | metadata)
-    return new("runbook", "runbook", "completed", f"The runbook is {told}.", metadata)
+    return new("runbook", "runbook", "completed", f"The runbook is {description}.", metadata)
 
 
 _NATIVE: dict[chain.NativeTool, Type] = {
@@ -316,16 +316,16 @@ def _compacted(entry: entries.ContextCompacted, new: _New) -> Event:
         "tokens": entry.tokens,
         "limit": entry.limit,
     }
-    told = []
+    parts = []
     if entry.results:
-        told.append(f"older results of tools that are a line each from here on: {len(entry.results)}")
+        parts.append(f"older results of tools that are a line each from here on: {len(entry.results)}")
     if entry.cut:
-        told.append(f"results of the last turn that are cut to {entry.shown} characters: {len(entry.cut)}")
+        parts.append(f"results of the last turn that are cut to {entry.shown} characters: {len(entry.cut)}")
     if entry.failure:
-        told.append(f"the request was refused: {entry.failure.text}")
+        parts.append(f"the request was refused: {entry.failure.text}")
     first = (*entry.results, *entry.cut, "")[0]
-    place = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
-    return new(place, "context_compacted", "completed", "; ".join(told), metadata)
+    key = f"{entry.turn}.compacted-{first}-{entry.shown}"  # what is cut may be cut shorter, for the same request
+    return new(key, "context_compacted", "completed", "; ".join(parts), metadata)
 
 
 def _retried(entry: entries.ModelRetried, logged: entries.Logged, new: _New) -> Event:
@@ -348,23 +348,26 @@ def _selected(mcp: investigation.MCP, new: _New) -> Event:
 
 def selection(mcp: investigation.MCP) -> str:
     """What an alert says of its agents' tools, in words."""
-    told = []
+    parts = []
     if mcp.servers is not None:
-        named = [one.name + (f" ({', '.join(one.tools)})" if one.tools is not None else "") for one in mcp.servers]
-        told.append(f"its agents have of MCP servers: {', '.join(named) or 'none'}")
+        named = [
+            server.name + (f" ({', '.join(server.tools)})" if server.tools is not None else "")
+            for server in mcp.servers
+        ]
+        parts.append(f"its agents have of MCP servers: {', '.join(named) or 'none'}")
     if mcp.tools is not None and mcp.tools.allow is not None:
-        told.append(f"of tools only: {', '.join(mcp.tools.allow) or 'none'}")
+        parts.append(f"of tools only: {', '.join(mcp.tools.allow) or 'none'}")
     if mcp.tools is not None and mcp.tools.deny:
-        told.append(f"not of tools: {', '.join(mcp.tools.deny)}")
+        parts.append(f"not of tools: {', '.join(mcp.tools.deny)}")
     if off := [tool for tool, is_on in (mcp.native_tools or {}).items() if not is_on]:
-        told.append(f"not of providers' own tools: {', '.join(off)}")
-    return "; ".join(told) or "the alert says nothing of its agents' tools"
+        parts.append(f"not of providers' own tools: {', '.join(off)}")
+    return "; ".join(parts) or "the alert says nothing of its agents' tools"
 
 
-def _left_out(place: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:
+def _left_out(key: str, provider: str, tools: Sequence[chain.NativeTool], new: _New) -> Event:
     content = f"{provider} is not offered {', '.join(tools)}: it takes no native tools beside those of MCP servers"
     metadata = {"provider": provider, "tools": list(tools)}
-    return new(f"{place}.native", "native_tools_left_out", "completed", content, metadata)
+    return new(f"{key}.native", "native_tools_left_out", "completed", content, metadata)
 
 
 def _type_of(kind: Kind, *, is_conclusion: bool) -> Type:

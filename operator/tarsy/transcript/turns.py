@@ -77,12 +77,12 @@ class Turns(Generic[T]):
                 if not self._batch:
                     self._batch, self._waiting = self._waiting, []
                 try:
-                    await self._write([prepared for one in self._batch for prepared in one.prepared])
+                    await self._write([prepared for waiting in self._batch for prepared in waiting.prepared])
                 except ports.LeaseLostError as error:
                     self._lost = error
                     raise
-                for one in self._batch:
-                    one.kept = True
-                    for entry in one.entries:
+                for waiting in self._batch:
+                    waiting.kept = True
+                    for entry in waiting.entries:
                         self._record.apply(entry)
                 self._batch = []

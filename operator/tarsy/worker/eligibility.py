@@ -63,12 +63,12 @@ class Eligibility:
                     database, owner=owner, lease=lease, build=build, max_running=max_running, chooses=self.choose()
                 )
             except selection.UnjudgedError as error:
-                if (found := await unrunnable.snapshot(database, error.investigation)) is not None:
-                    self.judge(found)
+                if (snapshot := await unrunnable.snapshot(database, error.investigation)) is not None:
+                    self.judge(snapshot)
             if len(self._judged) > self._most:
-                kept = await unrunnable.still_open(database, self._judged)
-                self._judged = {name: known for name, known in self._judged.items() if name in kept}
-                self._most = max(SNAPSHOTS_MAX, 2 * len(kept))
+                open_hashes = await unrunnable.still_open(database, self._judged)
+                self._judged = {name: verdict for name, verdict in self._judged.items() if name in open_hashes}
+                self._most = max(SNAPSHOTS_MAX, 2 * len(open_hashes))
 
     def judge(self, snapshot: unrunnable.Snapshot) -> None:
         """Judge one more snapshot."""
@@ -80,30 +80,30 @@ class Eligibility:
         self._renew()
         passed = [
             selection.Passed(hash=name, stage=agent.stage, index=agent.index, only_to_start=agent.only_to_start)
-            for name, known in self._judged.items()
-            for agent in known.agents
+            for name, verdict in self._judged.items()
+            for agent in verdict.agents
         ]
         return selection.Choice(judged=tuple(self._judged), passed=passed)
 
     def facts(self) -> Iterator[standing.Fact]:
         """Return a fact for each snapshot that this worker cannot run whole."""
         self._renew()
-        for name, known in self._judged.items():
-            if known.agents:
-                detail = unrunnable.detail(known.agents)
-                yield standing.Fact(kind="passed", name=name, state="passed", since=known.since, detail=detail)
+        for name, verdict in self._judged.items():
+            if verdict.agents:
+                detail = unrunnable.detail(verdict.agents)
+                yield standing.Fact(kind="passed", name=name, state="passed", since=verdict.since, detail=detail)
 
     def _renew(self) -> None:
         """Judge all snapshots again if what they were judged by has changed."""
         now = (self._platform(), dict(self._unusable()))
         if self._judged_by is None or now[0] is not self._judged_by[0] or now[1] != self._judged_by[1]:
             self._judged_by = now
-            self._judged = {name: self._verdict(known.snapshot) for name, known in self._judged.items()}
+            self._judged = {name: self._verdict(verdict.snapshot) for name, verdict in self._judged.items()}
 
     def _verdict(self, snapshot: unrunnable.Snapshot) -> _Judged:
-        known = self._judged.get(snapshot.hash)
+        former = self._judged.get(snapshot.hash)
         agents = [] if snapshot.spec is None else list(self._cannot_run(snapshot))
-        since = known.since if known and known.agents == agents else datetime.now(UTC)
+        since = former.since if former and former.agents == agents else datetime.now(UTC)
         return _Judged(snapshot=snapshot, agents=agents, since=since)
 
     def _cannot_run(self, snapshot: unrunnable.Snapshot) -> Iterator[unrunnable.Agent]:

@@ -50,16 +50,16 @@ class Generations:
     async def run(self) -> None:
         """End those that nobody has any more, until cancelled."""
         while True:
-            found = await self._unused.get()
-            self._known.remove(found)
-            await found.end()
+            unused = await self._unused.get()
+            self._known.remove(unused)
+            await unused.end()
 
     async def close(self) -> None:
         """End all, once nobody works any more."""
         while self._known:
             await self._known.pop().end()
 
-    def _let_go(self, found: _Generation) -> None:
-        found.users -= 1
-        if not found.users:
-            self._unused.put_nowait(found)
+    def _let_go(self, generation: _Generation) -> None:
+        generation.users -= 1
+        if not generation.users:
+            self._unused.put_nowait(generation)

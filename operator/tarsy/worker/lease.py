@@ -162,26 +162,28 @@ class LeaseManager:
                 held = {identity: lease.claim.token for identity, lease in self._leases.copy().items()}
                 sent = time.monotonic()
                 try:
-                    found = await self._heartbeat.beat(held.values())
+                    stop_requests = await self._heartbeat.beat(held.values())
                 except databases.StoreDownError as error:
                     log.warning("leases are in doubt: %s", error, extra={"action": "heartbeat_failed"})
                 else:
-                    self._on_main(functools.partial(self._learn, held, found, sent))
+                    self._on_main(functools.partial(self._learn, held, stop_requests, sent))
                 await asyncio.to_thread(self._beat_now.wait, self._every)
         finally:
             await self._heartbeat.close()
 
-    def _learn(self, held: Mapping[UUID, UUID], found: Mapping[UUID, work.StopRequest | None], sent: float) -> None:
+    def _learn(
+        self, held: Mapping[UUID, UUID], stop_requests: Mapping[UUID, work.StopRequest | None], sent: float
+    ) -> None:
         """Tell the leases what a heartbeat found; only those that it asked about, in their claim of that moment."""
         for identity, token in held.items():
             lease = self._leases.get(identity)
             if lease is None or lease.claim.token != token:
                 continue
-            if token not in found:
+            if token not in stop_requests:
                 lease.stop("lost")
                 continue
             lease.renew(sent + self._certain)
-            request = found[token]
+            request = stop_requests[token]
             # For as long as this claim lasts: an agent that has gone to rest comes back with the next one only.
             lease.suspend = lease.suspend or request == "suspend"
             if request is not None and request != "suspend":

@@ -178,8 +178,13 @@ class Supervisor:
 
 def _told(claim: work.Claim) -> AbstractContextManager[None]:
     """Have every line say whose it is."""
-    told = {"investigation": claim.name, "uid": str(claim.investigation), "run": claim.run, "attempt": claim.attempts}
-    return logs.fields(**told)
+    log_fields = {
+        "investigation": claim.name,
+        "uid": str(claim.investigation),
+        "run": claim.run,
+        "attempt": claim.attempts,
+    }
+    return logs.fields(**log_fields)
 
 
 def _about(claim: work.Claim, action: str) -> dict[str, object]:
@@ -187,8 +192,8 @@ def _about(claim: work.Claim, action: str) -> dict[str, object]:
 
 
 def _tell_end(claim: work.Claim, ending: str, *, reason: str, seconds: float) -> None:
-    told = {"ending": ending, "reason": reason, "seconds": round(seconds, 3)}
-    log.info("run ended: %s after %.1f s", ending, seconds, extra=_about(claim, "run_ended") | told)
+    log_fields = {"ending": ending, "reason": reason, "seconds": round(seconds, 3)}
+    log.info("run ended: %s after %.1f s", ending, seconds, extra=_about(claim, "run_ended") | log_fields)
 
 
 async def _end(journal: journals.PgJournal, run: int, ending: entries.Outcome, *, reason: str, message: str) -> None:

@@ -446,7 +446,7 @@ async def test_what_was_asked_for_is_told_from_the_log_word_for_word(
                 execution,
                 fact,
                 investigation=f"{snapshot.namespace}/{snapshot.name}",
-                whole=await journal.whole(ID, fact.call_id),
+                full_result=await journal.whole(ID, fact.call_id),
             )
             assert sent[request.messages[-1].text] == request
             told += 1

@@ -117,7 +117,7 @@ class Watching:
     @contextmanager
     def watched(self, turn: ports.Turn) -> Iterator[ports.Stream]:
         self.turns.append(turn)
-        written = streams.Written(turn, told=self.told.set)
+        written = streams.Written(turn, notify=self.told.set)
         try:
             yield written
         finally:

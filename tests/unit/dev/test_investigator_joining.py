@@ -250,7 +250,7 @@ def test_a_long_result_is_shortened_to_its_head_and_its_trouble_letter_by_letter
         server="k8s",
         tool="pods_list",
         tokens=1000,
-        told="The agent's task:\nlook",
+        description="The agent's task:\nlook",
         call=messages.ToolCall(id="0.0", name="k8s.pods_list", arguments="{}"),
         result="\n".join([header, *lines]),
         word="0123abcd",

@@ -19,7 +19,7 @@ from tarsy.masking import customs, given, masker
 KNOWN = given.Given()
 KNOWN.replace(["the-process-key-1"])
 KNOWN.season("database-password")
-MASKER = masker.Masker(groups=["security"], fingerprints=True, known=KNOWN)
+MASKER = masker.Masker(groups=["security"], fingerprints=True, known_secrets=KNOWN)
 MARKED = re.compile(r"\[MASKED:[a-z0-9_]+:([0-9a-f]{4})\]")
 FIRST, SECOND = "cnry4Kd9xQ", "cnry7Zb2wL"
 
@@ -65,7 +65,7 @@ def test_another_investigation_has_other_digits() -> None:
 def test_who_knows_the_investigation_alone_cannot_make_the_digits() -> None:
     elsewhere = given.Given()
     elsewhere.season("another password")
-    other = masker.Masker(groups=["security"], fingerprints=True, known=elsewhere)
+    other = masker.Masker(groups=["security"], fingerprints=True, known_secrets=elsewhere)
     text = "\n".join(f"P{number}_PASSWORD=cnry{number}xQ9" for number in range(20))
     assert MARKED.findall(other.text(text, investigation="one")) != digits(text)
 
@@ -147,7 +147,7 @@ def test_masking_twice_changes_nothing(pieces: list[str], start: int, end: int) 
 
 
 def test_they_hide_as_much_as_markers_without_them() -> None:
-    plain = masker.Masker(groups=["security"], known=KNOWN)
+    plain = masker.Masker(groups=["security"], known_secrets=KNOWN)
     chance = random.Random(7)  # noqa: S311 - a fixed seed, no secret
     for _ in range(300):
         text = "".join(chance.choice(PIECES) for _ in range(3)) + "".join(chance.choices(string.printable, k=20))

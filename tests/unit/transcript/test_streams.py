@@ -69,7 +69,7 @@ def logged(turn: ports.Turn, message: messages.Message) -> dict[str, tuple[str, 
 def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
     turn: ports.Turn, text: str, thinking: str, at: Sequence[int]
 ) -> None:
-    written = streams.Written(turn, told=nothing)
+    written = streams.Written(turn, notify=nothing)
     seen: dict[str, str] = {}
     for piece in cut(thinking, at):
         written.thinking(piece)
@@ -111,7 +111,7 @@ def test_at_its_end_a_react_answer_that_can_be_read_is_shown_as_the_log_has_it(t
 @hypothesis.given(first=in_any_text, second=in_any_text)
 @hypothesis.settings(deadline=None)
 def test_what_is_asked_for_again_replaces_what_came(first: str, second: str) -> None:
-    written = streams.Written(NATIVE, told=nothing)
+    written = streams.Written(NATIVE, notify=nothing)
     written.thinking("hm")
     written.text(first)
     seen = told({}, written.news())
@@ -178,7 +178,7 @@ def test_what_the_process_was_given_is_shown_in_no_piece_however_it_is_cut(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(given, "KNOWN", known := given.Given())
         known.replace([SECRET])
-        written = streams.Written(turn, told=nothing)
+        written = streams.Written(turn, notify=nothing)
         seen: dict[str, str] = {}
         for piece in cut(f"Thought: {before}{secret}{behind}\nFinal Answer: {secret}.", at):
             written.text(piece)

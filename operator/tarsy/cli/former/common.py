@@ -59,10 +59,10 @@ class Converting:
 
     def _agent_name(self, source: Source) -> str:
         identifier = layout.named_agent(source)
-        found = layout.agent_name(identifier)
-        if found is None:
+        name = layout.agent_name(identifier)
+        if name is None:
             self.problems.append(source.problem(f"Invalid agent identifier format: {identifier}"))
-        return found or identifier
+        return name or identifier
 
     def _mcp_servers(self, servers: Source) -> Any:
         """The names in a list of MCP servers, without those that are disabled."""

@@ -296,12 +296,12 @@ def _is_list(source: Source) -> bool:
     return isinstance(source.data, list)
 
 
-def _renamed(data: Any) -> Any:
-    if isinstance(data, str):
-        return _OLD_VARIABLE.sub(r"{{.\1}}", data)
-    if isinstance(data, dict):
-        return {key: _renamed(value) for key, value in data.items()}
-    return [_renamed(value) for value in data] if isinstance(data, list) else data
+def _renamed(node: Any) -> Any:
+    if isinstance(node, str):
+        return _OLD_VARIABLE.sub(r"{{.\1}}", node)
+    if isinstance(node, dict):
+        return {key: _renamed(value) for key, value in node.items()}
+    return [_renamed(value) for value in node] if isinstance(node, list) else node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,20 +311,22 @@ class _Made(files.Document):
     sources: Mapping[str, Source] = field(repr=False)
     """By the beginning of the place, in what was made."""
 
-    def problem(self, place: files.Place, message: str) -> files.Problem:
+    def problem(self, path: files.Place, message: str) -> files.Problem:
         """What is wrong, where that comes from."""
-        steps = tuple(to_snake(step) if isinstance(step, str) else step for step in place)
+        steps = tuple(to_snake(step) if isinstance(step, str) else step for step in path)
         for length in (2, 1, 0):
-            source = self.sources.get(files.told(place[:length]))
+            source = self.sources.get(files.told(path[:length]))
             if source is not None:
                 return source.document.problem((*source.place, *steps[length:]), message)
-        return super().problem(place, message)
+        return super().problem(path, message)
 
 
 def _wrong(sources: layout.Sources, platform: JSON, chains: Mapping[str, JSON]) -> list[files.Problem]:
     """What is wrong with what was made."""
     named = {
-        files.told((section, name)): one for section, found in sources.named.items() for name, one in found.items()
+        files.told((section, name)): source
+        for section, named_sources in sources.named.items()
+        for name, source in named_sources.items()
     }
     first = next(iter([*named.values(), *sources.settings.values()]))
     document = _Made(file=first.document.file, data=platform, node=None, sources=named | sources.settings)

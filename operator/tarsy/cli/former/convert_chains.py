@@ -40,22 +40,22 @@ class Chains(common.Converting):
     def _spec(self, source: Source) -> JSON:
         made: JSON = {}
         for key in source.data:
-            found = source.at(key)
+            value = source.at(key)
             match key:
                 case "alert_types" | "description" | "llm_provider" | "max_iterations":
-                    made[base.camel(key)] = found.data
+                    made[base.camel(key)] = value.data
                 case "mcp_servers":
-                    made["mcpServers"] = self._mcp_servers(found)
+                    made["mcpServers"] = self._mcp_servers(value)
                 case "fallback_providers":
-                    made["fallbackProviders"] = self._fallbacks(found)
+                    made["fallbackProviders"] = self._fallbacks(value)
                 case "executive_summary_provider":
-                    made["executiveSummary"] = {"llmProvider": found.data}
+                    made["executiveSummary"] = {"llmProvider": value.data}
                 case "chat":
-                    made["chat"] = self._block(found, ("enabled", "agent", "llm_provider", "max_iterations"))
+                    made["chat"] = self._block(value, ("enabled", "agent", "llm_provider", "max_iterations"))
                 case "stages" | "iteration_strategy" | "llm_backend" | "backend":
                     pass
                 case _:
-                    self.left_out(found)
+                    self.left_out(value)
         if self._queue and (seconds := layout.seconds(self._queue.data.get("session_timeout"))):
             made["activeDeadlineSeconds"] = round(seconds)
         strategy = self._strategy(source)
@@ -72,8 +72,8 @@ class Chains(common.Converting):
     def _own_strategy(self, stage: Source, member: Source) -> str | None:
         """What a stage, its member or the member's agent says."""
         own = self._strategy(member) if isinstance(member.data, dict) else None
-        if found := own or self._strategy(stage):
-            return found
+        if strategy_found := own or self._strategy(stage):
+            return strategy_found
         name = layout.agent_name(layout.named_agent(member)) or ""
         agent = self._sources.named["agents"].get(name)
         if agent is not None:
@@ -84,9 +84,11 @@ class Chains(common.Converting):
     def _stage(self, stage: Source, *, speaks: bool) -> JSON:
         """A stage; with `speaks` each of its agents whose strategy nobody says gets the one that ran then."""
         made: JSON = {"name": self._dns(stage.at("name"), str(stage.data["name"]))}
-        found = layout.members(stage)
-        overrides = [self._member(member, speaks=speaks and not self._own_strategy(stage, member)) for member in found]
-        if len(found) == 1:
+        members = layout.members(stage)
+        overrides = [
+            self._member(member, speaks=speaks and not self._own_strategy(stage, member)) for member in members
+        ]
+        if len(members) == 1:
             made |= {"agent" if key == "name" else key: value for key, value in overrides[0].items()}
         else:
             made["agents"] = overrides
@@ -109,7 +111,7 @@ class Chains(common.Converting):
         if strategy := self._strategy(stage):
             made.setdefault("iterationStrategy", strategy)
         policy = self._defaults.data.get("success_policy") if self._defaults else None
-        if policy and (len(found) > 1 or made.get("replicas") not in (None, 1)):
+        if policy and (len(members) > 1 or made.get("replicas") not in (None, 1)):
             made.setdefault("successPolicy", policy)
         return made
 

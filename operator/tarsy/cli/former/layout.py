@@ -58,10 +58,10 @@ class Source:
 
     def at(self, *steps: int | str) -> Source:
         """What stands below it; None where nothing does."""
-        data = self.data
+        value = self.data
         for step in steps:
-            data = data.get(step) if isinstance(data, dict) else data[int(step)]
-        return Source(document=self.document, place=(*self.place, *steps), data=data)
+            value = value.get(step) if isinstance(value, dict) else value[int(step)]
+        return Source(document=self.document, place=(*self.place, *steps), data=value)
 
     def problem(self, message: str) -> files.Problem:
         """What is to be said of it."""
@@ -95,22 +95,22 @@ class Sources:
     @property
     def disabled_servers(self) -> dict[str, Source]:
         """The MCP servers that are switched off, by name: where that is said."""
-        found = {}
+        names = {}
         for name, server in self.named["mcp_servers"].items():
             for key, is_on in SWITCHES.items():
                 if server.data.get(key) is not is_on and isinstance(server.data.get(key), bool):
-                    found[name] = server.at(key)
-        return found
+                    names[name] = server.at(key)
+        return names
 
 
 def gathered(documents: Sequence[files.Document]) -> Sources:
     """What stands in `documents`, by section and name. A chain may stand at the top, as some documents show it."""
-    found = Sources()
+    sources = Sources()
     for document in documents:
         if not isinstance(document.data, dict):
             if document.data is not None:
                 expected = ", ".join((*SECTIONS, *SETTINGS))
-                found.problems.append(document.problem((), f"expected a mapping of {expected}"))
+                sources.problems.append(document.problem((), f"expected a mapping of {expected}"))
             continue
         root = Source(document=document, place=(), data=document.data)
         for key, value in document.data.items():
@@ -118,39 +118,39 @@ def gathered(documents: Sequence[files.Document]) -> Sources:
             if key in SECTIONS:
                 if isinstance(value, dict):
                     for name in value:
-                        _add(found, key, name, source.at(name))
+                        _add(sources, key, name, source.at(name))
                 elif value is not None:
-                    found.problems.append(source.problem(f"{key}: expected a mapping of names"))
+                    sources.problems.append(source.problem(f"{key}: expected a mapping of names"))
             elif key in SETTINGS:
-                _add_settings(found, key, source)
+                _add_settings(sources, key, source)
             elif isinstance(value, dict) and "stages" in value:
-                _add(found, "agent_chains", key, source)
+                _add(sources, "agent_chains", key, source)
             else:
-                found.unknown.append(source)
-    return found
+                sources.unknown.append(source)
+    return sources
 
 
-def _add(found: Sources, section: str, name: str, source: Source) -> None:
-    first = found.named[section].setdefault(name, source)
+def _add(sources: Sources, section: str, name: str, source: Source) -> None:
+    first = sources.named[section].setdefault(name, source)
     if first is not source:
         there = f"{first.document.file}:{first.line}"
-        found.problems.append(source.problem(f"{section}: '{name}' is there twice, first in {there}"))
+        sources.problems.append(source.problem(f"{section}: '{name}' is there twice, first in {there}"))
     elif source.data is None and name in builtin.PLATFORM.get(section, {}):
-        del found.named[section][name]  # a comment in the place of what is built in
+        del sources.named[section][name]  # a comment in the place of what is built in
     elif not isinstance(source.data, dict):
-        found.problems.append(source.problem(f"{source.told}: expected a mapping"))
-        del found.named[section][name]
+        sources.problems.append(source.problem(f"{source.told}: expected a mapping"))
+        del sources.named[section][name]
 
 
-def _add_settings(found: Sources, key: str, source: Source) -> None:
+def _add_settings(sources: Sources, key: str, source: Source) -> None:
     if source.data is None:
         return
     if not isinstance(source.data, dict):
-        found.problems.append(source.problem(f"{key}: expected a mapping"))
-    elif found.settings.setdefault(key, source) is not source:
-        first = found.settings[key]
+        sources.problems.append(source.problem(f"{key}: expected a mapping"))
+    elif sources.settings.setdefault(key, source) is not source:
+        first = sources.settings[key]
         there = f"{first.document.file}:{first.line}"
-        found.problems.append(source.problem(f"'{key}' is there twice, first in {there}"))
+        sources.problems.append(source.problem(f"'{key}' is there twice, first in {there}"))
 
 
 def agent_name(identifier: str) -> str | None:
@@ -168,8 +168,8 @@ def members(stage: Source) -> list[Source]:
 
 def named_agent(member: Source) -> str:
     """The identifier that a member of a stage names, or ""."""
-    found = member.data.get("name") if isinstance(member.data, dict) else member.data
-    return found if isinstance(found, str) else ""
+    name = member.data.get("name") if isinstance(member.data, dict) else member.data
+    return name if isinstance(name, str) else ""
 
 
 def seconds(text: object) -> float | None:
@@ -206,15 +206,15 @@ def refusals(sources: Sources) -> Iterator[files.Problem]:
     )
 
 
-def _joined(introduction: str, found: Iterable[tuple[Source, str]]) -> Iterator[files.Problem]:
+def _joined(introduction: str, problems: Iterable[tuple[Source, str]]) -> Iterator[files.Problem]:
     """The problems of each file as one sentence, on the line of the first."""
     by_file: dict[str, list[tuple[Source, str]]] = {}
-    for source, message in found:
+    for source, message in problems:
         by_file.setdefault(source.document.file, []).append((source, message))
-    for told in by_file.values():
-        lines = list(dict.fromkeys(source.line for source, _ in told))
+    for places in by_file.values():
+        lines = list(dict.fromkeys(source.line for source, _ in places))
         also = f" (lines {', '.join(map(str, lines))})" if len(lines) > 1 else ""
-        yield told[0][0].problem(introduction + "; ".join(message for _, message in told) + also)
+        yield places[0][0].problem(introduction + "; ".join(message for _, message in places) + also)
 
 
 def _strategies(sources: Sources) -> Iterator[files.Problem]:
@@ -227,26 +227,28 @@ def _strategies(sources: Sources) -> Iterator[files.Problem]:
         if isinstance(stage.data.get("synthesis"), dict):
             places.append(stage.at("synthesis"))
     there = get_args(chain.IterationStrategy)
-    for place in places:
-        strategy = place.data.get("iteration_strategy") if isinstance(place.data, dict) else None
+    for member in places:
+        strategy = member.data.get("iteration_strategy") if isinstance(member.data, dict) else None
         if strategy and strategy not in there:
-            found = place.at("iteration_strategy")
+            strategy_source = member.at("iteration_strategy")
             sentence = f"Unknown iteration strategy: {strategy}"
-            yield found.problem(f"{found.told}: {sentence}. Available strategies: {', '.join(there)}")
+            yield strategy_source.problem(
+                f"{strategy_source.told}: {sentence}. Available strategies: {', '.join(there)}"
+            )
 
 
 def _references(sources: Sources) -> Iterator[tuple[Source, str]]:
     names = dict.fromkeys([*builtin.PLATFORM["agents"], *sources.named["agents"]])
     for name, stage in _stages(sources.named["agent_chains"]):
         for member in members(stage):
-            found = agent_name(named_agent(member))
-            if found and found not in names:
+            agent = agent_name(named_agent(member))
+            if agent and agent not in names:
                 where = f"Chain '{name}' stage '{stage.data.get('name', stage.place[-1])}'"
-                unknown = f"{where} references unknown agent '{found}'. Available agents: {', '.join(names)}"
+                unknown = f"{where} references unknown agent '{agent}'. Available agents: {', '.join(names)}"
                 if ":" in named_agent(member):
-                    yield member, f"{unknown}. Configurable agent '{found}' not found in configuration"
+                    yield member, f"{unknown}. Configurable agent '{agent}' not found in configuration"
                 else:
-                    yield member, f"{unknown}. Unknown built-in agent class: {found}"
+                    yield member, f"{unknown}. Unknown built-in agent class: {agent}"
 
 
 def _stages(chains: Mapping[str, Source]) -> Iterator[tuple[str, Source]]:
@@ -259,9 +261,9 @@ def _stages(chains: Mapping[str, Source]) -> Iterator[tuple[str, Source]]:
 def _structure(chains: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
     for name, source in chains.items():
         for key, called in (("alert_types", "alert_type"), ("stages", "stage")):
-            found = source.data.get(key)
-            if not found or not isinstance(found, list):
-                yield source if not found else source.at(key), f"Chain '{name}' must specify at least one {called}"
+            value = source.data.get(key)
+            if not value or not isinstance(value, list):
+                yield source if not value else source.at(key), f"Chain '{name}' must specify at least one {called}"
         for index, stage in enumerate(source.at("stages").entries()):
             if not isinstance(stage.data, dict):
                 yield stage, f"Chain '{name}' stage {index} must be a dictionary"
@@ -276,13 +278,16 @@ def _conflicts(chains: Mapping[str, Source]) -> Iterator[tuple[Source, str]]:
     of_builtin = {name: owner for owner, names in builtin.CHAINS.items() for name in names}
     takers: dict[str, str] = {}
     for chain_name, source in chains.items():
-        for found in source.at("alert_types").entries():
-            name = found.data
+        for alert_type in source.at("alert_types").entries():
+            name = alert_type.data
             if not isinstance(name, str):
                 continue
             start = f"Alert type '{name}' conflict: "
             if name in of_builtin:
-                yield found, f"{start}YAML chain '{chain_name}' cannot override built-in chain '{of_builtin[name]}'"
+                yield (
+                    alert_type,
+                    f"{start}YAML chain '{chain_name}' cannot override built-in chain '{of_builtin[name]}'",
+                )
             if takers.get(name, chain_name) != chain_name:
-                yield found, f"{start}mapped to multiple YAML chains '{takers[name]}' and '{chain_name}'"
+                yield alert_type, f"{start}mapped to multiple YAML chains '{takers[name]}' and '{chain_name}'"
             takers[name] = chain_name

@@ -65,7 +65,7 @@ class ChainIndex:
 
     def __init__(
         self,
-        known: Iterable[chains.AgentChain],
+        listed: Iterable[chains.AgentChain],
         *,
         platform: platforms.Platform,
         unusable_providers: Mapping[str, str],
@@ -73,7 +73,7 @@ class ChainIndex:
         """`unusable_providers` are those that no worker can use, with why (`workers.Workers.unusable`)."""
         self._platform = platform
         self._unusable_providers = unusable_providers
-        self._chains = sorted(known, key=_precedence)
+        self._chains = sorted(listed, key=_precedence)
         self._takers: dict[str, chains.AgentChain] = {}
         self.statuses: dict[str, ChainStatus] = {}
         """By the chains' uids."""
@@ -126,16 +126,16 @@ class ChainIndex:
 
     def status(self, chain: chains.AgentChain, catalogue: tool_filters.Catalogue) -> ChainStatus:
         """What is to be said of one of these chains, with tools that its agents lack, and patterns that fit none."""
-        known = self.statuses[chain.metadata.uid]
-        if known.references:
-            return known
+        own_status = self.statuses[chain.metadata.uid]
+        if own_status.references:
+            return own_status
         agents = grants.agents(self._platform, chain_name=chain.metadata.name, chain=chain.spec)
-        warnings = [known.warning] if known.warning else []
+        warnings = [own_status.warning] if own_status.warning else []
         unfit = ineffective.unfit_in_chain(self._platform, catalogue, chain_name=chain.metadata.name, chain=chain.spec)
-        warnings += [Problem(reason="PatternsMatchNothing", message=told) for told in unfit]
-        if told := grants.not_offered(self._platform, catalogue, agents):
-            warnings.append(Problem(reason=NOT_OFFERED, message=told))
-        return replace(known, warning=_joined(warnings))
+        warnings += [Problem(reason="PatternsMatchNothing", message=warning_text) for warning_text in unfit]
+        if warning_text := grants.not_offered(self._platform, catalogue, agents):
+            warnings.append(Problem(reason=NOT_OFFERED, message=warning_text))
+        return replace(own_status, warning=_joined(warnings))
 
     def _ready(self, chain: chains.AgentChain) -> chains.AgentChain:
         if problem := self.statuses[chain.metadata.uid].problem:
@@ -166,7 +166,7 @@ class ChainIndex:
                 unusable.add(agent.provider)
                 message = f"{use.where}: LLM provider '{agent.provider}' cannot be used: {why}"
                 problems.append(Problem(reason="ProviderUnusable", message=message))
-            for name in (one.provider for one in (agent.fallbacks if agent else ())):
+            for name in (fallback.provider for fallback in (agent.fallbacks if agent else ())):
                 if why := self._unusable_providers.get(name):
                     message = f"{use.where}: fallback LLM provider '{name}' cannot be used: {why}"
                     lacks.setdefault(name, Problem(reason="FallbackUnusable", message=message))
@@ -251,7 +251,7 @@ def _following(chain: chains.AgentChain, platform: platforms.Platform) -> Iterat
 class Indexer(Protocol):
     """Makes an index of chains, for the platform of this process."""
 
-    def __call__(self, known: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]) -> ChainIndex:
+    def __call__(self, listed: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str]) -> ChainIndex:
         """Return the index of `known`; see `ChainIndex` for `unusable_providers`."""
         ...
 
@@ -269,7 +269,9 @@ def _precedence(chain: chains.AgentChain) -> tuple[str, int, str, str]:
 def _newness(chain: chains.AgentChain) -> int:
     """0 accepted as it stands, 1 accepted before its last change (which may be what added the type), 2 not accepted."""
     conditions = chain.status.conditions if chain.status else []
-    accepted = next((one for one in conditions if one.type == "Accepted" and one.status == "True"), None)
+    accepted = next(
+        (condition for condition in conditions if condition.type == "Accepted" and condition.status == "True"), None
+    )
     if accepted is None:
         return 2
     return 0 if accepted.observed_generation == chain.metadata.generation else 1

@@ -51,45 +51,45 @@ class Manifest:
         namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
         return namespace if isinstance(namespace, str) else ""
 
-    def problem(self, place: Place, message: str) -> files.Problem:
+    def problem(self, location: Place, message: str) -> files.Problem:
         """What is wrong at a place of the object."""
-        return self.document.problem((*self.at, *place), message)
+        return self.document.problem((*self.at, *location), message)
 
 
 def problems(documents: Sequence[files.Document], *, platform: platforms.Platform) -> list[files.Problem]:
     """What is wrong with the chains in `documents`, as this platform would run them."""
-    found: list[files.Problem] = []
+    all_problems: list[files.Problem] = []
     manifests: list[Manifest] = []
     for document in documents:
-        for at, data in _objects(document.data):
-            if isinstance(data, dict) and data.get("kind") == chain.KIND:
-                manifests.append(Manifest(document=document, at=at, data=data))
+        for at, value in _objects(document.data):
+            if isinstance(value, dict) and value.get("kind") == chain.KIND:
+                manifests.append(Manifest(document=document, at=at, data=value))
     has_one = {manifest.document.file for manifest in manifests}
     without = dict.fromkeys(document.file for document in documents if document.file not in has_one)
-    found += [files.Problem(file=name, line=0, message=f"no {chain.KIND} in it") for name in without]
+    all_problems += [files.Problem(file=name, line=0, message=f"no {chain.KIND} in it") for name in without]
     for manifest in manifests:
         of_it = [*_of_object(manifest), *_of_spec(manifest, platform)]
-        found += of_it or _of_uses(manifest, platform)
-    found += _of_all(manifests)
-    return sorted(dict.fromkeys(found))
+        all_problems += of_it or _of_uses(manifest, platform)
+    all_problems += _of_all(manifests)
+    return sorted(dict.fromkeys(all_problems))
 
 
-def _objects(data: Any) -> Iterator[tuple[Place, Any]]:
+def _objects(value: Any) -> Iterator[tuple[Place, Any]]:
     """The objects of a document: itself, or those that it lists."""
-    if isinstance(data, dict) and data.get("kind") == "List" and isinstance(data.get("items"), list):
-        for index, item in enumerate(data["items"]):
-            yield ("items", index), item
+    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
+        for index, listed in enumerate(value["items"]):
+            yield ("items", index), listed
     else:
-        yield (), data
+        yield (), value
 
 
 def _of_object(manifest: Manifest) -> Iterator[files.Problem]:
-    data = manifest.data
-    if data.get("apiVersion") != base.API_VERSION:
+    value = manifest.data
+    if value.get("apiVersion") != base.API_VERSION:
         yield manifest.problem(("apiVersion",), f"apiVersion: expected {base.API_VERSION}")
-    for key in data.keys() - {"apiVersion", "kind", "metadata", "spec", "status"}:
+    for key in value.keys() - {"apiVersion", "kind", "metadata", "spec", "status"}:
         yield manifest.problem((key,), "unknown key. Available: apiVersion, kind, metadata, spec")
-    if not isinstance(data.get("metadata"), dict):
+    if not isinstance(value.get("metadata"), dict):
         yield manifest.problem(("metadata",), "metadata: expected a mapping with a name")
     elif not _OBJECT_NAME.fullmatch(manifest.name) or len(manifest.name) > 253:
         yield manifest.problem(
@@ -103,8 +103,8 @@ def _of_spec(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
     try:
         _spec(manifest)
     except pydantic.ValidationError as error:
-        found = validation.problems(error, manifest.document, model=chain.Spec, at=(*manifest.at, "spec"))
-        yield from (one.problem for one in found)
+        faults = validation.problems(error, manifest.document, model=chain.Spec, at=(*manifest.at, "spec"))
+        yield from (fault.problem for fault in faults)
     spec = manifest.data.get("spec")
     if not isinstance(spec, dict):
         return
@@ -139,9 +139,9 @@ def _of_uses(manifest: Manifest, platform: platforms.Platform) -> Iterator[files
             yield manifest.problem(("spec", *use.at), str(error))
     for at, pattern in ineffective.of_chain(_spec(manifest)):
         if ineffective.never(pattern, platform.mcp_servers):
-            told = f"{files.told(('spec', *at))}: '{pattern}' fits no tool of any MCP server"
+            message = f"{files.told(('spec', *at))}: '{pattern}' fits no tool of any MCP server"
             meant = ineffective.right(platform.mcp_servers)
-            yield manifest.problem(("spec", *at), f"{told}: {meant}. {_available(platform)}")
+            yield manifest.problem(("spec", *at), f"{message}: {meant}. {_available(platform)}")
 
 
 def _available(platform: platforms.Platform) -> str:
@@ -149,8 +149,8 @@ def _available(platform: platforms.Platform) -> str:
 
 
 def _list(spec: dict[str, Any], key: str) -> list[Any]:
-    found = spec.get(key)
-    return found if isinstance(found, list) else []
+    listed = spec.get(key)
+    return listed if isinstance(listed, list) else []
 
 
 def _named(spec: dict[str, Any], key: str) -> list[str]:
@@ -165,22 +165,22 @@ def _dangling(manifest: Manifest, spec: dict[str, Any], platform: platforms.Plat
         _SERVER: platform.mcp_servers,
         _AGENT: sorted({*platform.agents, *_named(spec, "agents")} - {""}),
     }
-    for place, kind, name in _references(spec):
+    for location, kind, name in _references(spec):
         if isinstance(name, str) and name and name not in available[kind]:
             names = ", ".join(sorted(available[kind])) or "none"
-            where = _where(manifest, place)
+            where = _where(manifest, location)
             message = f"{where} references unknown {kind} '{name}'. Available {kind}s: {names}"
-            yield manifest.problem(("spec", *place), message)
+            yield manifest.problem(("spec", *location), message)
 
 
-def _references(data: Any, at: Place = ()) -> Iterator[tuple[Place, str, Any]]:
+def _references(node: Any, at: Place = ()) -> Iterator[tuple[Place, str, Any]]:
     """What names something of the platform, or an agent: place, kind and name."""
-    if isinstance(data, list):
-        for index, value in enumerate(data):
+    if isinstance(node, list):
+        for index, value in enumerate(node):
             yield from _references(value, (*at, index))
-    if not isinstance(data, dict):
+    if not isinstance(node, dict):
         return
-    for key, value in data.items():
+    for key, value in node.items():
         kind = _KINDS.get(key)
         if key == "name" and at[:1] == ("stages",) and at[2:3] == ("agents",):
             kind = _AGENT
@@ -193,14 +193,14 @@ def _references(data: Any, at: Place = ()) -> Iterator[tuple[Place, str, Any]]:
             yield (*at, key), kind, value
 
 
-def _where(manifest: Manifest, place: Place) -> str:
+def _where(manifest: Manifest, location: Place) -> str:
     """A place as messages of chains say it."""
     spec = manifest.data["spec"]
-    blocks = [str(step) for step in place if step in ("synthesis", "chat", "executiveSummary", "fallbackProviders")]
+    blocks = [str(step) for step in location if step in ("synthesis", "chat", "executiveSummary", "fallbackProviders")]
     stage = own = ""
-    if place[0] in ("stages", "agents") and len(place) > 1:
-        name = _named(spec, str(place[0]))[int(place[1])]
-        stage, own = (name, "") if place[0] == "stages" else ("", f" agent '{name}'")
+    if location[0] in ("stages", "agents") and len(location) > 1:
+        name = _named(spec, str(location[0]))[int(location[1])]
+        stage, own = (name, "") if location[0] == "stages" else ("", f" agent '{name}'")
     return resolve.place(manifest.name, stage=stage, block=" ".join(blocks)) + own
 
 

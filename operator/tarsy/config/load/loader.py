@@ -106,78 +106,78 @@ def loaded(document: files.Document, *, environment: Mapping[str, str] | None) -
 
 
 def _checked(
-    data: dict[str, Any], document: files.Document, *, unset: set[validation.Place], problems: list[files.Problem]
+    values: dict[str, Any], document: files.Document, *, unset: set[validation.Place], problems: list[files.Problem]
 ) -> platform.Platform:
-    """The platform that `data` says, as far as it can be had; what is wrong is added to `problems`.
+    """The platform that `values` says, as far as it can be had; what is wrong is added to `problems`.
 
     What is wrong is taken out, so that the rest can be looked at, too. What is then found wrong may be so because
     something is missing: that is not told.
     """
-    known = {section: list(found) for section, found in data.items() if isinstance(found, dict)}
+    section_names = {section: list(faults) for section, faults in values.items() if isinstance(faults, dict)}
     broken: list[validation.Place] = []
     is_told = False
     rounds: list[list[validation.Place]] = []
-    left = copy.deepcopy(data)
+    left = copy.deepcopy(values)
     while True:
         try:
             checked = platform.Platform.model_validate(left)
             break
         except pydantic.ValidationError as error:
-            found = list(validation.problems(error, document, model=platform.Platform))
-            unknown = [one for one in found if one.is_unknown]
+            faults = list(validation.problems(error, document, model=platform.Platform))
+            unknown = [fault for fault in faults if fault.is_unknown]
             if unknown or not is_told:
-                problems += [one.problem for one in unknown or found if one.place not in unset]
+                problems += [fault.problem for fault in unknown or faults if fault.place not in unset]
             is_told = is_told or not unknown
-            broken += [one.place for one in unknown or found]
-            rounds.append(_take_out(left, [one.place for one in unknown or found]))
-    servers = {*checked.mcp_servers, *known.get("mcp_servers", ())}
+            broken += [fault.place for fault in unknown or faults]
+            rounds.append(_take_out(left, [fault.place for fault in unknown or faults]))
+    servers = {*checked.mcp_servers, *section_names.get("mcp_servers", ())}
     misfits = () if ("mcp_servers",) in broken else _misfits(checked, servers)
-    rest = itertools.chain(_dangling(checked, known, broken), _misnamed_tools(checked), misfits)
-    told = [(_place_in_file(place, rounds), message) for place, message in rest]
-    problems += [document.problem(place, f"{files.told(place)}: {message}") for place, message in told]
+    rest = itertools.chain(_dangling(checked, section_names, broken), _misnamed_tools(checked), misfits)
+    located = [(_place_in_file(location, rounds), message) for location, message in rest]
+    problems += [document.problem(location, f"{files.told(location)}: {message}") for location, message in located]
     return checked
 
 
-def _take_out(data: dict[str, Any], places: Iterable[validation.Place]) -> list[validation.Place]:
+def _take_out(values: dict[str, Any], places: Iterable[validation.Place]) -> list[validation.Place]:
     """Take out what stands at `places`, or the innermost thing around it that is there; return the places of that."""
     targets: dict[validation.Place, Any] = {}
-    for place in places:
+    for location in places:
         holder: Any = None
-        inner: Any = data
+        inner: Any = values
         depth = 0
-        for step in place:
+        for step in location:
             there: Iterable[int | str] = (
                 inner if isinstance(inner, dict) else range(len(inner)) if isinstance(inner, list) else ()
             )
             if step not in there:
                 break
             holder, inner, depth = inner, inner[step], depth + 1
-        targets[place[:depth]] = holder
-    for place in reversed(targets):  # of a list, the last one first
-        if place[-1] in targets[place] or isinstance(targets[place], list):
-            del targets[place][place[-1]]
+        targets[location[:depth]] = holder
+    for location in reversed(targets):  # of a list, the last one first
+        if location[-1] in targets[location] or isinstance(targets[location], list):
+            del targets[location][location[-1]]
     return list(targets)
 
 
-def _place_in_file(place: validation.Place, rounds: Sequence[Iterable[validation.Place]]) -> validation.Place:
+def _place_in_file(location: validation.Place, rounds: Sequence[Iterable[validation.Place]]) -> validation.Place:
     """Return where something stands in the file: elements taken out of a list have moved those behind them."""
     for taken_out in reversed(rounds):
         original: validation.Place = ()
-        for step in place:
+        for step in location:
             removed = sorted(index for *holder, index in taken_out if (*holder,) == original and isinstance(index, int))
             if isinstance(step, int):
                 for index in removed:
                     step = step + 1 if index <= step else step
             original = (*original, step)
-        place = original
-    return place
+        location = original
+    return location
 
 
-def _laid_over_builtin(data: dict[str, Any]) -> dict[str, Any]:
-    laid = data | {
-        section: builtin.PLATFORM[section] | data[section]
-        if isinstance(data.get(section), dict)
-        else data.get(section, builtin.PLATFORM[section])
+def _laid_over_builtin(values: dict[str, Any]) -> dict[str, Any]:
+    laid = values | {
+        section: builtin.PLATFORM[section] | values[section]
+        if isinstance(values.get(section), dict)
+        else values.get(section, builtin.PLATFORM[section])
         for section in builtin.PLATFORM
     }
     return (
@@ -189,7 +189,8 @@ def _without_unwanted(laid: dict[str, Any]) -> dict[str, Any]:
     """The same without those of the built-in servers that the file has taken out, and built-in agents without them."""
     unwanted = {name for name in builtin.PLATFORM["mcp_servers"] if laid["mcp_servers"][name] is None}
     agents = {
-        name: agent | {"mcp_servers": [one for one in agent.get("mcp_servers", ()) if one not in unwanted]}
+        name: agent
+        | {"mcp_servers": [server_name for server_name in agent.get("mcp_servers", ()) if server_name not in unwanted]}
         for name, agent in builtin.PLATFORM["agents"].items()
         if laid["agents"][name] is agent and unwanted & set(agent.get("mcp_servers", ()))
     }
@@ -200,23 +201,23 @@ def _without_unwanted(laid: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dangling(
-    loaded: platform.Platform, known: Mapping[str, Sequence[str]], broken: Sequence[validation.Place]
+    loaded: platform.Platform, section_names: Mapping[str, Sequence[str]], broken: Sequence[validation.Place]
 ) -> Iterator[tuple[validation.Place, str]]:
-    """The names that nothing answers to, but for `known` ones and where a section is `broken`."""
+    """The names that nothing answers to, but for `section_names` ones and where a section is `broken`."""
 
     def missing(
-        place: validation.Place, name: str | None, *, of: str, kind: str
+        location: validation.Place, name: str | None, *, of: str, kind: str
     ) -> Iterator[tuple[validation.Place, str]]:
-        names = {*getattr(loaded, of), *known.get(of, ())}
+        names = {*getattr(loaded, of), *section_names.get(of, ())}
         if name is not None and name not in names and (of,) not in broken:
-            yield place, _unknown(kind, names)
+            yield location, _unknown(kind, names)
 
     yield from missing(("defaults", "llm_provider"), loaded.defaults.llm_provider, of="llm_providers", kind="provider")
     for index, name in enumerate(loaded.defaults.fallback_providers):
         yield from missing(("defaults", "fallback_providers", index), name, of="llm_providers", kind="provider")
     at: validation.Place
-    for name, found in loaded.mcp_servers.items():
-        asked = found.summarization.llm_provider
+    for name, server_settings in loaded.mcp_servers.items():
+        asked = server_settings.summarization.llm_provider
         at = ("mcp_servers", name, "summarization", "llm_provider")
         yield from missing(at, asked, of="llm_providers", kind="provider")
     for name, agent in loaded.agents.items():
@@ -225,12 +226,14 @@ def _dangling(
         for index, server in enumerate(agent.mcp_servers):
             yield from missing((*at, "mcp_servers", index), server, of="mcp_servers", kind="MCP server")
         settings = loaded.llm_providers.get(agent.llm_provider or "")
-        if settings is None or any(place[:2] == ("llm_providers", agent.llm_provider) for place in broken):
+        if settings is None or any(
+            tool_location[:2] == ("llm_providers", agent.llm_provider) for tool_location in broken
+        ):
             continue
         for index, tool in enumerate(agent.native_tools or ()):
             if tool not in settings.has_native_tools:
-                place = (*at, "native_tools", index)
-                yield place, _unknown(f"tool of {agent.llm_provider}", settings.has_native_tools)
+                tool_location = (*at, "native_tools", index)
+                yield tool_location, _unknown(f"tool of {agent.llm_provider}", settings.has_native_tools)
 
 
 def _misnamed_tools(loaded: platform.Platform) -> Iterator[tuple[validation.Place, str]]:
@@ -242,20 +245,20 @@ def _misnamed_tools(loaded: platform.Platform) -> Iterator[tuple[validation.Plac
             (("write_tools",), server.write_tools),
         ):
             for index, pattern in enumerate(own_names):
-                place = ("mcp_servers", name, *key, index)
+                location = ("mcp_servers", name, *key, index)
                 if pattern.startswith(f"{name}."):
-                    yield place, f"a tool's own name is meant here, without '{name}.'"
+                    yield location, f"a tool's own name is meant here, without '{name}.'"
                 elif why := patterns.own_misfit(pattern):
-                    yield place, why
+                    yield location, why
 
 
 def _misfits(loaded: platform.Platform, servers: Collection[str]) -> Iterator[tuple[validation.Place, str]]:
     """The patterns that no tool of any of these servers can match."""
     available = f"Available MCP servers: {', '.join(sorted(servers)) or 'none'}"
     for name, agent in loaded.agents.items():
-        for place, pattern in ineffective.of_tools(agent.tools, at=("agents", name, "tools")):
+        for location, pattern in ineffective.of_tools(agent.tools, at=("agents", name, "tools")):
             if ineffective.never(pattern, servers):
-                yield place, f"it fits no tool: {ineffective.right(servers)}. {available}"
+                yield location, f"it fits no tool: {ineffective.right(servers)}. {available}"
 
 
 def _unknown(kind: str, names: Iterable[str]) -> str:

@@ -20,10 +20,10 @@ class UnreadableError(Exception):
 
 def read(path: Path) -> bytes:
     """What stands in a file; an UnreadableError says why that cannot be had."""
-    found = beginning(path, LARGEST + 1)
-    if len(found) > LARGEST:
+    content = beginning(path, LARGEST + 1)
+    if len(content) > LARGEST:
         raise UnreadableError(f"more than {LARGEST // 1024} KiB: no secret is that long")
-    return found
+    return content
 
 
 def text(path: Path) -> str:

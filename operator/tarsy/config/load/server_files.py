@@ -30,9 +30,9 @@ def token(transport: platform.RemoteTransport, environment: Mapping[str, str]) -
     if (path := transport.bearer_token_file) is not None:
         return _checked(_read(path), of="bearer_token_file")
     if transport.bearer_token_env is not None:
-        if not (found := environment.get(transport.bearer_token_env, "")):
+        if not (secret := environment.get(transport.bearer_token_env, "")):
             raise UnusableError(f"bearer_token_env: the variable {transport.bearer_token_env} is not set")
-        return _checked(found, of="bearer_token_env")
+        return _checked(secret, of="bearer_token_env")
     return None
 
 
@@ -45,14 +45,14 @@ def _read(path: Path) -> str:
 
 def _checked(text: str, *, of: str) -> str:
     """A token that a header can hold."""
-    found = text.strip()
-    if not found:
+    stripped = text.strip()
+    if not stripped:
         raise UnusableError(f"{of}: it is empty")
-    if not (found.isascii() and found.isprintable()) or " " in found:
+    if not (stripped.isascii() and stripped.isprintable()) or " " in stripped:
         raise UnusableError(f"{of}: the token has characters that no token has")
-    return found
+    return stripped
 
 
 def _files(transport: platform.Transport) -> Iterator[Path]:
-    found = (getattr(transport, key, None) for key in _FILES)
-    return (path for path in found if path is not None)
+    paths = (getattr(transport, key, None) for key in _FILES)
+    return (path for path in paths if path is not None)

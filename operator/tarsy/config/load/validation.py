@@ -46,30 +46,30 @@ def problems(
     error: pydantic.ValidationError, document: files.Document, *, model: type[pydantic.BaseModel], at: Place = ()
 ) -> Iterator[Found]:
     """What is wrong with what stands at `at` of `document`."""
-    for found in error.errors():
-        place = untagged(found["loc"])
-        message = _message(found)
-        shown, line = place, (*at, *place)
-        is_unknown = found["type"] == "extra_forbidden"
+    for error_details in error.errors():
+        location = untagged(error_details["loc"])
+        message = _message(error_details)
+        shown_location, line = location, (*at, *location)
+        is_unknown = error_details["type"] == "extra_forbidden"
         if is_unknown:
-            shown = place[:-1]
-            key = str(place[-1])
-            told = key if _WORD.fullmatch(key) else "a key that is no word"
-            message = f"unknown: {told}. Available: {', '.join(_keys(_schema(model), found['loc'][:-1]))}"
-        elif place[-1:] == ("[key]",):
-            shown, line = place[:-1], (*at, *place[:-1])
+            shown_location = location[:-1]
+            key = str(location[-1])
+            key_text = key if _WORD.fullmatch(key) else "a key that is no word"
+            message = f"unknown: {key_text}. Available: {', '.join(_keys(_schema(model), error_details['loc'][:-1]))}"
+        elif location[-1:] == ("[key]",):
+            shown_location, line = location[:-1], (*at, *location[:-1])
             message = f"the name cannot be so: {message}"
-        elif found["type"] == "union_tag_invalid":
+        elif error_details["type"] == "union_tag_invalid":
             line = (*line, "type")
         else:
             line = (*line, *_steps(message.partition(":")[0]))  # a rule over several keys begins with the one meant
-        problem = document.problem(line, f"{files.told((*at, *shown))}: {message}")
-        yield Found(place=place, problem=problem, is_unknown=is_unknown)
+        problem = document.problem(line, f"{files.told((*at, *shown_location))}: {message}")
+        yield Found(place=location, problem=problem, is_unknown=is_unknown)
 
 
-def _steps(told: str) -> Iterator[int | str]:
+def _steps(text: str) -> Iterator[int | str]:
     """The steps of a place that is told as `custom_patterns.1.name`."""
-    for step in told.split("."):
+    for step in text.split("."):
         yield int(step) if step.isascii() and step.isdecimal() else step
 
 
@@ -102,14 +102,14 @@ def _message(error: pydantic_core.ErrorDetails) -> str:
 
 def _seconds(error: pydantic_core.ErrorDetails) -> str:
     """Return the number that `5m` or `1h30m` stands for, where seconds are expected; "" where there is none."""
-    found = error["input"]
-    if "seconds" not in str(error["loc"][-1]).lower() or not isinstance(found, str):
+    value = error["input"]
+    if "seconds" not in str(error["loc"][-1]).lower() or not isinstance(value, str):
         return ""
-    if re.fullmatch("[0-9]{1,9}", found):
-        return str(int(found))
-    if not re.fullmatch(f"({_DURATION}){{1,5}}", found):
+    if re.fullmatch("[0-9]{1,9}", value):
+        return str(int(value))
+    if not re.fullmatch(f"({_DURATION}){{1,5}}", value):
         return ""
-    seconds = sum((fields.duration(one) for one in re.findall(_DURATION, found)), timedelta()).total_seconds()
+    seconds = sum((fields.duration(duration) for duration in re.findall(_DURATION, value)), timedelta()).total_seconds()
     return str(math.ceil(seconds) or "")
 
 
@@ -128,7 +128,7 @@ def _keys(schema: dict[str, Any], location: Place) -> list[str]:
             below = node["properties"][step]
         else:
             values = [node.get("items"), *node.get("patternProperties", {}).values(), node.get("additionalProperties")]
-            below = next((one for one in values if one), {})
+            below = next((mapping for mapping in values if mapping), {})
         node = _resolved(below, schema)
     return list(node.get("properties", {}))
 

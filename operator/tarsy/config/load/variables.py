@@ -22,27 +22,27 @@ def named(text: str) -> list[str]:
     return [match[2] for match in _VARIABLE.finditer(text) if match[2]]
 
 
-def filled(data: Any, environment: Mapping[str, str]) -> Any:
-    """`data` with its variables put in; a missing one stays as it is written (see `missing`)."""
-    if isinstance(data, str):
-        return _VARIABLE.sub(lambda match: match[1] or environment.get(match[2], match[0]), data)
-    if isinstance(data, dict):
-        return {key: filled(value, environment) for key, value in data.items()}
-    if isinstance(data, list):
-        return [filled(value, environment) for value in data]
-    return data
+def filled(node: Any, environment: Mapping[str, str]) -> Any:
+    """`node` with its variables put in; a missing one stays as it is written (see `missing`)."""
+    if isinstance(node, str):
+        return _VARIABLE.sub(lambda match: match[1] or environment.get(match[2], match[0]), node)
+    if isinstance(node, dict):
+        return {key: filled(value, environment) for key, value in node.items()}
+    if isinstance(node, list):
+        return [filled(value, environment) for value in node]
+    return node
 
 
-def places(data: Any, at: Place = ()) -> Iterator[tuple[Place, str]]:
+def places(node: Any, at: Place = ()) -> Iterator[tuple[Place, str]]:
     """The places of the strings that name variables, with what is written there; of keys, the place is the key's."""
-    if isinstance(data, str):
-        if named(data):
-            yield at, data
-    elif isinstance(data, dict):
-        for key, value in data.items():
+    if isinstance(node, str):
+        if named(node):
+            yield at, node
+    elif isinstance(node, dict):
+        for key, value in node.items():
             yield from places(value, (*at, key))
-    elif isinstance(data, list):
-        for index, value in enumerate(data):
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
             yield from places(value, (*at, index))
 
 
@@ -57,9 +57,9 @@ def problems(document: files.Document, environment: Mapping[str, str]) -> Iterat
         yield document.problem(at, f"{files.told(at[:-1])}: a key that names a variable: only values may")
 
 
-def _keys(data: Any, at: Place = ()) -> Iterator[Place]:
-    if isinstance(data, dict | list):
-        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+def _keys(node: Any, at: Place = ()) -> Iterator[Place]:
+    if isinstance(node, dict | list):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             if isinstance(key, str) and named(key):
                 yield (*at, key)
             yield from _keys(value, (*at, key))

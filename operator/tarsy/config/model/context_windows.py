@@ -48,8 +48,8 @@ def of(settings: providers.Common) -> int | None:
     return max(window - answer, LEAST)
 
 
-def of_result(found: platform.Platform, provider: str) -> int:
+def of_result(platform_file: platform.Platform, provider: str) -> int:
     """The characters of one tool result that a provider is shown."""
-    settings = found.llm_providers.get(provider)  # the file may have lost it since
+    settings = platform_file.llm_providers.get(provider)  # the file may have lost it since
     own = settings.max_tool_result_tokens if settings else None
-    return found.limits.tool_output if own is None else own * CHARACTERS_A_TOKEN
+    return platform_file.limits.tool_output if own is None else own * CHARACTERS_A_TOKEN

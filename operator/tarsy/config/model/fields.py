@@ -106,9 +106,9 @@ def origin_of(value: str) -> str | None:
 
 
 def _origin(value: str) -> str:
-    if (found := origin_of(value)) is None:
+    if (origin := origin_of(value)) is None:
         raise ValueError("not an origin: write scheme and host, such as https://tarsy.example:8443, and nothing behind")
-    return found
+    return origin
 
 
 Origin = Annotated[str, AfterValidator(_origin)]
@@ -119,14 +119,14 @@ Word = Annotated[str, Field(min_length=1)]
 
 def _network(value: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
-        found = ipaddress.ip_network(value) if isinstance(value, str) else None
+        network = ipaddress.ip_network(value) if isinstance(value, str) else None
     except ValueError:  # which would show what is written there
-        found = None
-    if found is None:
+        network = None
+    if network is None:
         raise ValueError("not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, all bits behind it 0")
-    if found.prefixlen == 0:
+    if network.prefixlen == 0:
         raise ValueError("all addresses there are: write those that are meant")
-    return found
+    return network
 
 
 Network = Annotated[ipaddress.IPv4Network | ipaddress.IPv6Network, BeforeValidator(_network)]

@@ -70,15 +70,15 @@ def told(cls: type[BaseModel], *, root: type[BaseModel]) -> dict[str, str]:
 
     The model's own words go first.
     """
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for base in reversed(cls.__mro__[: cls.__mro__.index(root)]):
         tree = ast.parse(inspect.getsource(sys.modules[base.__module__]))
         body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == base.__name__)
         for field, below in itertools.pairwise(body):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
-                    found[name] = _in_yaml(" ".join(words.split()))
-    return found
+                    descriptions[name] = _in_yaml(" ".join(words.split()))
+    return descriptions
 
 
 def _in_yaml(words: str) -> str:

@@ -43,10 +43,10 @@ _OUR_HEADERS = re.compile(
 """What the protocols say themselves."""
 
 
-def _headers(given: dict[str, str]) -> dict[str, str]:
+def _headers(headers: dict[str, str]) -> dict[str, str]:
     """Headers that may be sent; what is said of others shows no value."""
     names: set[str] = set()
-    for name, value in given.items():
+    for name, value in headers.items():
         if not _HEADER.fullmatch(name):
             raise ValueError("one of the names is no header's, such as X-Api-Key")
         if _OUR_HEADERS.fullmatch(name):
@@ -56,7 +56,7 @@ def _headers(given: dict[str, str]) -> dict[str, str]:
         if not _HEADER_VALUE.fullmatch(value):
             raise ValueError(f"the value of {name} is none that a header may have: printable ASCII on one line")
         names.add(name.lower())
-    return given
+    return headers
 
 
 class _Remote(Part):
@@ -165,13 +165,13 @@ class DataMasking(Part):
         return masker.Masker(
             groups=self.pattern_groups,
             names=self.patterns,
-            own=[one.compiled() for one in self.custom_patterns],
+            own=[pattern.compiled() for pattern in self.custom_patterns],
             fingerprints=self.fingerprints,
         )
 
     @model_validator(mode="after")
     def _named_apart(self) -> DataMasking:
-        names = [one.name for one in self.custom_patterns]
+        names = [pattern.name for pattern in self.custom_patterns]
         for index, name in enumerate(names):
             if name in names[:index]:
                 raise ValueError(f"custom_patterns.{index}.name: the name of another one, too")

@@ -125,8 +125,8 @@ _NEVER_THOUGHTLESS = "gemini-2.5-pro"
 
 def gemini_generation(model: str) -> tuple[int, int] | None:
     """The generation that a model's name tells, such as (2, 5); None where it tells none."""
-    found = re.match(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?![\d.])", model)
-    return (int(found[1]), int(found[2] or 0)) if found else None
+    match = re.match(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?![\d.])", model)
+    return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 class _Gemini(Common):
@@ -151,10 +151,10 @@ class _Gemini(Common):
             raise ValueError(f"thinking: {self.model} does not think")
         if self.thinking.level is not None and generation < LEVELS_SINCE:
             raise ValueError(f"thinking: {self.model} takes a budget, and no level")
-        known = next((model for model in _BUDGETS if self.model.startswith(model)), None)
-        if self.thinking.budget is not None and known is not None:
-            least, most = _BUDGETS[known]
-            none = "" if known == _NEVER_THOUGHTLESS else ", or 0"
+        prefix = next((model for model in _BUDGETS if self.model.startswith(model)), None)
+        if self.thinking.budget is not None and prefix is not None:
+            least, most = _BUDGETS[prefix]
+            none = "" if prefix == _NEVER_THOUGHTLESS else ", or 0"
             if not (least <= self.thinking.budget <= most or (none and self.thinking.budget == 0)):
                 raise ValueError(f"thinking: {self.model} takes a budget from {least} to {most}{none}")
         return self

@@ -105,10 +105,10 @@ def unknown(names: Collection[str], server: platforms.MCPServer) -> Iterator[tup
     """Names that the platform file writes out, as (key, names), and that no tool of a server with these `names` has."""
     written = {
         "tool_hashes": list(server.tool_hashes),
-        "write_tools": [one for one in server.write_tools if _is_name(one)],
+        "write_tools": [pattern for pattern in server.write_tools if _is_name(pattern)],
     }
-    for key, found in written.items():
-        if missing := [name for name in found if name not in names]:
+    for key, patterns in written.items():
+        if missing := [name for name in patterns if name not in names]:
             yield key, missing
 
 

@@ -28,10 +28,10 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 def values(loaded: platform.Platform, environment: Mapping[str, str]) -> list[str]:
     """All that a process was given which has that environment and uses that platform file, as it can be read now."""
-    found = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
+    secrets = [*_of_environment(environment), *_of_file(_SERVICE_ACCOUNT)]
     hashes = {"mcp_servers": {"__all__": {"tool_hashes"}}}  # no secrets, whatever the tools are called
-    found += _Reader(environment).of(loaded.model_dump(mode="python", exclude=hashes))
-    return [value for value in dict.fromkeys(found) if value]
+    secrets += _Reader(environment).of(loaded.model_dump(mode="python", exclude=hashes))
+    return [value for value in dict.fromkeys(secrets) if value]
 
 
 def pepper(environment: Mapping[str, str]) -> str:
@@ -73,7 +73,7 @@ class _Reader:
                 for name, below in value.items():
                     yield from self.of(below, str(name))
             case list() if key == "args":
-                yield from _of_arguments([str(one) for one in value])
+                yield from _of_arguments([str(argument) for argument in value])
             case list():
                 for below in value:
                     yield from self.of(below)
@@ -93,8 +93,8 @@ class _Reader:
 
 def _of_variables(variables: Mapping[str, Any]) -> Iterator[str]:
     """Values whose names promise a secret, or that look like one beside their names; and secrets in URLs."""
-    for name, given in variables.items():
-        value = str(given)
+    for name, text in variables.items():
+        value = str(text)
         if _promises(name):
             if not names.is_harmless(value.encode("utf-8", "replace")):
                 yield value
@@ -110,7 +110,7 @@ def _of_headers(headers: Mapping[str, Any]) -> Iterator[str]:
     for name, value in headers.items():
         if _SESSION.search(name):
             yield value
-            yield from (one.partition("=")[2].strip() for one in value.split(";"))
+            yield from (part.partition("=")[2].strip() for part in value.split(";"))
 
 
 def _promises(name: str) -> bool:
@@ -137,14 +137,14 @@ def _of_url(value: str) -> Iterator[str]:
     if "://" not in value:
         return
     try:
-        found = urllib.parse.urlsplit(value)
-        told = [found.password or ""]
-        told += [one for name, one in urllib.parse.parse_qsl(found.query) if _promises(name)]
+        parts = urllib.parse.urlsplit(value)
+        candidates = [parts.password or ""]
+        candidates += [candidate for name, candidate in urllib.parse.parse_qsl(parts.query) if _promises(name)]
     except ValueError:
         return
-    for one in told:
-        yield one
-        yield urllib.parse.unquote(one)
+    for candidate in candidates:
+        yield candidate
+        yield urllib.parse.unquote(candidate)
 
 
 def _of_file(path: Path) -> Iterator[str]:

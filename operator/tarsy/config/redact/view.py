@@ -83,9 +83,9 @@ class Shown:
 def of(written: Mapping[str, Any], *, used: Mapping[str, Any] | None = None) -> Shown:
     """What may be shown of a file in which that is `written`; `used` is the same with its variables put in."""
     hiding, using = _Hiding(), _Hiding()
-    shown = hiding.value((), dict(written))
+    redacted = hiding.value((), dict(written))
     using.value((), dict(used or {}))
-    return Shown(written=shown, hidden=tuple(sorted(hiding.hidden | using.hidden, key=len, reverse=True)))
+    return Shown(written=redacted, hidden=tuple(sorted(hiding.hidden | using.hidden, key=len, reverse=True)))
 
 
 def provider(settings: providers.Provider) -> dict[str, Any]:
@@ -109,18 +109,18 @@ def url(value: str) -> str:
     """A URL without user, query and fragment, and without parts of its host and path that look like keys."""
     if not fields.is_url(value):
         return MASKED
-    found = urllib.parse.urlsplit(value)
-    _, at, host = found.netloc.rpartition("@")
+    parts = urllib.parse.urlsplit(value)
+    _, at, host = parts.netloc.rpartition("@")
     name, port = _name_and_port(host)
     host = ".".join(MASKED if _is_key_of_host(label) else label for label in name.split(".")) + port
-    path = "/".join(MASKED if _may_be_key(part) else part for part in found.path.split("/"))
-    bare = f"{found.scheme}://{host}{path}"
+    path = "/".join(MASKED if _may_be_key(part) else part for part in parts.path.split("/"))
+    bare = f"{parts.scheme}://{host}{path}"
     if _MASKER.text(bare) != bare:
         return MASKED
     user = f"{MASKED}@" if at else ""
-    query, fragment = ("?" if found.query else ""), ("#" if found.fragment else "")
+    query, fragment = ("?" if parts.query else ""), ("#" if parts.fragment else "")
     ends = "".join(f"{mark}{MASKED}" for mark in (query, fragment) if mark)
-    return f"{found.scheme}://{user}{host}{path}{ends}"
+    return f"{parts.scheme}://{user}{host}{path}{ends}"
 
 
 class _Hiding:
@@ -130,31 +130,31 @@ class _Hiding:
         self.hidden: set[str] = set()
         self._left = VALUES_MAX
 
-    def value(self, place: tuple[str, ...], given: Any) -> Any:
-        """What may be shown of what stands at `place`."""
+    def value(self, location: tuple[str, ...], plain: Any) -> Any:
+        """What may be shown of what stands at `location`."""
         self._left -= 1
-        if self._left < 0 or len(place) > DEEPEST:
+        if self._left < 0 or len(location) > DEEPEST:
             return MASKED
-        if isinstance(given, dict):
-            return {self._key(key): self.value((*place, str(key)), below) for key, below in given.items()}
-        if isinstance(given, list | tuple | set):
-            return [self.value((*place, before), one) for before, one in _with_flags(list(given), place)]
-        if given is None or isinstance(given, bool):
-            return given
-        if isinstance(given, str) and (named := _NAMED.fullmatch(given)) and _variable(named[1]) != MASKED:
-            return given
-        shown = _rule(place)(given if isinstance(given, str) else _plain(given), place)
-        if shown != given and isinstance(given, str):
-            self._hide(given)
-        is_number = isinstance(given, int) or (isinstance(given, float) and math.isfinite(given))  # as JSON has them
-        return given if is_number and shown == _plain(given) else shown
+        if isinstance(plain, dict):
+            return {self._key(key): self.value((*location, str(key)), below) for key, below in plain.items()}
+        if isinstance(plain, list | tuple | set):
+            return [self.value((*location, before), element) for before, element in _with_flags(list(plain), location)]
+        if plain is None or isinstance(plain, bool):
+            return plain
+        if isinstance(plain, str) and (named := _NAMED.fullmatch(plain)) and _variable(named[1]) != MASKED:
+            return plain
+        redacted = _rule(location)(plain if isinstance(plain, str) else _plain(plain), location)
+        if redacted != plain and isinstance(plain, str):
+            self._hide(plain)
+        is_number = isinstance(plain, int) or (isinstance(plain, float) and math.isfinite(plain))  # as JSON has them
+        return plain if is_number and redacted == _plain(plain) else redacted
 
     def _key(self, key: object) -> str:
-        shown = _text(str(key)[:253])
-        if shown == MASKED or not re.fullmatch(r"[\w. -]+", shown):
+        redacted = _text(str(key)[:253])
+        if redacted == MASKED or not re.fullmatch(r"[\w. -]+", redacted):
             self._hide(str(key))
             return MASKED
-        return shown
+        return redacted
 
     def _hide(self, value: str) -> None:
         self.hidden.update(part for part in (value, *_parts(value)) if _tells(part))
@@ -163,9 +163,9 @@ class _Hiding:
 _Rule = Callable[[str, tuple[str, ...]], str]
 
 
-def _rule(place: tuple[str, ...]) -> _Rule:
-    """How what stands at `place` is shown."""
-    match place:
+def _rule(location: tuple[str, ...]) -> _Rule:
+    """How what stands at `location` is shown."""
+    match location:
         case ("mcp_servers", _, "transport", "env" | "headers", *_):
             return lambda value, _: MASKED if value else ""
         case ("mcp_servers", _, "transport", "args", before, *_):
@@ -194,9 +194,9 @@ def _rule(place: tuple[str, ...]) -> _Rule:
             return _at
 
 
-def _at(value: str, place: tuple[str, ...]) -> str:
+def _at(value: str, location: tuple[str, ...]) -> str:
     """A text: what the masker would mask, be it by the name that it stands under, is no text to show."""
-    named = json.dumps({place[-1] if place else "": value}, ensure_ascii=False)
+    named = json.dumps({location[-1] if location else "": value}, ensure_ascii=False)
     return MASKED if _MASKER.text(named) != named else _text(value)
 
 
@@ -204,21 +204,21 @@ def _text(value: str) -> str:
     return value if _MASKER.text(value) == value else MASKED
 
 
-def _option(value: str, place: tuple[str, ...]) -> str:
+def _option(value: str, location: tuple[str, ...]) -> str:
     """An option of an integration, which may be anything: numbers and addresses are shown."""
     if re.fullmatch(r"-?[0-9]{1,9}(\.[0-9]{1,9})?", value):
-        return _at(value, place)
+        return _at(value, location)
     return url(value) if re.match(r"https?://", value) else MASKED
 
 
-def _with_flags(items: list[Any], place: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _with_flags(items: list[Any], location: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     """Each item with the last part of its place: of arguments the one before, which may be its flag."""
-    is_arguments = place[:1] == ("mcp_servers",) and place[2:] == ("transport", "args")
+    is_arguments = location[:1] == ("mcp_servers",) and location[2:] == ("transport", "args")
     before = "*"
-    for item in items:
-        yield before, item
+    for element in items:
+        yield before, element
         if is_arguments:
-            before = item if isinstance(item, str) else "*"
+            before = element if isinstance(element, str) else "*"
 
 
 def _argument(value: str, *, before: str) -> str:
@@ -263,8 +263,8 @@ def _is_key_of_host(label: str) -> bool:
     """Whether a part of a host's name may be a key. Those of many hosts have digits, short or behind a dash."""
     pieces = [] if label.startswith("[") else label.split("-")
     return any(
-        len(one) >= _KEY_OF_HOST and (len(one) >= 2 * _KEY_OF_HOST or not (one.isalpha() or one.isdigit()))
-        for one in pieces
+        len(piece) >= _KEY_OF_HOST and (len(piece) >= 2 * _KEY_OF_HOST or not (piece.isalpha() or piece.isdigit()))
+        for piece in pieces
     )
 
 
@@ -279,13 +279,13 @@ def _parts(value: str) -> Iterator[str]:
     if equals:
         yield right
     try:
-        found = urllib.parse.urlsplit(value)
-        if found.scheme and found.netloc:
-            user, _, host = found.netloc.rpartition("@")
-            queried = (right for _, right in urllib.parse.parse_qsl(found.query, keep_blank_values=True))
+        parts = urllib.parse.urlsplit(value)
+        if parts.scheme and parts.netloc:
+            user, _, host = parts.netloc.rpartition("@")
+            queried = (right for _, right in urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
             keys = [*filter(_is_key_of_host, _name_and_port(host)[0].split("."))]
-            keys += filter(_may_be_key, found.path.split("/"))
-            for part in (user, *user.split(":"), found.query, *queried, found.fragment, *keys):
+            keys += filter(_may_be_key, parts.path.split("/"))
+            for part in (user, *user.split(":"), parts.query, *queried, parts.fragment, *keys):
                 yield from (part, urllib.parse.unquote(part))
     except ValueError:
         return

@@ -27,12 +27,12 @@ def agents(
 
 
 def not_offered(
-    platform: platforms.Platform, catalogue: tool_filters.Catalogue, found: Iterable[resolve.ResolvedAgent]
+    platform: platforms.Platform, catalogue: tool_filters.Catalogue, resolved_agents: Iterable[resolve.ResolvedAgent]
 ) -> str:
     """The tools that these agents would have, had the platform file no word in it; "" where there are none."""
-    told = []
+    reasons = []
     of_server: dict[str, list[resolve.ResolvedAgent]] = {}
-    for agent in found:
+    for agent in resolved_agents:
         for server in agent.servers:
             of_server.setdefault(server, []).append(agent)
     for server, having in of_server.items():
@@ -40,8 +40,8 @@ def not_offered(
         wanted = [
             tool for tool in catalogue.get(server, ()) if any(agent.admits(f"{server}.{tool.name}") for agent in having)
         ]
-        told += [f"MCP server '{server}' {why}" for why in of_tools(wanted, settings, server=server)]
-    return "; ".join(told)
+        reasons += [f"MCP server '{server}' {why}" for why in of_tools(wanted, settings, server=server)]
+    return "; ".join(reasons)
 
 
 def of_tools(tools: Sequence[tool_filters.Tool], settings: platforms.MCPServer, *, server: str) -> Iterator[str]:
@@ -76,13 +76,13 @@ def problem_of(
     for what, prefix, pattern, _ in _named(mcp):
         if why := patterns.own_misfit(pattern) if prefix else patterns.misfit(pattern):
             return f"{what.partition(':')[0]}: {why}"
-    servers = None if mcp.servers is None else [investigation.MCPServer(name=one.name) for one in mcp.servers]
+    servers = None if mcp.servers is None else [investigation.MCPServer(name=selected.name) for selected in mcp.servers]
     try:
-        found = agents(platform, chain_name=chain_name, chain=chain, mcp=investigation.MCP(servers=servers))
+        resolved_agents = agents(platform, chain_name=chain_name, chain=chain, mcp=investigation.MCP(servers=servers))
     except resolve.UnresolvedError as error:
         return str(error)
-    servers_there = {server for agent in found for server in agent.servers}
-    has = sorted({name for agent in found for name in granted(agent, platform, catalogue)})
+    servers_there = {server for agent in resolved_agents for server in agent.servers}
+    has = sorted({name for agent in resolved_agents for name in granted(agent, platform, catalogue)})
     every = [f"{server}.{tool.name}" for server in servers_there for tool in catalogue.get(server, ())]
     for what, prefix, pattern, is_denied in _named(mcp):
         pattern = prefix + pattern

@@ -55,20 +55,20 @@ def unfit_in_chain(
     platform: platforms.Platform, catalogue: tool_filters.Catalogue, *, chain_name: str, chain: chains.Spec
 ) -> Iterator[str]:
     """What does nothing in a chain whose names are all there, by what its servers are known to have."""
-    found = {
+    agents = {
         (number, index): resolve.agent_for(platform, chain_name=chain_name, chain=chain, stage=stage, member=member)
         for number, stage in enumerate(chain.stages)
         for index, member in enumerate(stage.members)
     }
     for at, tools in _choices(chain):
-        yield from _unfit(tools, _servers(at, chain, found), platform, catalogue, at=("spec", *at))
+        yield from _unfit(tools, _servers(at, chain, agents), platform, catalogue, at=("spec", *at))
     own = {agent.name for agent in chain.agents or ()}
-    for name in dict.fromkeys(agent.name for agent in found.values() if agent.name not in own):
-        servers = {*_using(name, chain, found), *platform.agents[name].mcp_servers}
+    for name in dict.fromkeys(agent.name for agent in agents.values() if agent.name not in own):
+        servers = {*_using(name, chain, agents), *platform.agents[name].mcp_servers}
         at = ("agents", name, "tools")
-        told = _unfit(platform.agents[name].tools, servers, platform, catalogue, at=at)
-        yield from (f"platform file: {one}" for one in told)
-    for (number, _), agent in found.items():
+        problems = _unfit(platform.agents[name].tools, servers, platform, catalogue, at=at)
+        yield from (f"platform file: {problem}" for problem in problems)
+    for (number, _), agent in agents.items():
         where = f"stage '{chain.stages[number].name}' agent '{agent.name}'"
         if agent.strategy not in resolve.WITHOUT_TOOLS:
             yield from _toolless(where, agent.servers, agent.tools, platform, catalogue)
@@ -96,23 +96,23 @@ def _choices(chain: chains.Spec) -> Iterator[tuple[Place, chains.Tools]]:
                 yield ("stages", number, "agents", index, "tools"), member.tools
 
 
-def _servers(at: Place, chain: chains.Spec, found: _Agents) -> set[str]:
+def _servers(at: Place, chain: chains.Spec, agents: _Agents) -> set[str]:
     """The servers of those whom the choice at this place is for."""
     if at[0] == "agents":
         agent = (chain.agents or [])[int(at[1])]
-        return {*_using(agent.name, chain, found), *agent.mcp_servers}
+        return {*_using(agent.name, chain, agents), *agent.mcp_servers}
     return {
         server
-        for (number, index), agent in found.items()
+        for (number, index), agent in agents.items()
         if at[1] == number and (at[2] != "agents" or at[3] == index)
         for server in agent.servers
     }
 
 
-def _using(name: str, chain: chains.Spec, found: _Agents) -> set[str]:
+def _using(name: str, chain: chains.Spec, agents: _Agents) -> set[str]:
     """The servers that an agent has in this chain; one that answers questions has those of all."""
     is_chat = name == ((chain.chat and chain.chat.agent) or resolve.CHAT_AGENT)
-    return {server for agent in found.values() if is_chat or agent.name == name for server in agent.servers}
+    return {server for agent in agents.values() if is_chat or agent.name == name for server in agent.servers}
 
 
 def _unfit(
@@ -133,8 +133,8 @@ def _unfit(
     names = [f"{server}.{tool.name}" for server in sorted(all_servers) for tool in catalogue.get(server, ())]
     unknown = all_servers - catalogue.keys()
     unfit = [
-        f"{files.told(place)}: '{pattern}' matches no tool"
-        for place, pattern in of_tools(tools, at=at)
+        f"{files.told(location)}: '{pattern}' matches no tool"
+        for location, pattern in of_tools(tools, at=at)
         if not tool_filters.fits(pattern, names, unknown)
     ]
     yield from unfit[:-1]
@@ -149,7 +149,11 @@ def _toolless(
     catalogue: tool_filters.Catalogue,
 ) -> Iterator[str]:
     """That an agent gets no tool of its servers, all of which are known, and nobody has said `allow: []`."""
-    if not servers or any(server not in catalogue for server in servers) or any(one.allow == () for one in choices):
+    if (
+        not servers
+        or any(server not in catalogue for server in servers)
+        or any(choice.allow == () for choice in choices)
+    ):
         return
     offered = (
         f"{server}.{tool.name}"
@@ -157,5 +161,5 @@ def _toolless(
         for tool in catalogue[server]
         if tool_filters.is_offered(tool, platform.mcp_servers[server])
     )
-    if not any(all(one.admits(name) for one in choices) for name in offered):
+    if not any(all(choice.admits(name) for choice in choices) for name in offered):
         yield f"{where} gets no tool of its MCP servers ({', '.join(servers)})"

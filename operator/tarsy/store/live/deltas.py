@@ -50,7 +50,7 @@ class _Turn:
 
     def __init__(self, turn: ports.Turn, *, due: asyncio.Event, watched: bool) -> None:
         self.investigation = UUID(turn.investigation)
-        self.written = streams.Written(turn, told=self._told)
+        self.written = streams.Written(turn, notify=self._told)
         self.watched = watched
         self.is_over = False
         self._turn = turn

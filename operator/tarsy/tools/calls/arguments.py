@@ -52,24 +52,24 @@ def _of(text: str, parameters: Mapping[str, Any], *, is_child: bool) -> dict[str
     if rawjson.has_more_values(text.encode("utf-8", "replace"), VALUES_MAX):
         raise UnfitError(f"they have more than {VALUES_MAX} values")
     schema = schemas.Schema(parameters)
-    given = messages.storable_json(_fitted(_read(text, schema), schema.of_all(), schema))
-    wrong = schema.faults(given)
+    fitted = messages.storable_json(_fitted(_read(text, schema), schema.of_all(), schema))
+    wrong = schema.faults(fitted)
     if is_child and not wrong:
-        wrong = list(_strange(given, schema.of_all(), schema, ()))[: schemas.FAULTS_MAX]
+        wrong = list(_strange(fitted, schema.of_all(), schema, ()))[: schemas.FAULTS_MAX]
     if wrong:
         raise UnfitError("; ".join(map(str, wrong)))
-    arguments: dict[str, Any] = given
+    arguments: dict[str, Any] = fitted
     return arguments
 
 
 def _read(text: str, schema: schemas.Schema) -> dict[str, Any]:
-    given = inputs.read(text)
-    if given is None:
+    parameters = inputs.read(text)
+    if parameters is None:
         return _of_text(text.strip(), schema)
-    raw = given.get(inputs.RAW)
-    if given.keys() == {inputs.RAW} and isinstance(raw, str) and inputs.RAW not in (there := _parameters(schema)):
-        return _of_text(raw, schema) if there else given  # what nobody could read, when its tool was not known
-    return given
+    raw = parameters.get(inputs.RAW)
+    if parameters.keys() == {inputs.RAW} and isinstance(raw, str) and inputs.RAW not in (there := _parameters(schema)):
+        return _of_text(raw, schema) if there else parameters  # what nobody could read, when its tool was not known
+    return parameters
 
 
 def _of_text(text: str, schema: schemas.Schema) -> dict[str, Any]:
@@ -80,13 +80,13 @@ def _of_text(text: str, schema: schemas.Schema) -> dict[str, Any]:
         if text.startswith('{"'):  # it is meant to be JSON
             raise UnfitError(f"they are not JSON ({_first_line(error)}); {_expected(schema)}") from error
         loaded = text
-    if isinstance(loaded, str) and loaded != text and (given := inputs.read(loaded)) is not None:
-        return given
+    if isinstance(loaded, str) and loaded != text and (parameters := inputs.read(loaded)) is not None:
+        return parameters
     if isinstance(loaded, dict):
         raise UnfitError(_TOO_DEEP)
     if isinstance(loaded, list):
         raise UnfitError(f"they are a list; {_expected(schema)}")
-    texts = [name for name, said in _parameters(schema).items() if "string" in _types(said)]
+    texts = [name for name, parts in _parameters(schema).items() if "string" in _types(parts)]
     if len(texts) != 1:
         raise UnfitError(f"they are neither JSON nor YAML nor pairs (name=value); {_expected(schema)}")
     return {texts[0]: loaded if isinstance(loaded, str) else text}
@@ -98,29 +98,29 @@ def _first_line(error: Exception) -> str:
 
 def _parameters(schema: schemas.Schema) -> dict[str, Said]:
     """What is said of each parameter that it names."""
-    said = schema.of_all()
-    names = {name: None for one in said if isinstance(one.get("properties"), dict) for name in one["properties"]}
-    return {name: schema.said(schema.below(said, name)) for name in names}
+    parts = schema.of_all()
+    names = {name: None for part in parts if isinstance(part.get("properties"), dict) for name in part["properties"]}
+    return {name: schema.said(schema.below(parts, name)) for name in names}
 
 
 def _expected(schema: schemas.Schema) -> str:
     """What a tool takes."""
-    required = {name for one in schema.of_all() for name in _strings(one.get("required"))}
+    required = {name for part in schema.of_all() for name in _strings(part.get("required"))}
     named = [
-        f"{name[:100]} ({schemas.wanted(said[0] if said else {})}{', required' if name in required else ''})"
-        for name, said in _parameters(schema).items()
+        f"{name[:100]} ({schemas.wanted(parts[0] if parts else {})}{', required' if name in required else ''})"
+        for name, parts in _parameters(schema).items()
     ]
     more = ", ..." if len(named) > TOLD_MAX else ""
     return f"expected an object with {', '.join(named[:TOLD_MAX])}{more}" if named else "expected an object"
 
 
 def _strings(value: Any) -> Iterator[str]:
-    return (one for one in value if isinstance(one, str)) if isinstance(value, list) else iter(())
+    return (text for text in value if isinstance(text, str)) if isinstance(value, list) else iter(())
 
 
-def _types(said: Said) -> frozenset[str]:
+def _types(parts: Said) -> frozenset[str]:
     """The types that a value may have, as far as that is said."""
-    return frozenset[str]().union(*map(schemas.types, said))
+    return frozenset[str]().union(*map(schemas.types, parts))
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -131,29 +131,30 @@ _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "
 _NOTHING = frozenset({"null", "none", "~", ""})
 
 
-def _fitted(value: Any, said: Said, schema: schemas.Schema, *, deepest: int = inputs.DEEPEST) -> Any:
+def _fitted(value: Any, parts: Said, schema: schemas.Schema, *, deepest: int = inputs.DEEPEST) -> Any:
     """`value` with the types that its schema names, where only one thing can be meant; an UnfitError if it is too deep.
 
     Nothing for what need not be there is left out: that is what models mean by it, and few servers take it.
     """
-    value = _converted(value, _types(said))
+    value = _converted(value, _types(parts))
     if isinstance(value, dict | list) and not deepest:
         raise UnfitError(_TOO_DEEP)
     match value:
         case dict():
-            required = {name for one in said for name in _strings(one.get("required"))}
+            required = {name for part in parts for name in _strings(part.get("required"))}
             fitted = {}
-            for name, item in value.items():
-                below = schema.said(schema.below(said, name))
+            for name, member in value.items():
+                below = schema.said(schema.below(parts, name))
                 types = _types(below)
-                if name not in required and _says_nothing(item, types):
+                if name not in required and _says_nothing(member, types):
                     continue
-                fitted[name] = _fitted(item, below, schema, deepest=deepest - 1)
+                fitted[name] = _fitted(member, below, schema, deepest=deepest - 1)
             return fitted
         case list():
-            below_of = (schema.said(schema.below(said, index)) for index in range(len(value)))
+            below_of = (schema.said(schema.below(parts, index)) for index in range(len(value)))
             return [
-                _fitted(item, below, schema, deepest=deepest - 1) for item, below in zip(value, below_of, strict=True)
+                _fitted(member, below, schema, deepest=deepest - 1)
+                for member, below in zip(value, below_of, strict=True)
             ]
         case _:
             return value
@@ -207,24 +208,26 @@ _BEGINS_WITH_DASH = re.compile(r"\^[(?:\[+]*\\?-")
 """A pattern whose texts may well begin so."""
 
 
-def _strange(value: Any, said: Said, schema: schemas.Schema, place: schemas.Place) -> Iterator[schemas.Fault]:
+def _strange(value: Any, parts: Said, schema: schemas.Schema, location: schemas.Place) -> Iterator[schemas.Fault]:
     """Values that a command line would take for something else than a value."""
     match value:
         case dict():
-            for name, item in value.items():
-                below = schema.said(schema.below(said, name))
-                is_known = any(name in known for one in said if isinstance(known := one.get("properties"), dict))
+            for name, member in value.items():
+                below = schema.said(schema.below(parts, name))
+                is_known = any(
+                    name in properties for part in parts if isinstance(properties := part.get("properties"), dict)
+                )
                 if not is_known and (why := _why_strange(name, (), schema)):
-                    yield schemas.Fault(place, f"{schemas.shown(name)} {why}")
-                yield from _strange(item, below, schema, (*place, name))
+                    yield schemas.Fault(location, f"{schemas.shown(name)} {why}")
+                yield from _strange(member, below, schema, (*location, name))
         case list():
-            for index, item in enumerate(value):
-                yield from _strange(item, schema.said(schema.below(said, index)), schema, (*place, index))
-        case str() if why := _why_strange(value, said, schema):
-            yield schemas.Fault(place, f"{schemas.shown(value)} {why}")
+            for index, member in enumerate(value):
+                yield from _strange(member, schema.said(schema.below(parts, index)), schema, (*location, index))
+        case str() if why := _why_strange(value, parts, schema):
+            yield schemas.Fault(location, f"{schemas.shown(value)} {why}")
 
 
-def _why_strange(value: str, said: Said, schema: schemas.Schema) -> str:
+def _why_strange(value: str, parts: Said, schema: schemas.Schema) -> str:
     """Why a text is not passed on; "" where it is."""
     text = value.strip()
     if len(text.split(maxsplit=1)) != 1:
@@ -235,13 +238,13 @@ def _why_strange(value: str, said: Said, schema: schemas.Schema) -> str:
         why = "steps out of where it begins by '..': give a path without that"
     else:
         return ""
-    return "" if any(_asks_for(one, value, schema) for one in said) else why
+    return "" if any(_asks_for(part, value, schema) for part in parts) else why
 
 
-def _asks_for(one: Mapping[str, Any], value: str, schema: schemas.Schema) -> bool:
-    """Whether `one`, part of `schema`, has a text like that in mind, and not just any."""
-    named = [*_strings(one.get("enum")), one.get("const"), one.get("default"), *_strings(one.get("examples"))]
-    pattern = one.get("pattern")
+def _asks_for(part: Mapping[str, Any], value: str, schema: schemas.Schema) -> bool:
+    """Whether `part`, part of `schema`, has a text like that in mind, and not just any."""
+    named = [*_strings(part.get("enum")), part.get("const"), part.get("default"), *_strings(part.get("examples"))]
+    pattern = part.get("pattern")
     if value in named or not isinstance(pattern, str):
         return value in named
     in_mind = _BEGINS_WITH_DASH.match(pattern) if value.strip().startswith("-") else r"\.\." in pattern

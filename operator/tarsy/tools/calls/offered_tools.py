@@ -21,8 +21,12 @@ class Offered:
     def has(self, server: str, tool: types.Tool) -> bool:
         """Whether the execution has this tool of that server; of a server that is not known it has none."""
         settings = self.servers.get(server)
-        told = tool_filters.Tool(name=tool.name, read_only=reads_only(tool))
-        return settings is not None and tool_filters.is_offered(told, settings) and self.admits(f"{server}.{tool.name}")
+        described = tool_filters.Tool(name=tool.name, read_only=reads_only(tool))
+        return (
+            settings is not None
+            and tool_filters.is_offered(described, settings)
+            and self.admits(f"{server}.{tool.name}")
+        )
 
 
 def reads_only(tool: types.Tool) -> bool:

@@ -46,29 +46,29 @@ def output(result: types.CallToolResult) -> ports.ToolOutput:
     return ports.ToolOutput(text="\n".join(texts) or (_NO_WORDS if failed else ""), failed=failed)
 
 
-async def cleaned(found: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
-    """`found`, masked and as it can be stored; what cannot be masked, or not in time, is withheld."""
-    size = len(found.text)
+async def cleaned(output: ports.ToolOutput, *, mask: Callable[[str], str]) -> ports.ToolOutput:
+    """`output`, masked and as it can be stored; what cannot be masked, or not in time, is withheld."""
+    size = len(output.text)
     if size <= MASKED_AT_ONCE:
-        return _cleaned(found, mask)
+        return _cleaned(output, mask)
     executor = _large if size > LARGE else None
-    return await asyncio.get_running_loop().run_in_executor(executor, _cleaned, found, mask)
+    return await asyncio.get_running_loop().run_in_executor(executor, _cleaned, output, mask)
 
 
-def _cleaned(found: ports.ToolOutput, mask: Callable[[str], str]) -> ports.ToolOutput:
-    text = found.text
+def _cleaned(output: ports.ToolOutput, mask: Callable[[str], str]) -> ports.ToolOutput:
+    text = output.text
     masked = masker.or_withheld(mask, text)
     if masked == masker.WITHHELD:
         return ports.ToolOutput(text=masked, failed=True)
     if not masker.is_withheld(masked, text):
-        return replace(found, text=messages.storable(cuts.middle(masked, WHOLE_MAX)))
+        return replace(output, text=messages.storable(cuts.middle(masked, WHOLE_MAX)))
     if len(text) > BEGINNING + MASKED_BEYOND:
         beginning = text[: BEGINNING + MASKED_BEYOND]
         looked = masker.or_withheld(mask, beginning)
         if looked != masker.WITHHELD and not masker.is_withheld(looked, beginning):
-            shown = looked[: max(0, len(looked) - MASKED_BEYOND)]
-            masked = f"{shown}\n{_NO_TIME.format(len(text) - BEGINNING)}"
-    return replace(found, text=messages.storable(masked), length=len(text))
+            excerpt = looked[: max(0, len(looked) - MASKED_BEYOND)]
+            masked = f"{excerpt}\n{_NO_TIME.format(len(text) - BEGINNING)}"
+    return replace(output, text=messages.storable(masked), length=len(text))
 
 
 def masked(tool: types.Tool, mask: Callable[[str], str]) -> types.Tool:
@@ -76,12 +76,12 @@ def masked(tool: types.Tool, mask: Callable[[str], str]) -> types.Tool:
 
     A schema that is none any more once it is masked says only that an object is wanted.
     """
-    told = json.dumps([tool.description, tool.input_schema], ensure_ascii=False)
-    shown = masker.or_withheld(mask, told)
-    if shown == told:
+    serialized = json.dumps([tool.description, tool.input_schema], ensure_ascii=False)
+    masked_text = masker.or_withheld(mask, serialized)
+    if masked_text == serialized:
         return tool
     try:
-        description, schema = json.loads(shown)
+        description, schema = json.loads(masked_text)
     except (ValueError, RecursionError):
         description, schema = masker.or_withheld(mask, tool.description or ""), None
     if not isinstance(description, str) or not isinstance(schema, dict):
@@ -129,8 +129,8 @@ def _says(content: Sequence[types.ContentBlock], structured: Any) -> bool:
     if sum(map(len, texts)) > COMPARED_MAX:
         return True
     wrapped = structured.get("result") if isinstance(structured, dict) and structured.keys() == {"result"} else None
-    said = list(_said(texts)) if texts else []
-    return any(one in said for one in (structured, wrapped) if one is not None)
+    structures = list(_said(texts)) if texts else []
+    return any(structure in structures for structure in (structured, wrapped) if structure is not None)
 
 
 def _said(texts: Sequence[str]) -> Iterator[Any]:

@@ -57,9 +57,9 @@ class Fault:
         return f"{told(self.place)}: {self.problem}" if self.place else self.problem
 
 
-def told(place: Place) -> str:
+def told(location: Place) -> str:
     """A place as messages say it: `spec.containers[0].name`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN_MAX]}" for step in place)
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN_MAX]}" for step in location)
     return "".join(steps).removeprefix(".")
 
 
@@ -93,31 +93,31 @@ class Schema:
 
         Nothing, where too much was asked for already.
         """
-        found: dict[int, Mapping[str, Any]] = {}
+        subschemas: dict[int, Mapping[str, Any]] = {}
         waiting = [*schemas][:ALTERNATIVES_MAX]
         for schema in waiting:  # which grows meanwhile
-            if not isinstance(schema, dict) or id(schema) in found or len(found) == ALTERNATIVES_MAX:
+            if not isinstance(schema, dict) or id(schema) in subschemas or len(subschemas) == ALTERNATIVES_MAX:
                 continue
             self._left -= 1
             if self._left < 0:
                 return []
-            found[id(schema)] = schema
+            subschemas[id(schema)] = schema
             if "$ref" in schema:
                 waiting.append(self._target(schema["$ref"]))
             for several in ("allOf", "anyOf", "oneOf"):
                 waiting += _list(schema, several)[:ALTERNATIVES_MAX]
-        return list(found.values())
+        return list(subschemas.values())
 
-    def below(self, said: Iterable[Mapping[str, Any]], step: str | int) -> list[Any]:
-        """The schemas of a member or an item of a value, given what is `said` of the value."""
+    def below(self, subschemas: Iterable[Mapping[str, Any]], step: str | int) -> list[Any]:
+        """The schemas of a member or an item of a value, given what is `subschemas` of the value."""
         below: list[Any] = []
-        for schema in said:
+        for schema in subschemas:
             if isinstance(step, int):
                 first, others = _items(schema)
                 below.append(first[step] if step < len(first) else others)
             else:
-                known = _dict(schema, "properties")
-                below.append(known[step] if step in known else schema.get("additionalProperties"))
+                properties = _dict(schema, "properties")
+                below.append(properties[step] if step in properties else schema.get("additionalProperties"))
         return below
 
     def matches(self, pattern: str, text: str) -> bool | None:
@@ -139,81 +139,81 @@ class Schema:
         """What a reference within the schema leads to; True, which says nothing, for any other."""
         if not isinstance(reference, str) or not reference.startswith("#") or len(reference) > REFERENCE_MAX:
             return True
-        found = self._root
+        target = self._root
         for step in unquote(reference[1:]).split("/")[1:] if reference != "#" else ():
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and name in found:
-                found = found[name]
-            elif isinstance(found, list) and name.isdecimal() and int(name[:9]) < len(found):
-                found = found[int(name[:9])]
+            if isinstance(target, dict) and name in target:
+                target = target[name]
+            elif isinstance(target, list) and name.isdecimal() and int(name[:9]) < len(target):
+                target = target[int(name[:9])]
             else:
                 return True
-        return found if reference == "#" or reference.startswith("#/") else True  # an anchor
+        return target if reference == "#" or reference.startswith("#/") else True  # an anchor
 
-    def _faults(self, value: Any, schema: Any, place: Place) -> list[Fault]:
+    def _faults(self, value: Any, schema: Any, location: Place) -> list[Fault]:
         self._spend()
         if schema is False:
-            return [Fault(place, "nothing may stand here")]
+            return [Fault(location, "nothing may stand here")]
         if not isinstance(schema, dict):
             return []
-        found: list[Fault] = []
+        faults: list[Fault] = []
         if "$ref" in schema:
-            found += self._faults(value, self._target(schema["$ref"]), place)
+            faults += self._faults(value, self._target(schema["$ref"]), location)
             if self._is_older:  # then nothing beside it counts
-                return found
+                return faults
         if not _is_of(value, types(schema)):
-            return [*found, Fault(place, f"expected {wanted(schema)}, not {shown(value)}")]
-        found += self._choice(value, schema, place)
-        found += self._of_kind(value, schema, place)
-        for one in _list(schema, "allOf"):
-            found += self._faults(value, one, place)
+            return [*faults, Fault(location, f"expected {wanted(schema)}, not {shown(value)}")]
+        faults += self._choice(value, schema, location)
+        faults += self._of_kind(value, schema, location)
+        for subschema in _list(schema, "allOf"):
+            faults += self._faults(value, subschema, location)
         for several in ("anyOf", "oneOf"):
-            found += self._none_of(value, _list(schema, several), place)
-        return found
+            faults += self._none_of(value, _list(schema, several), location)
+        return faults
 
-    def _of_kind(self, value: Any, schema: Mapping[str, Any], place: Place) -> list[Fault]:
+    def _of_kind(self, value: Any, schema: Mapping[str, Any], location: Place) -> list[Fault]:
         match value:
             case bool():
                 return []
             case int() | float():
-                return _number(value, schema, place)
+                return _number(value, schema, location)
             case str():
-                return self._text(value, schema, place)
+                return self._text(value, schema, location)
             case list():
-                return self._list(value, schema, place)
+                return self._list(value, schema, location)
             case dict():
-                return self._object(value, schema, place)
+                return self._object(value, schema, location)
         return []
 
-    def _choice(self, value: Any, schema: Mapping[str, Any], place: Place) -> list[Fault]:
+    def _choice(self, value: Any, schema: Mapping[str, Any], location: Place) -> list[Fault]:
         options = [[schema["const"]]] if "const" in schema else []
         if isinstance(several := schema.get("enum"), list):
             options.append(several)
         self._spend(sum(map(len, options)) // 20)
-        fits = all(any(same(value, one) for one in several) for several in options)
-        return [] if fits else [_not(value, schema, place)]
+        fits = all(any(same(value, option) for option in several) for several in options)
+        return [] if fits else [_not(value, schema, location)]
 
-    def _none_of(self, value: Any, several: Sequence[Any], place: Place) -> list[Fault]:
+    def _none_of(self, value: Any, several: Sequence[Any], location: Place) -> list[Fault]:
         """What is wrong where none of `several` takes the value: of one that is about it, or of all together."""
         tried: list[list[Fault]] = []
-        for one in several:
-            if not (faults := self._faults(value, one, place)):
+        for option in several:
+            if not (faults := self._faults(value, option, location)):
                 return []
             tried.append(faults)
         if not tried:
             return []
-        near = [faults for faults in tried if any(fault.place != place for fault in faults)]
+        near = [faults for faults in tried if any(fault.place != location for fault in faults)]
         if near:
             return min(near, key=len)
-        told_of = dict.fromkeys(wanted(one) for one in several[:_NAMES_MAX])
-        return [Fault(place, f"expected {' or '.join(told_of)}, not {shown(value)}")]
+        told_of = dict.fromkeys(wanted(option) for option in several[:_NAMES_MAX])
+        return [Fault(location, f"expected {' or '.join(told_of)}, not {shown(value)}")]
 
-    def _text(self, value: str, schema: Mapping[str, Any], place: Place) -> list[Fault]:
-        found = _bounds(len(value), schema, place, ("minLength", "maxLength"), "characters")
+    def _text(self, value: str, schema: Mapping[str, Any], location: Place) -> list[Fault]:
+        faults = _bounds(len(value), schema, location, ("minLength", "maxLength"), "characters")
         pattern = schema.get("pattern")
         if isinstance(pattern, str) and self._matches(pattern, value) is False:
-            found.append(_not(value, schema, place))
-        return found
+            faults.append(_not(value, schema, location))
+        return faults
 
     def _matches(self, pattern: str, text: str) -> bool | None:
         if pattern not in self._compiled:
@@ -223,63 +223,65 @@ class Schema:
         if compiled is None or (not text.isascii() and _CLASS.search(pattern)):
             return None
         try:
-            data = text.encode()
+            encoded = text.encode()
         except UnicodeEncodeError:
             return None
-        self._spend(1 + len(data) * compiled.programsize // _MATCH_STEP)
-        return compiled.search(data) is not None
+        self._spend(1 + len(encoded) * compiled.programsize // _MATCH_STEP)
+        return compiled.search(encoded) is not None
 
-    def _list(self, value: list[Any], schema: Mapping[str, Any], place: Place) -> list[Fault]:
-        found = _bounds(len(value), schema, place, ("minItems", "maxItems"), "items")
+    def _list(self, value: list[Any], schema: Mapping[str, Any], location: Place) -> list[Fault]:
+        faults = _bounds(len(value), schema, location, ("minItems", "maxItems"), "items")
         first, others = _items(schema)
-        for index, item in enumerate(value):
-            one = first[index] if index < len(first) else others
-            if one is not None:
-                found += self._faults(item, one, (*place, index))
+        for index, member in enumerate(value):
+            subschema = first[index] if index < len(first) else others
+            if subschema is not None:
+                faults += self._faults(member, subschema, (*location, index))
         if schema.get("uniqueItems") is True:
-            written = [json.dumps(item, sort_keys=True) for item in value]
+            written = [json.dumps(member, sort_keys=True) for member in value]
             self._spend(len(value) + sum(map(len, written)) // 500)
             if len(set(written)) < len(value):
-                found.append(Fault(place, "no item may be there twice"))
-        return found
+                faults.append(Fault(location, "no item may be there twice"))
+        return faults
 
-    def _object(self, value: dict[str, Any], schema: Mapping[str, Any], place: Place) -> list[Fault]:
-        known = _dict(schema, "properties")
+    def _object(self, value: dict[str, Any], schema: Mapping[str, Any], location: Place) -> list[Fault]:
+        properties = _dict(schema, "properties")
         required = [name for name in _list(schema, "required") if isinstance(name, str)]
         depends = _dict(schema, "dependentRequired")
         self._spend(len(depends) // 20)
         for name, names in depends.items():
             if name in value and isinstance(names, list):
-                required += [one for one in names if isinstance(one, str)]
+                required += [subschema for subschema in names if isinstance(subschema, str)]
         self._spend(len(required) // 20)
         missing = itertools.islice((name for name in dict.fromkeys(required) if name not in value), FAULTS_MAX)
-        found = [Fault(place, f"{_quoted(name)} is missing: {wanted(known.get(name, True))}") for name in missing]
-        found += _bounds(len(value), schema, place, ("minProperties", "maxProperties"), "members")
+        faults = [
+            Fault(location, f"{_quoted(name)} is missing: {wanted(properties.get(name, True))}") for name in missing
+        ]
+        faults += _bounds(len(value), schema, location, ("minProperties", "maxProperties"), "members")
         unknown = []
-        for name, item in value.items():
-            schemas, is_known = self._of_member(name, schema, known)
+        for name, member in value.items():
+            schemas, is_known = self._of_member(name, schema, properties)
             if not is_known:
                 unknown.append(name)
-            for one in schemas:
-                found += self._faults(item, one, (*place, name))
+            for subschema in schemas:
+                faults += self._faults(member, subschema, (*location, name))
             if "propertyNames" in schema:
-                found += self._faults(name, schema["propertyNames"], (*place, name))
+                faults += self._faults(name, schema["propertyNames"], (*location, name))
         if unknown:
-            there = ", ".join(map(_quoted, itertools.islice(known, _NAMES_MAX))) or "none"
+            there = ", ".join(map(_quoted, itertools.islice(properties, _NAMES_MAX))) or "none"
             names_told = ", ".join(map(_quoted, unknown[:FAULTS_MAX]))
-            found.append(Fault(place, f"{names_told} is not known here; known: {there}"))
-        return found
+            faults.append(Fault(location, f"{names_told} is not known here; known: {there}"))
+        return faults
 
-    def _of_member(self, name: str, schema: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[list[Any], bool]:
+    def _of_member(self, name: str, schema: Mapping[str, Any], properties: Mapping[str, Any]) -> tuple[list[Any], bool]:
         """The schemas of a member, and whether there may be one of that name."""
-        schemas = [known[name]] if name in known else []
-        is_known = name in known
-        for pattern, one in _dict(schema, "patternProperties").items():
+        schemas = [properties[name]] if name in properties else []
+        is_known = name in properties
+        for pattern, subschema in _dict(schema, "patternProperties").items():
             self._spend(3)
             fits = self._matches(pattern, name)
             is_known = is_known or fits is not False
             if fits:
-                schemas.append(one)
+                schemas.append(subschema)
         others = schema.get("additionalProperties")
         if is_known or others is None or isinstance(others, bool):
             return schemas, is_known or others is not False
@@ -303,7 +305,7 @@ def types(schema: Mapping[str, Any]) -> frozenset[str]:
     """The types that it names; none where it says nothing of them, or what nobody knows."""
     named = schema.get("type")
     several = named if isinstance(named, list) else [named]
-    if len(several) > TYPES_MAX or not all(isinstance(one, str) and one in _NAMES for one in several):
+    if len(several) > TYPES_MAX or not all(isinstance(type_name, str) and type_name in _NAMES for type_name in several):
         return frozenset()
     return frozenset(several)
 
@@ -348,7 +350,7 @@ def wanted(schema: Any) -> str:
     elif required := [name for name in _list(schema, "required")[:FAULTS_MAX] if isinstance(name, str)]:
         what = f"an object with {', '.join(map(_quoted, required))}"
     elif named == ["something else"] and (several := _list(schema, "anyOf") or _list(schema, "oneOf")):
-        what = " or ".join(dict.fromkeys(_NAMES[name] for one in several[:9] for name in sorted(_types_in(one))))
+        what = " or ".join(dict.fromkeys(_NAMES[name] for option in several[:9] for name in sorted(_types_in(option))))
     return what or "something else"
 
 
@@ -371,9 +373,9 @@ def shown(value: Any) -> str:
             return json.dumps(value, ensure_ascii=False)[: 2 * _SHOWN_MAX]
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Whether two JSON values are the same; true and 1 are not."""
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
 
 
 _CLASS = re.compile(r"\\[wWdDsSbB]|\(\?i")
@@ -383,7 +385,7 @@ _FOREIGN = re.compile(r"\\(?:\\|[^a-zA-Z]|[dDwWsSbBnrtfvxpP])|(?P<foreign>\\[a-z
 
 
 def _compiled(pattern: str) -> rules.Rule | None:
-    if len(pattern) > PATTERN_MAX or any(one["foreign"] for one in _FOREIGN.finditer(pattern)):
+    if len(pattern) > PATTERN_MAX or any(match["foreign"] for match in _FOREIGN.finditer(pattern)):
         return None
     try:
         compiled = rules.unicode_rule(pattern.encode(), is_strange=True)
@@ -392,7 +394,7 @@ def _compiled(pattern: str) -> rules.Rule | None:
     return compiled if compiled.programsize <= PROGRAM_MAX else None
 
 
-def _number(value: float, schema: Mapping[str, Any], place: Place) -> list[Fault]:
+def _number(value: float, schema: Mapping[str, Any], location: Place) -> list[Fault]:
     low, high, above, below, step = (
         _limit(schema, name) for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
     )
@@ -403,7 +405,7 @@ def _number(value: float, schema: Mapping[str, Any], place: Place) -> list[Fault
         f"less than {shown(below)}" if below is not None and value >= below else "",
         f"a multiple of {int(step)}" if step is not None and _is_no_multiple(value, step) else "",
     ]
-    return [Fault(place, f"expected {what}, not {shown(value)}") for what in wrong if what]
+    return [Fault(location, f"expected {what}, not {shown(value)}") for what in wrong if what]
 
 
 def _is_no_multiple(value: float, step: float) -> bool:
@@ -412,22 +414,22 @@ def _is_no_multiple(value: float, step: float) -> bool:
     return is_exact and value % step != 0
 
 
-def _bounds(size: int, schema: Mapping[str, Any], place: Place, names: tuple[str, str], what: str) -> list[Fault]:
+def _bounds(size: int, schema: Mapping[str, Any], location: Place, names: tuple[str, str], what: str) -> list[Fault]:
     low, high = (_limit(schema, name) for name in names)
     wrong = [
         f"at least {shown(low)}" if low is not None and size < low else "",
         f"at most {shown(high)}" if high is not None and size > high else "",
     ]
-    return [Fault(place, f"expected {one} {what}, not {size}") for one in wrong if one]
+    return [Fault(location, f"expected {bound} {what}, not {size}") for bound in wrong if bound]
 
 
 def _limit(schema: Mapping[str, Any], name: str) -> float | None:
-    found = schema.get(name)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+    limit = schema.get(name)
+    return limit if isinstance(limit, int | float) and not isinstance(limit, bool) else None
 
 
-def _not(value: Any, schema: Mapping[str, Any], place: Place) -> Fault:
-    return Fault(place, f"expected {wanted(schema)}, not {shown(value)}")
+def _not(value: Any, schema: Mapping[str, Any], location: Place) -> Fault:
+    return Fault(location, f"expected {wanted(schema)}, not {shown(value)}")
 
 
 def _items(schema: Mapping[str, Any]) -> tuple[Sequence[Any], Any]:
@@ -439,13 +441,13 @@ def _items(schema: Mapping[str, Any]) -> tuple[Sequence[Any], Any]:
 
 
 def _list(schema: Mapping[str, Any], name: str) -> list[Any]:
-    found = schema.get(name)
-    return found if isinstance(found, list) else []
+    members = schema.get(name)
+    return members if isinstance(members, list) else []
 
 
 def _dict(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = schema.get(name)
-    return found if isinstance(found, dict) else {}
+    members = schema.get(name)
+    return members if isinstance(members, dict) else {}
 
 
 def _quoted(name: str) -> str:

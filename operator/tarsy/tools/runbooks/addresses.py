@@ -34,12 +34,12 @@ _UNICAST = ipaddress.ip_network("2000::/3")
 def is_anybodys(address: str) -> bool:
     """Whether an address, as numbers, is one of the public network: not private, local, shared or tunnelled."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if found.version == 6 and (found not in _UNICAST or getattr(found, "scope_id", None)):
+    if ip.version == 6 and (ip not in _UNICAST or getattr(ip, "scope_id", None)):
         return False
-    return found.is_global and not any(found in network for network in _NOT_FOR_ALL if network.version == found.version)
+    return ip.is_global and not any(ip in network for network in _NOT_FOR_ALL if network.version == ip.version)
 
 
 def is_loopback(address: str) -> bool:
@@ -62,11 +62,11 @@ class Resolver(abc.AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[abc.ResolveResult]:
         """The addresses of `host`; a RunbookError where one of them is to be kept away from."""
-        found = await self._names.resolve(host, port, family)
-        for one in found:
-            if not (is_anybodys(one["host"]) or (self._loopback and is_loopback(one["host"]))):
-                raise ports.RunbookError(f"{host} is at {one['host']}, an address that is not public")
-        return found
+        hosts = await self._names.resolve(host, port, family)
+        for resolved in hosts:
+            if not (is_anybodys(resolved["host"]) or (self._loopback and is_loopback(resolved["host"]))):
+                raise ports.RunbookError(f"{host} is at {resolved['host']}, an address that is not public")
+        return hosts
 
     async def close(self) -> None:
         """Close what knows the names."""

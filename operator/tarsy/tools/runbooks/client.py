@@ -131,21 +131,21 @@ def token(settings: runbooks.Runbooks, environment: Mapping[str, str]) -> Token:
     """The token that the platform file names, as it is now; it may read a file."""
     if settings.token_file is not None:
         try:
-            found = settings.token_file.read_text(encoding="utf-8").strip()
+            secret = settings.token_file.read_text(encoding="utf-8").strip()
         except OSError as error:
             return Token(problem=f"runbooks.token_file: {error.strerror}")
         except ValueError:  # a NUL in its name, too
             return Token(problem="runbooks.token_file: no file of UTF-8 text")
         named = "runbooks.token_file"
     elif settings.token_env is not None:
-        found, named = environment.get(settings.token_env, "").strip(), "runbooks.token_env"
+        secret, named = environment.get(settings.token_env, "").strip(), "runbooks.token_env"
     else:
         return Token()
-    if not found:
+    if not secret:
         return Token(problem=f"{named}: there is no token")
-    if not (found.isascii() and found.isprintable()) or " " in found:
+    if not (secret.isascii() and secret.isprintable()) or " " in secret:
         return Token(problem=f"{named}: it has characters that no token has")
-    return Token(value=found)
+    return Token(value=secret)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +247,7 @@ class Runbooks:
     def _keep(self, address: yarl.URL, outcome: _Outcome) -> None:
         self._known.pop(address, None)  # what is newest stands last
         self._known[address] = outcome
-        size = sum(len(one.text) for one in self._known.values())
+        size = sum(len(page.text) for page in self._known.values())
         while len(self._known) > CACHED_MAX or size > CACHED_SIZE_MAX:
             size -= len(self._known.pop(next(iter(self._known))).text)
 

@@ -38,7 +38,7 @@ async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bound
 
     A TooLongError where the whole list is beyond a bound: another attempt would cost as much again.
     """
-    found = bounds.Offer(server)
+    offered = bounds.Offer(server)
     cursor: str | None = None
     read = 0
     for _ in range(PAGES_MAX):
@@ -46,14 +46,14 @@ async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bound
         read += (page.meta or {}).get(wire.LIST_BYTES, 0)
         if read > BYTES_MAX:
             raise TooLongError(f"its list of tools has more than {BYTES_MAX // 2**20} MiB")
-        found.add(page.tools)
+        offered.add(page.tools)
         cursor = page.next_cursor
-        if not cursor or found.full:
+        if not cursor or offered.full:
             break
     else:
         raise TooLongError(f"its list of tools has more than {PAGES_MAX} pages")
-    found.tools = await asyncio.to_thread(_masked, found.tools, mask)
-    return found
+    offered.tools = await asyncio.to_thread(_masked, offered.tools, mask)
+    return offered
 
 
 def told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:

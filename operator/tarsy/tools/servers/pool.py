@@ -415,8 +415,8 @@ class Tools:
 
     def toolbox(self, servers: Sequence[str], admits: ports.Admits) -> toolbox.PoolToolbox:
         """The tools of `servers` that are offered; of one that the platform file has lost since there are none."""
-        known = [self.servers[name] for name in servers if name in self.servers]
-        lent = [server.lent(self.start) for server in known]
+        servers_known = [self.servers[name] for name in servers if name in self.servers]
+        lent = [server.lent(self.start) for server in servers_known]
         return toolbox.PoolToolbox(lent, limits=self.limits, offered=offered_tools.Offered(self.settings, admits))
 
     async def settled(self) -> None:
@@ -440,7 +440,10 @@ class Pool:
 
     def prepared(self, settings: platform.Platform) -> Tools:
         """The servers of that file, which begin to be connected; to be given to `exchange`."""
-        servers = {name: self._server(name, found, settings.limits) for name, found in settings.mcp_servers.items()}
+        servers = {
+            name: self._server(name, server_settings, settings.limits)
+            for name, server_settings in settings.mcp_servers.items()
+        }
         for server in servers.values():
             server.hold()
             if server not in self._owned:
@@ -480,8 +483,8 @@ class Pool:
     def _server(self, name: str, settings: platform.MCPServer, limits: platform.Limits) -> Server:
         """The one that there is, or else a new one, beside which no more calls are made than one may have."""
         alike = [server for server in self._owned if server.name == name]
-        if found := next((server for server in alike if server.is_as(settings)), None):
-            return found
+        if same := next((server for server in alike if server.is_as(settings)), None):
+            return same
         calls = alike[-1].slots if alike else slots.Slots(limits.server_calls)
         return Server(name, settings, calls=calls, keep=self._keep)
 

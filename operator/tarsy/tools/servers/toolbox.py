@@ -144,21 +144,21 @@ class PoolToolbox:
             return _away(call.name, server)
         if server and (stopped := server.stopped.get(tool)):
             return _failed(f"'{call.name}' was not called: {stopped.why}")
-        known = self._tool(server, tool) if server else None
-        if server is None or known is None:
+        tool_known = self._tool(server, tool) if server else None
+        if server is None or tool_known is None:
             there = ", ".join(spec.name for spec in self.specs) or "none"
             return _failed(f"There is no tool '{call.name}'. Available tools: {there}")
-        if scope.only_reads and not _spec(server.name, known).idempotent:
+        if scope.only_reads and not _spec(server.name, tool_known).idempotent:
             return _failed(f"'{call.name}' was not called: it is not the same tool any more, and may write now")
         try:
-            given = arguments.of(call.arguments, known.input_schema, is_child=server.is_child)
+            tool_arguments = arguments.of(call.arguments, tool_known.input_schema, is_child=server.is_child)
         except arguments.UnfitError as error:
             return _failed(f"The arguments of '{call.name}' cannot be used: {error}")
         mask = functools.partial(server.mask, investigation=scope.investigation)
         say = functools.partial(scope.stream.tool, call.id)
         with server.reports.under_way(execution=scope.execution, mask=mask, say=say) as meta:
-            asked = types.CallToolRequestParams(name=tool, arguments=given, meta=meta)
-            output = await self._in_turn(server, known, asked, scope)
+            asked = types.CallToolRequestParams(name=tool, arguments=tool_arguments, meta=meta)
+            output = await self._in_turn(server, tool_known, asked, scope)
         return await results.cleaned(output, mask=mask)
 
     def _tool(self, server: Server, name: str) -> types.Tool | None:

@@ -61,8 +61,8 @@ def told(error: BaseException) -> str:
     if not isinstance(error, pydantic.ValidationError):
         return str(error) or type(error).__name__
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"][:_PLACE_MAX]))
-    return f"{error.error_count()} problems, the first: {place}: {first['msg']}"
+    location = ".".join(map(str, first["loc"][:_PLACE_MAX]))
+    return f"{error.error_count()} problems, the first: {location}: {first['msg']}"
 
 
 def on_one_line(text: str) -> str:
@@ -101,16 +101,16 @@ class Offer:
 
     def add(self, tools: Iterable[types.Tool]) -> None:
         """Take what is usable of `tools`, each cut to what a tool may be."""
-        known = {tool.name for tool in self.tools}
+        names = {tool.name for tool in self.tools}
         for tool in tools:
             if len(self.tools) + len(self.left_out) == TOOLS_MAX:
                 self.full = True
                 return
             usable = tool.name and _USABLE_NAME.fullmatch(f"{self.server}__{tool.name}")
-            if usable and tool.name not in known:
+            if usable and tool.name not in names:
                 self.tools.append(_cut(tool))
                 self.hashes[tool.name] = pins.digest(tool)
-                known.add(tool.name)
+                names.add(tool.name)
             else:
                 self.left_out.append(ascii(tool.name[:64]))
 

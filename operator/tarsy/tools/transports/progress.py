@@ -82,11 +82,11 @@ class Reports:
 
     def takes(self, received: message.SessionMessage | Exception) -> bool:
         """Whether this was said of a call; nobody else has to hear it then."""
-        said = received.message if isinstance(received, message.SessionMessage) else None
-        if not isinstance(said, types.JSONRPCNotification):
+        notification = received.message if isinstance(received, message.SessionMessage) else None
+        if not isinstance(notification, types.JSONRPCNotification):
             return False
-        about = said.params or {}
-        match said.method:
+        about = notification.params or {}
+        match notification.method:
             case "notifications/progress":
                 token = about.get("progressToken")
                 if isinstance(token, str) and token in self._calls:
@@ -135,13 +135,13 @@ class _Call:
         """What tells what was said last and is not shown yet."""
         self._later: asyncio.TimerHandle | None = None
 
-    def hear(self, told: Callable[[], str]) -> None:
+    def hear(self, describe: Callable[[], str]) -> None:
         """Show a line, or later, if nothing comes behind it meanwhile."""
         wait = self._wait()
         if wait <= 0:
-            self._show(told())
+            self._show(describe())
             return
-        self._last = told
+        self._last = describe
         if self._later is None:
             self._later = asyncio.get_running_loop().call_later(wait, self._show_last)
 
@@ -174,18 +174,20 @@ class _Call:
         self._left -= 1
         self._allowed -= 1.0
         began = time.thread_time()
-        shown = _TOO_LONG if len(line) > READ_MAX else masker.or_withheld(self._mask, line)
+        masked = _TOO_LONG if len(line) > READ_MAX else masker.or_withheld(self._mask, line)
         self._reports.spend(time.thread_time() - began)
-        printable = "".join(char if char.isprintable() else " " for char in messages.storable(shown))
-        if told := printable.strip()[:LINE_MAX]:
-            self._say(f"{told}\n")
+        printable = "".join(char if char.isprintable() else " " for char in messages.storable(masked))
+        if line_shown := printable.strip()[:LINE_MAX]:
+            self._say(f"{line_shown}\n")
 
 
 def _progress(about: Mapping[str, Any]) -> str:
     """What a notification says of how far a call is: `4/10 reading the log`."""
-    done, total, said = about.get("progress"), about.get("total"), about.get("message")
-    numbers = [_number(one) for one in (done, total) if isinstance(one, int | float) and not isinstance(one, bool)]
-    return " ".join(filter(None, ("/".join(numbers), _line(said) if isinstance(said, str) else "")))
+    done, total, text = about.get("progress"), about.get("total"), about.get("message")
+    numbers = [
+        _number(number) for number in (done, total) if isinstance(number, int | float) and not isinstance(number, bool)
+    ]
+    return " ".join(filter(None, ("/".join(numbers), _line(text) if isinstance(text, str) else "")))
 
 
 def _number(number: float) -> str:
@@ -195,11 +197,11 @@ def _number(number: float) -> str:
 
 def _logged(about: Mapping[str, Any]) -> str:
     """A log message: `[warning] helm: no such release`."""
-    level, logger, data = about.get("level"), about.get("logger"), about.get("data")
+    level, logger, payload = about.get("level"), about.get("logger"), about.get("data")
     head = [f"[{level}]"] if isinstance(level, str) else []
     if isinstance(logger, str) and logger:
         head.append(f"{logger}:")
-    return " ".join([*map(_line, head), _line(data if isinstance(data, str) else _json(data))])
+    return " ".join([*map(_line, head), _line(payload if isinstance(payload, str) else _json(payload))])
 
 
 def _line(text: str) -> str:
@@ -207,7 +209,7 @@ def _line(text: str) -> str:
     return text[: READ_MAX + 1]
 
 
-def _json(data: Any) -> str:
+def _json(value: Any) -> str:
     """The beginning of JSON, which may have megabytes."""
-    pieces = itertools.islice(json.JSONEncoder(ensure_ascii=False).iterencode(data), READ_MAX)
+    pieces = itertools.islice(json.JSONEncoder(ensure_ascii=False).iterencode(value), READ_MAX)
     return "".join(pieces)

@@ -94,11 +94,11 @@ class SSE(wire.Wire):
                     if rawjson.has_more_values(event.data.encode(), bounds.VALUES_MAX):
                         self.problem = bounds.TOO_MANY
                         break
-                    one = bounds.checked(self._requests.read(event.data))
-                    if self._reports.takes(one):
+                    checked = bounds.checked(self._requests.read(event.data))
+                    if self._reports.takes(checked):
                         await asyncio.sleep(0)  # there may be many more of these
                     else:
-                        await received.send(one)
+                        await received.send(checked)
             except httpx2.SSEError:
                 self.problem = bounds.TOO_LARGE
             except httpx2.HTTPError as error:
@@ -114,10 +114,10 @@ class SSE(wire.Wire):
     ) -> None:
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with sent, asyncio.TaskGroup() as posts:
-                async for one in sent:
-                    self._requests.sent(one.message)
-                    posting = self._post(http, address, one.message, received)
-                    if _comes_first(one.message):
+                async for outgoing in sent:
+                    self._requests.sent(outgoing.message)
+                    posting = self._post(http, address, outgoing.message, received)
+                    if _comes_first(outgoing.message):
                         await posting
                     else:  # one that hangs keeps nobody waiting
                         posts.create_task(posting)
@@ -126,11 +126,11 @@ class SSE(wire.Wire):
         self,
         http: httpx2.AsyncClient,
         address: str,
-        said: types.JSONRPCMessage,
+        request: types.JSONRPCMessage,
         received: memory.MemoryObjectSendStream[wire.Received],
     ) -> None:
         """Tell the server something; a request that it does not take is answered for it."""
-        body = said.model_dump_json(by_alias=True, exclude_unset=True)
+        body = request.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             response = await http.post(address, content=body, headers={"Content-Type": "application/json"})
         except (httpx2.HTTPError, wire.UnreadableError) as error:
@@ -141,10 +141,10 @@ class SSE(wire.Wire):
         problem = f"a message was answered with status {response.status_code}"
         if response.status_code in _GONE:
             self._end(received, problem)
-        elif isinstance(said, types.JSONRPCRequest):
+        elif isinstance(request, types.JSONRPCRequest):
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 refused = types.ErrorData(code=types.INTERNAL_ERROR, message=problem)
-                answer = types.JSONRPCError(jsonrpc="2.0", id=said.id, error=refused)
+                answer = types.JSONRPCError(jsonrpc="2.0", id=request.id, error=refused)
                 await received.send(message.SessionMessage(answer))
         else:
             log.info("%s", problem, extra={"action": "mcp_not_taken"})
@@ -155,6 +155,6 @@ class SSE(wire.Wire):
         self.ended()
 
 
-def _comes_first(said: types.JSONRPCMessage) -> bool:
+def _comes_first(request: types.JSONRPCMessage) -> bool:
     """Whether a server has to have it before it takes anything else."""
-    return isinstance(said, types.JSONRPCNotification) and said.method == "notifications/initialized"
+    return isinstance(request, types.JSONRPCNotification) and request.method == "notifications/initialized"

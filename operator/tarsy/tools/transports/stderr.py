@@ -39,15 +39,15 @@ class Chatter:
         self._cut = False
         self._dropped = 0
 
-    def write(self, data: bytes) -> None:
-        """Log the lines that `data` ends; the time it takes does not grow with lines that are dropped."""
+    def write(self, chunk: bytes) -> None:
+        """Log the lines that `chunk` ends; the time it takes does not grow with lines that are dropped."""
         self._refill()
         start, begun = 0, self._clock()
-        while self._allowed >= 1 and self._clock() - begun < SECONDS and (end := data.find(b"\n", start)) >= 0:
-            self._keep(data[start:end])
+        while self._allowed >= 1 and self._clock() - begun < SECONDS and (end := chunk.find(b"\n", start)) >= 0:
+            self._keep(chunk[start:end])
             self._end_line()
             start = end + 1
-        rest = data[start:]
+        rest = chunk[start:]
         if (dropped := rest.count(b"\n")) > 0:
             self._dropped += dropped
             self._line, self._cut = b"", False
@@ -62,18 +62,18 @@ class Chatter:
         self._line, self._cut = b"", False
         self._tell_dropped()
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, chunk: bytes) -> None:
         room = KEPT_MAX - len(self._line)
-        self._cut = self._cut or len(data) > room
-        self._line += data[:room]
+        self._cut = self._cut or len(chunk) > room
+        self._line += chunk[:room]
 
     def _end_line(self) -> None:
         text = self._line.decode("utf-8", "replace")
         cut = self._cut or len(text) > LINE_MAX
         self._line, self._cut = b"", False
         # Masked before it is cut: of a secret that stands across the cut, its pattern would know only a part.
-        shown = masker.or_withheld(self._mask, text)[:LINE_MAX]
-        text = "".join(one if one.isprintable() else " " for one in shown).strip()
+        masked = masker.or_withheld(self._mask, text)[:LINE_MAX]
+        text = "".join(character if character.isprintable() else " " for character in masked).strip()
         self._allowed -= 1  # an empty line takes as long to find as any other
         if text:
             self._tell_dropped()

@@ -88,10 +88,10 @@ class Stdio(wire.Wire):
         received: memory.MemoryObjectSendStream[wire.Received],
     ) -> None:
         with sent, received:  # a server that cannot be written to would leave its callers waiting
-            async for one in sent:
-                self._requests.sent(one.message)
-                data = one.message.model_dump_json(by_alias=True, exclude_unset=True)
-                if not await child.write(data.encode() + b"\n"):
+            async for outgoing in sent:
+                self._requests.sent(outgoing.message)
+                serialized = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
+                if not await child.write(serialized.encode() + b"\n"):
                     return
 
     async def _receive(self, child: _Child, received: memory.MemoryObjectSendStream[wire.Received]) -> None:
@@ -113,13 +113,13 @@ class Stdio(wire.Wire):
                 self.problem = bounds.TOO_MANY
                 child.stop()
                 return
-            one = bounds.checked(self._requests.read(line))
-            if isinstance(one, Exception):
+            checked = bounds.checked(self._requests.read(line))
+            if isinstance(checked, Exception):
                 self._spoken.write(b"[a line on its standard output is no message]\n")
-            if self._reports.takes(one):
+            if self._reports.takes(checked):
                 await asyncio.sleep(0)  # there may be many more of these
             else:
-                await received.send(one)
+                await received.send(checked)
 
 
 @contextlib.asynccontextmanager
@@ -158,11 +158,11 @@ class _Child(asyncio.SubprocessProtocol):
         self._output = cast("asyncio.ReadTransport", started.get_pipe_transport(_STDOUT))
         self.output.set_transport(self._output)
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
+    def pipe_data_received(self, fd: int, chunk: bytes) -> None:
         if fd == _STDERR:
-            self._spoken.write(data)
+            self._spoken.write(chunk)
         elif not self._ending:
-            self.output.feed_data(data)
+            self.output.feed_data(chunk)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if fd == _STDOUT:
@@ -179,12 +179,12 @@ class _Child(asyncio.SubprocessProtocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    async def write(self, data: bytes) -> bool:
+    async def write(self, chunk: bytes) -> bool:
         """Write when there is room; False when nobody reads any longer."""
         await self._writable.wait()
         if self._input.is_closing():
             return False
-        self._input.write(data)
+        self._input.write(chunk)
         return True
 
     def end_input(self) -> None:

@@ -71,19 +71,19 @@ async def _refusals(http: httpx2.AsyncClient) -> AsyncIterator[Refused]:
     yield refused
 
 
-def _with_status(one: Any, refused: Refused) -> Any:
+def _with_status(response: Any, refused: Refused) -> Any:
     """What was received; an error that the SDK made of a refusal says with which status that came."""
-    if not isinstance(one, message.SessionMessage) or not isinstance(one.message, types.JSONRPCError):
-        return one
-    error, status = one.message.error, refused.pop(one.message.id, None)
+    if not isinstance(response, message.SessionMessage) or not isinstance(response.message, types.JSONRPCError):
+        return response
+    error, status = response.message.error, refused.pop(response.message.id, None)
     if status is None or error.message not in _OF_STATUS:
-        return one
-    told = error.model_copy(update={"message": f"it answered with status {status}"})
-    return message.SessionMessage(one.message.model_copy(update={"error": told}), metadata=one.metadata)
+        return response
+    described = error.model_copy(update={"message": f"it answered with status {status}"})
+    return message.SessionMessage(response.message.model_copy(update={"error": described}), metadata=response.metadata)
 
 
 async def _check(reads: Any, received: Any, reports: progress.Reports, refused: Refused) -> None:
     with received, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-        async for one in reads:
-            if not reports.takes(checked := bounds.checked(_with_status(one, refused))):
+        async for read in reads:
+            if not reports.takes(checked := bounds.checked(_with_status(read, refused))):
                 await received.send(checked)

@@ -48,27 +48,27 @@ class UnreadableError(httpx2.StreamError, httpx2.SSEError):
         httpx2.SSEError.__init__(self, why)
 
 
-def parse(data: str | bytes) -> types.JSONRPCMessage:
-    """Return the message that `data` is, with U+FFFD for what is not Unicode; an UnreadableError quotes none of it."""
+def parse(line: str | bytes) -> types.JSONRPCMessage:
+    """Return the message that `line` is, with U+FFFD for what is not Unicode; an UnreadableError quotes none of it."""
     try:
-        found = _parsed(data)
+        message = _parsed(line)
     except ValueError:
-        raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+        raw = line.encode("utf-8", "replace") if isinstance(line, str) else line
         try:
-            found = _parsed(rawjson.repair(raw))
+            message = _parsed(rawjson.repair(raw))
         except ValueError:
-            found = None
-    if found is None:
+            message = None
+    if message is None:
         raise UnreadableError(UNREADABLE)
-    if isinstance(found, types.JSONRPCResponse) and "tools" in found.result:
-        about = found.result.setdefault("_meta", {})
+    if isinstance(message, types.JSONRPCResponse) and "tools" in message.result:
+        about = message.result.setdefault("_meta", {})
         if isinstance(about, dict):
-            about[LIST_BYTES] = len(data)
-    return found
+            about[LIST_BYTES] = len(line)
+    return message
 
 
-def _parsed(data: str | bytes) -> types.JSONRPCMessage:
-    return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+def _parsed(raw: str | bytes) -> types.JSONRPCMessage:
+    return types.jsonrpc_message_adapter.validate_json(raw, by_name=False)
 
 
 class Requests:
@@ -77,22 +77,22 @@ class Requests:
     def __init__(self) -> None:
         self._ids: set[types.RequestId] = set()
 
-    def sent(self, said: types.JSONRPCMessage) -> None:
+    def sent(self, request: types.JSONRPCMessage) -> None:
         """Take note of a message to the server."""
-        if isinstance(said, types.JSONRPCRequest):
-            self._ids.add(said.id)
-        elif isinstance(said, types.JSONRPCNotification) and said.method == "notifications/cancelled":
-            self._ids.discard((said.params or {}).get("requestId", ""))
+        if isinstance(request, types.JSONRPCRequest):
+            self._ids.add(request.id)
+        elif isinstance(request, types.JSONRPCNotification) and request.method == "notifications/cancelled":
+            self._ids.discard((request.params or {}).get("requestId", ""))
 
-    def read(self, data: str | bytes) -> Received:
-        """Return the message that `data` is; the error of its request where it is an answer that cannot be read.
+    def read(self, raw: str | bytes) -> Received:
+        """Return the message that `raw` is; the error of its request where it is an answer that cannot be read.
 
         An UnreadableError stands for what is no answer, or nobody's.
         """
         try:
-            received = parse(data)
+            received = parse(raw)
         except UnreadableError as error:
-            request = self._request_of(data.encode("utf-8", "replace") if isinstance(data, str) else data)
+            request = self._request_of(raw.encode("utf-8", "replace") if isinstance(raw, str) else raw)
             if request is None:
                 return error
             failed = types.ErrorData(code=types.PARSE_ERROR, message=UNREADABLE)
@@ -101,20 +101,20 @@ class Requests:
             self._ids.discard(received.id)
         return message.SessionMessage(received)
 
-    def _request_of(self, data: bytes) -> types.RequestId | None:
+    def _request_of(self, raw: bytes) -> types.RequestId | None:
         """The id of the request that an unreadable message answers.
 
         Where the message does not say it, that of the only request; of several none, which wait on.
         """
-        if b'"jsonrpc"' not in data or not data.lstrip().startswith(b"{"):
+        if b'"jsonrpc"' not in raw or not raw.lstrip().startswith(b"{"):
             return None  # a line that a program has printed among its messages
-        if _METHOD_AT_BEGINNING.match(data):
+        if _METHOD_AT_BEGINNING.match(raw):
             return None  # a request or a notification of the server
-        found = _ID_AT_BEGINNING.match(data) or _ID_AT_END.search(data, max(0, len(data) - _END))
-        if found is None:
+        match = _ID_AT_BEGINNING.match(raw) or _ID_AT_END.search(raw, max(0, len(raw) - _END))
+        if match is None:
             return next(iter(self._ids)) if len(self._ids) == 1 else None
         try:
-            request: types.RequestId = json.loads(found[1])
+            request: types.RequestId = json.loads(match[1])
         except ValueError:
             return None
         return request if request in self._ids else None
