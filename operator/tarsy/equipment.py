@@ -40,10 +40,10 @@ class Equipment:
     in_force: inforce.InForce
     throttle: throttles.Throttle
     pins: pins.Pins
-    """What tools are held against."""
+    """The pins that tools are compared with."""
     watched: Callable[[ports.Turn], AbstractContextManager[ports.Stream]]
     mask: Callable[[str], str]
-    """What runbooks go through."""
+    """The masking of runbooks."""
     loopback: bool
     """Whether runbooks may come from this machine itself."""
     http: aiohttp.ClientSession = field(init=False)
@@ -72,13 +72,13 @@ class Equipment:
         stack.push_async_callback(self.runtimes.close)
 
     async def run(self) -> None:
-        """Keep servers connected, and close models that nobody has any more, until cancelled."""
+        """Keep servers connected, and close models without users, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pool.run())
             group.create_task(self.runtimes.run())
 
     async def settled(self) -> ports.Runtime:
-        """What engines work with, once servers have been tried."""
+        """Return the runtime for engines, once servers have been tried."""
         await self._settled(self.pool.tools)
         with self.runtimes.held() as first:
             return replace(first, newest=self.runtimes.held)

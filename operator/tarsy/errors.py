@@ -1,4 +1,4 @@
-"""What every room has to know of errors: which of them are for now."""
+"""Errors that every room knows: which of them are temporary."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class TriggeredError(Exception):
 
 @dataclass(frozen=True)
 class Failpoint:
-    """What to do (`action`) at which hit (`at`, counted from 1)."""
+    """The action at a hit of a failpoint (`at`, counted from 1)."""
 
     action: Action
     at: int

@@ -1,4 +1,4 @@
-"""What the process does at its start so that programs beside it cannot read its memory.
+"""Protection of the process's memory against programs beside it.
 
 A stdio MCP server is a child of the same user, and Linux lets a user read the environment and the memory of its own
 processes in /proc: our DATABASE_URL, keys and tokens, although the child's own environment has none of them.
@@ -30,7 +30,7 @@ def close_to_others() -> None:
 
 
 def _set_undumpable() -> str:
-    """What went wrong, or ""."""
+    """Make the process undumpable; return the problem, or ""."""
     if not sys.platform.startswith("linux"):
         return f"{sys.platform} has no prctl"
     libc = ctypes.CDLL(None, use_errno=True)

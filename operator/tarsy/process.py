@@ -49,7 +49,7 @@ from tarsy.worker import claimer, lease, run
 
 RECONCILERS = 4
 WATCHERS = 2
-"""Connections for single statements of what is watched; it has its own, so that who watches makes nobody wait."""
+"""Connections for single statements of live updates, apart from the others, so that viewers delay no work."""
 COLLECTED_AFTER = 20_000
 """Containers made and not freed since the last look for cycles. Python's own 700 are reached once an iteration."""
 FIRST_SECONDS = 1.0
@@ -57,7 +57,7 @@ FIRST_SECONDS = 1.0
 MIGRATE_SECONDS = 1.0
 """Between two looks at a database that is to be migrated and is not there yet."""
 ALERT_MASKER = masker.InForce(platform.AlertMasking().masker())
-"""What every alert goes through before it is stored or sent."""
+"""The masking of every alert before it is stored or sent."""
 
 log = logging.getLogger(__name__)
 
@@ -133,9 +133,9 @@ class ServerReport:
     is_connected: bool
     tools: tuple[str, ...]
     not_offered: tuple[str, ...]
-    """What is to be said of those that no agent is offered, a sentence each."""
+    """A sentence for each group of tools that no agent is offered."""
     warnings: tuple[str, ...] = ()
-    """What the platform file says of tools that are something else, or that are not there."""
+    """The conflicts between the platform file and the tools: changed ones, and missing ones."""
 
 
 async def servers(loaded: platform.Platform) -> tuple[list[ServerReport], list[str]]:
@@ -243,7 +243,7 @@ async def _run(process: settings.Settings, watched: reload.Watch) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Early:
-    """What is there before anything is connected to."""
+    """The parts that exist before any connection."""
 
     readiness: health.Readiness
     front: front.Front
@@ -274,7 +274,7 @@ async def _answer(process: settings.Settings, in_force: inforce.InForce, stack: 
 
 
 async def _held(task: asyncio.Future[None]) -> None:
-    """Be that task: it ends with whoever waits here, and ends them."""
+    """Stand for that task: it ends with its caller, and its end ends the caller."""
     await task
 
 
@@ -332,7 +332,7 @@ class _Parts:
             in_force=self.in_force,
             throttle=throttle,
             pins=pins.Pins(self.database),
-            watched=speaker.turn,
+            watched=speaker.open_stream,
             mask=ALERT_MASKER.text,
             loopback=self.process.insecure_dev,
         )
@@ -484,7 +484,7 @@ def _tell_unusable(now: inforce.InForce) -> None:
 def _keeper(
     process: settings.Settings, in_force: inforce.InForce, *, database: databases.Database, owner: uuid.UUID
 ) -> reporter.Keeper:
-    """What tells others of this process, and of its configuration."""
+    """Return the reporter of this process and its configuration."""
     detail = {
         "roles": list(process.roles),
         "version": metadata.version("tarsy"),

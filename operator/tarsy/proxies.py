@@ -9,7 +9,7 @@ from urllib import parse, request
 
 
 def proxy_for(url: str) -> str | None:
-    """What HTTPS_PROXY, HTTP_PROXY and NO_PROXY say of `url`; None where it is reached directly."""
+    """Return the proxy for `url` by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; None if it is reached directly."""
     address = parse.urlsplit(url)
     if not address.hostname or request.proxy_bypass(address.hostname):
         return None

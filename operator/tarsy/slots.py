@@ -1,4 +1,4 @@
-"""So many at once: whoever came first is first, and how many may be changed while some are in use."""
+"""Slots: a limit of simultaneous users in order of arrival, which may change while slots are in use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 
 class Slots(asyncio.Semaphore):
-    """As many as may be taken at once."""
+    """A limited number of slots."""
 
     def __init__(self, most: int) -> None:
         super().__init__(most)

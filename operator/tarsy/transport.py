@@ -24,14 +24,14 @@ _ERRORS: dict[type[Exception], type[httpx2.TransportError]] = {
     aiohttp.ClientError: httpx2.ReadError,
     OSError: httpx2.ReadError,
 }
-"""What httpx2 would have raised; the first that fits."""
+"""The exceptions of httpx2 by those of aiohttp; the first match counts."""
 _QUOTING = (aiohttp.ClientResponseError, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)
 _QUOTE = re.compile(r"[:\n'\"(<]|when reading")
 """Where a parser's own words end, and what it has received begins."""
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    """Whom a URL names: two of one origin are equal."""
+    """Return the origin of a URL, comparable with others."""
     return url.scheme, url.host, url.port
 
 
@@ -71,7 +71,7 @@ class Transport(httpx2.AsyncBaseTransport):
             await self._session.close()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send `request`; the answer's body is read by whoever wants it."""
+        """Send `request`; the caller reads the answer's body."""
         assert self._session is not None  # noqa: S101 - the client has opened it
         url = request.url.copy_with(userinfo=b"") if request.url.userinfo else request.url  # it is a header by now
         seconds: dict[str, float | None] = request.extensions.get("timeout", {})
@@ -118,7 +118,7 @@ def _as_httpx2(request: httpx2.Request) -> Iterator[None]:
 
 
 def _told(error: Exception) -> str:
-    """What `error` says, without what aiohttp quotes of an answer that is not HTTP, which may hold a secret."""
+    """Return the error's message, without quotes of an answer that is not HTTP, which may hold a secret."""
     text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     return (unquoted(text) if isinstance(error, _QUOTING) else text) or type(error).__name__
 

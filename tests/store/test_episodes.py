@@ -165,7 +165,7 @@ async def test_an_episode_that_is_made_again_after_it_was_forgotten_is_remembere
 async def test_large_data_reaches_the_one_object_that_it_was_kept_for(database: databases.Database) -> None:
     for _ in range(2):
         await admissions.keep_large(
-            database, namespace="tarsy", object_name="web-crash", name="5ef", data="large" * 1000
+            database, namespace="tarsy", object_name="web-crash", name="5ef", text_given="large" * 1000
         )
     other, rightful, late = large(name="other"), large(), large()
     identities = [await queue.admit(database, one) for one in (other, rightful, late)]
@@ -191,7 +191,7 @@ async def test_without_its_data_a_refused_one_is_refused_for_that(database: data
 
 
 async def test_large_data_that_nobody_used_is_swept_after_an_hour(database: databases.Database) -> None:
-    await admissions.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large")
+    await admissions.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", text_given="large")
     await admissions.drop_unused_large(database)
     await queue.execute(database, "UPDATE large_alerts SET created_at = clock_timestamp() - interval '61 minutes'")
     await admissions.drop_unused_large(database)

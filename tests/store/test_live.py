@@ -132,7 +132,7 @@ async def watcher(url: str) -> AsyncIterator[Watching]:
 
 async def test_a_watcher_in_another_process_is_given_the_text_so_far_and_what_follows(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
-        with speaker.turn(turn()) as stream:
+        with speaker.open_stream(turn()) as stream:
             stream.thinking("hm")
             stream.text("It is ")
             watching.audience.watch(ID)
@@ -156,7 +156,7 @@ async def test_one_process_may_be_both(migrated_url: str) -> None:
         hints = {deltas.WATCHING: speaker.hint, deltas.SAID: watching.audience.hint}
         listener = notify.Listener(migrated_url, hints)
         async with running(listener.run, speaker.run, watching.audience.run):
-            with speaker.turn(turn()) as stream:
+            with speaker.open_stream(turn()) as stream:
                 watching.audience.watch(ID)
                 stream.text("It is ")
                 await watching.sees(text="It is ")
@@ -184,12 +184,12 @@ async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
 
 async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, overheard(migrated_url, deltas.SAID) as said:
-        with speaker.turn(turn()) as stream:
+        with speaker.open_stream(turn()) as stream:
             stream.text("It is memory")
             speaker.moved(ID)
         async with watcher(migrated_url) as watching:
             watching.audience.watch(OTHER)
-            with speaker.turn(turn(OTHER)) as stream:
+            with speaker.open_stream(turn(OTHER)) as stream:
                 stream.text("It is CPU")
                 await watching.sees(text="It is CPU")
         assert {deltas.decode(payload)[0][0].investigation for payload in await said()} == {OTHER}
@@ -197,7 +197,7 @@ async def test_where_nobody_watches_nothing_is_sent(migrated_url: str) -> None:
 
 async def test_who_was_not_heard_of_for_long_is_not_told_any_more(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
-        with speaker.turn(turn()) as stream, speaker.turn(turn(OTHER)) as other:
+        with speaker.open_stream(turn()) as stream, speaker.open_stream(turn(OTHER)) as other:
             watching.audience.watch(ID)
             stream.text("It is ")
             await watching.sees(text="It is ")
@@ -216,7 +216,7 @@ async def test_who_watches_says_so_again_and_again_and_the_text_so_far_is_not_se
 ) -> None:
     monkeypatch.setattr(deltas, "WATCHED_EVERY", 0.05)
     async with worker(migrated_url) as speaker, overheard(migrated_url, deltas.SAID) as said:
-        with speaker.turn(turn()) as stream:
+        with speaker.open_stream(turn()) as stream:
             stream.text("It is ")
             async with overheard(migrated_url, deltas.WATCHING) as says, watcher(migrated_url) as watching:
                 watching.audience.watch(ID)
@@ -245,14 +245,14 @@ async def test_a_worker_that_did_not_hear_the_first_word_answers_the_next_one(
         while not await says():
             pass
         async with worker(migrated_url) as speaker:
-            with speaker.turn(turn()) as stream:
+            with speaker.open_stream(turn()) as stream:
                 stream.text("It is ")
                 await watching.sees(text="It is ")
 
 
 async def test_one_more_process_is_given_the_text_so_far_and_the_others_nothing_twice(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as first, watcher(migrated_url) as second:
-        with speaker.turn(turn()) as stream:
+        with speaker.open_stream(turn()) as stream:
             first.audience.watch(ID)
             stream.text("It is ")
             await first.sees(text="It is ")
@@ -267,7 +267,7 @@ async def test_one_more_process_is_given_the_text_so_far_and_the_others_nothing_
 async def test_what_is_asked_for_again_begins_anew(migrated_url: str) -> None:
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         watching.audience.watch(ID)
-        with speaker.turn(turn()) as stream:
+        with speaker.open_stream(turn()) as stream:
             stream.thinking("hm")
             stream.text("It is CPU")
             await watching.sees(thinking="hm", text="It is CPU")
@@ -280,10 +280,10 @@ async def test_what_is_asked_for_again_begins_anew(migrated_url: str) -> None:
 async def test_an_investigation_that_another_worker_takes_over_begins_its_turn_anew(migrated_url: str) -> None:
     async with worker(migrated_url) as first, worker(migrated_url) as second, watcher(migrated_url) as watching:
         watching.audience.watch(ID)
-        with first.turn(turn()) as cut_off:  # its process is killed before it can say more
+        with first.open_stream(turn()) as cut_off:  # its process is killed before it can say more
             cut_off.text("It is CPU")
             await watching.sees(text="It is CPU")
-            with second.turn(turn()) as stream:
+            with second.open_stream(turn()) as stream:
                 stream.text("It is memory")
                 await watching.sees(text="It is memory")
 
@@ -294,7 +294,7 @@ async def test_a_turn_that_is_watched_from_its_middle_on_is_told_whole_whatever_
     odd = 'a "quoted"\\ word\n\t\x01\x7f\u2028\x00\ud83d'
     text = odd * 200 + "\U0001f4a5" * 20_000 + odd
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
-        with speaker.turn(turn()) as stream:
+        with speaker.open_stream(turn()) as stream:
             stream.text(text)
             async with overheard(migrated_url, deltas.SAID) as said:
                 watching.audience.watch(ID)
@@ -313,7 +313,7 @@ async def test_a_run_is_seen_as_it_is_written_and_each_commit_as_it_is_made(migr
             platform=queue.PLATFORM,
             model=lambda _: model,
             toolbox=lambda *_: memory.DictToolbox({}),
-            watched=speaker.turn,
+            watched=speaker.open_stream,
         )
         leases = lease.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
         supervisor = run.Supervisor(
@@ -349,7 +349,7 @@ async def test_as_many_are_watched_as_like(migrated_url: str) -> None:
             with contextlib.ExitStack() as stack:
                 for investigation in many:
                     watching.audience.watch(investigation)
-                    stack.enter_context(speaker.turn(turn(investigation))).text("It is memory")
+                    stack.enter_context(speaker.open_stream(turn(investigation))).text("It is memory")
                 await watching.until(lambda: len({piece.investigation for piece in watching.pieces}) == len(many))
             payloads = await says()
         assert len(payloads) == 6
@@ -365,7 +365,7 @@ async def test_a_database_that_is_down_costs_what_is_said_then_one_line_of_log_a
         url = server.url()
         async with worker(url) as speaker, watcher(url) as watching:
             watching.audience.watch(ID)
-            with speaker.turn(turn()) as stream:
+            with speaker.open_stream(turn()) as stream:
                 stream.text("It is ")
                 await watching.sees(text="It is ")
                 await asyncio.to_thread(server.stop)

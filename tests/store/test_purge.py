@@ -52,7 +52,7 @@ async def ended(database: databases.Database) -> UUID:
     )
     for name, object_name in (("its", "web-crash"), ("other", "another")):
         where = {"namespace": "tarsy", "object_name": object_name, "name": name}
-        await admissions.keep_large(database, **where, data=SECRET)
+        await admissions.keep_large(database, **where, text_given=SECRET)
     await queue.execute(database, "UPDATE large_alerts SET created_at = created_at - interval '1 minute'")
     return identity
 
@@ -209,7 +209,7 @@ async def test_what_is_committed_while_a_purge_waits_is_purged_too(database: dat
     claim = await queue.claimed(database)
     end = log.prepare(stories.run_ended(final_analysis=SECRET))
     statement, values = log.appending(
-        [end], investigation=claim.investigation, log_seq=0, token=claim.token, place=lambda _: (0, "")
+        [end], investigation=claim.investigation, log_seq=0, token=claim.token, where=lambda _: (0, "")
     )
     async with database.begin() as connection:
         await connection.execute(statement, values)

@@ -265,7 +265,7 @@ async def test_an_answer_grows_while_it_is_written_and_completes_under_its_id(wo
     ):
         await early.ask(action="subscribe", channel=world.channel)
         await early.until_type("stage.started")
-        with speaker.turn(turn(world, 0)) as stream:
+        with speaker.open_stream(turn(world, 0)) as stream:
             stream.text("it is ")
             created = (await early.until_type("timeline_event.created"))[-1]
             event = created["event"]
@@ -302,7 +302,7 @@ async def test_what_a_tool_says_grows_while_it_is_at_work_and_its_result_takes_t
     async with watching.watching(world.url) as watcher, speaker_of(world) as speaker:
         await watcher.ask(action="subscribe", channel=world.channel)
         await watcher.until(lambda message: message.get("id") == len(STORY[0]) + 1)
-        with speaker.turn(turn(world, 0)) as stream:
+        with speaker.open_stream(turn(world, 0)) as stream:
             stream.tool("0.0", "1/2 reading\n")
             created = (await watcher.until_type("timeline_event.created"))[-1]["event"]
             assert {key: created[key] for key in ("id", "type", "status", "content")} == {
@@ -327,13 +327,13 @@ async def test_an_answer_that_is_given_up_is_discarded_and_one_whose_writer_died
     async with watching.watching(world.url) as watcher:
         await watcher.ask(action="subscribe", channel=world.channel)
         async with speaker_of(world) as speaker:
-            with speaker.turn(turn(world, 0)) as stream:
+            with speaker.open_stream(turn(world, 0)) as stream:
                 stream.text("never mind")
                 await watcher.until_type("timeline_event.created")
             gone = (await watcher.until_type("timeline_event.completed"))[-1]
             assert (gone["event"]["id"], gone["event"]["status"]) == ("one.0.text", "failed")
             assert (gone["event"]["metadata"], "id" in gone) == ({"discarded": True}, False)
-            dying = speaker.turn(turn(world, 1))
+            dying = speaker.open_stream(turn(world, 1))
             dying.__enter__().text("I am")
             await watcher.until_type("timeline_event.created")
         await world.commit((stories.unanswered(turn=1),))

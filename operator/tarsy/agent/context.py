@@ -1,13 +1,13 @@
-"""What of a conversation a request can carry, and what stands in the place of the rest: a pure function of the log.
+"""The part of a conversation that a request can carry, and the lines that replace the rest: a pure function of the log.
 
-The oldest results of tools give way first, each to a line; alert, answers and their calls never do. The results of the
-last turn, which nobody has read yet, stay: only where they alone are too much, the longest of them are cut, all to one
-length. What gave way stays so, and gives way at once for some time to come: a provider's cache of a conversation holds
-up to the first message that has changed.
+The oldest results of tools give way first, each to a line; the alert, answers and their calls never do. The results of
+the last answer, which no model has read yet, stay. Only if they alone are too long are the longest of them cut, all to
+one length. A result that gave way stays replaced, and some more than necessary give way at once: a provider's cache of
+a conversation holds up to the first message that has changed.
 
-Tokens are estimated by characters, corrected by what the provider counted of the request before. What it counted
-already is scaled by its own count; what came since is so only upwards, because the first request is all prose, and what
-comes later is logs and JSON, which have more tokens.
+Tokens are estimated by characters, corrected by the provider's count of the previous request. The part that it counted
+is scaled by that count. Newer messages are scaled upwards only, because the first request is all prose, while later
+ones hold logs and JSON, which have more tokens.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from tarsy.transcript import cuts, messages, record, size
 
 TARGET = 0.8
-"""Of the limit: what a request has at most once something gave way."""
+"""The share of the limit that a request has at most once something gave way."""
 LEAST_RATIO, MOST_RATIO = 0.5, 3.0
-"""Of what a provider counted to our estimate; beyond these it is a count of something else."""
+"""The bounds of a provider's count divided by our estimate; a ratio beyond them counts something else."""
 LEAST_SHOWN = 400
 """Characters of a result of the last turn that are shown in any case."""
 BESIDE = 24
@@ -32,7 +32,7 @@ _NAME_MAX = 80
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction:
-    """What gives way; see `entries.ContextCompacted`."""
+    """The results that give way; see `entries.ContextCompacted`."""
 
     results: tuple[str, ...]
     cut: tuple[str, ...]
@@ -45,11 +45,11 @@ class _Measured:
     """How large a request is; in characters as they would count if there were three to each of its tokens."""
 
     lengths: list[int]
-    """Of the text of each message, in its own characters."""
+    """The characters of each message's text."""
     rates: list[float]
-    """What one of these counts."""
+    """The tokens of one such character."""
     total: float
-    """Of the whole request."""
+    """The tokens of the whole request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,14 @@ class Context:
 
     @property
     def tokens(self) -> int:
-        """What the request has, by estimate."""
+        """The estimated tokens of the request."""
         return math.ceil(self._measured().total / size.CHARACTERS)
 
     def compaction(self, limit: int | None, *, refused: bool = False) -> Compaction | None:
-        """What is to give way, for a request of `limit` tokens at most; None is no limit.
+        """Return the results that give way for a request of at most `limit` tokens (None: no limit), or None.
 
-        `refused`: the provider found it too large as it is, so half of it is. None where nothing has to give way, or
-        nothing is left that could.
+        `refused`: the provider refused the request as too large, so the limit is half of it. None: nothing has to give
+        way, or nothing is left that could.
         """
         if limit is None and not refused:
             return None
@@ -157,7 +157,7 @@ class Context:
         return replace(message, text=self._cut(message, characters) if characters else self._line(message))
 
     def _line(self, message: messages.Message) -> str:
-        """What stands in the place of a result."""
+        """Return the line that replaces a result."""
         name = " ".join(message.tool_name[: 2 * _NAME_MAX].split())
         name = name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}…"
         what = f"an error of {name}" if message.failed else name

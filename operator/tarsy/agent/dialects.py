@@ -21,11 +21,14 @@ class Dialect(Protocol):
     """How a model is asked, and how its answers are read."""
 
     def described(self, tools: Sequence[messages.ToolSpec]) -> str:
-        """What the prompt says of the tools: text of others, to stand between markers; "" where requests say it."""
+        """Return the prompt's description of the tools, or "" if requests carry it.
+
+        Others wrote it, so markers enclose it.
+        """
         ...
 
     def offered(self, tools: Sequence[messages.ToolSpec]) -> tuple[messages.ToolSpec, ...]:
-        """What a request says of the tools."""
+        """Return the tools as a request offers them."""
         ...
 
     def sent(self, conversation: Sequence[messages.Message]) -> tuple[messages.Message, ...]:
@@ -120,11 +123,11 @@ class React:
 NATIVE, REACT = Native(), React()
 
 _MADE_UP = "(an observation that no tool gave)"
-"""What stands for an answer of which nothing counts: providers refuse one that is empty."""
+"""The text of an answer of which nothing counts: providers refuse an empty one."""
 
 
 def _joined(conversation: Iterable[messages.Message]) -> tuple[messages.Message, ...]:
-    """What the user says in a row as one message: user and assistant take turns."""
+    """Return the conversation with consecutive user messages joined: user and assistant alternate."""
     joined: list[messages.Message] = []
     for message in conversation:
         if joined and joined[-1].role == message.role == "user":

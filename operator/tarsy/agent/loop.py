@@ -1,14 +1,14 @@
 """The agent loop: ask, run, commit.
 
-Nothing is sent before the journal says that the lease is certain, and nothing counts before it is committed. What a
-crash leaves behind is therefore one of three things: an answer not yet committed (asked for again), results of
-read-only calls not yet committed (called again), or a writing call whose outcome nobody knows (in doubt, never
-repeated). Cancellation has no code here: it ends the task.
+Nothing is sent before the journal says that the lease is certain, and nothing counts before it is committed. A crash
+therefore leaves one of three things: an answer that is not committed (asked for again), results of read-only calls that
+are not committed (called again), or a writing call with an unknown outcome (in doubt, never repeated). Cancellation has
+no code here: it ends the task.
 
-A provider that brings no answer is left for the next of the execution's fallbacks, for good: the log says so, and who
-takes over asks where it ends. What one provider failed at is not held against the next.
+If a provider brings no answer, the execution goes on with its next fallback, for good: the log says so, and a takeover
+asks that one too. The failures of one provider are not held against the next.
 
-The last answer is committed together with the ends that it brings: of the execution, and whatever ends with that.
+The last answer is committed together with everything that it ends: the execution, and possibly the stage and the run.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ IN_DOUBT = "The outcome of this call is unknown: its worker was interrupted. It 
 RESULT_SHOWN = 64 * 1024
 """Characters of a tool's result that are shown where nothing is said."""
 SUMMARIES_AT_ONCE = 8
-"""Of one execution: each has a long text in its hands."""
+"""The limit for one execution: each summary holds a long text in memory."""
 
 Following: TypeAlias = Callable[[record.Execution], Sequence[entries.Entry]]
-"""What ends with an execution, given how it stands once it has ended."""
+"""Return the entries that end together with an execution, given its state after its end."""
 
 
 class Watched(Protocol):
@@ -232,9 +232,9 @@ class Loop:
         return _Made(self._tool_run(call, output, seconds=time.monotonic() - started), away=output.away)
 
     def _tool_run(self, call: messages.ToolCall, output: ports.ToolOutput, *, seconds: float) -> entries.ToolRun:
-        """What is kept of a call: as much of its result as the provider may be shown that is asked now.
+        """Return the record of a call, with as much of its result as the provider may read that is asked now.
 
-        One that is asked later, as a fallback, is shown the same. Errors are in few words, or their words count.
+        A provider that is asked later, as a fallback, reads the same. An error is short by nature; a long one is cut.
         """
         provider = self.execution.source.provider
         text = cuts.middle(output.text, self.shown(provider))
@@ -296,7 +296,10 @@ class Loop:
     async def _request_for_summary(
         self, due: entries.SummaryDue, result: messages.Message, *, word: str
     ) -> ports.Request:
-        """What is asked for it; of the whole, which may be long, no more is kept than stands there."""
+        """Return the request for a summary.
+
+        Of the full result, which may be long, only the part in the request is kept.
+        """
         full_result = (
             await self.journal.whole(self._id, result.call_id) if result.call_id in self.execution.cut else None
         )
@@ -330,7 +333,7 @@ class Loop:
         await self._commit(answered, beside=[away] if unreached else [])
 
     def _split(self, calls: Sequence[messages.ToolCall]) -> tuple[list[messages.ToolCall], list[messages.ToolCall]]:
-        """Those that may be repeated, and those that may not (an unknown tool is called by nobody)."""
+        """Split calls into repeatable ones and others; an unknown tool is never called, so its calls are repeatable."""
         writing = {spec.name for spec in self.execution.started.tools if not spec.idempotent}
         return [c for c in calls if c.name not in writing], [c for c in calls if c.name in writing]
 
@@ -387,7 +390,7 @@ async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def _unknown(name: str, pinned: Sequence[str]) -> str:
-    """What a model is told that calls what there is not, with what there is."""
+    """Return the answer to a call of an unknown tool, with the tools that there are."""
     server, dot, tool = name.partition(".")
     servers = dict.fromkeys(tool_name.partition(".")[0] for tool_name in pinned)
     if not (server and dot and tool):

@@ -1,9 +1,9 @@
-"""What an execution is told: general instructions, how its strategy works, its servers', its own; and the task itself.
+"""The prompts of an execution: general instructions, its strategy's, its servers', its own; and the task itself.
 
-The order is the founding documents' (general, MCP servers, agent), so that the most specific word comes last.
+The order is the founding documents' (general, MCP servers, agent), so that the most specific instruction comes last.
 
-What comes from outside stands between markers with a random word, which is fixed with the prompt: nobody who writes an
-alert knows it. Whatever looks like a marker among it is text, because comments are escaped there.
+Text from outside stands between markers with a random word, which is fixed with the prompt and unknown to the authors
+of alerts. Comments are escaped in it, so that nothing in it is a marker.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ RUNBOOK_SHOWN = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """What an execution is to do, and what it may know."""
+    """The task of an execution, and the text that it may read."""
 
     snapshot: record.Snapshot
     runbook: str = ""
-    """What it is to go by; "" for who looks at nothing."""
+    """The runbook, or "" for an execution that inspects nothing."""
     place: str
-    """Of what it is the agent, such as: stage 'analysis' of chain 'pods'."""
+    """The place of the agent, such as: stage 'analysis' of chain 'pods'."""
     name: str
-    """What the agent is called beside its siblings."""
+    """The agent's name among its siblings."""
     known: str
-    """What others found before (`engine.handover`), with everything in it escaped that they wrote, or ""."""
+    """The findings of others (`engine.handover`), with everything escaped that they wrote, or ""."""
     task: str
     """The last word of the task."""
     question: str = ""
-    """What somebody asks, which stands before that."""
+    """The question of a person, before the findings."""
     now: datetime
 
 
 def of_agent(
     assignment: Assignment, *, agent: resolve.ResolvedAgent, tools: Sequence[messages.ToolSpec], extra: str = ""
 ) -> tuple[messages.Message, ...]:
-    """What an agent's conversation begins with: the system prompt and the task. Another random word each time.
+    """Return the first messages of an agent: system prompt and task, with a new random word each time.
 
-    `extra` names a template that stands behind the strategy's own instructions.
+    `extra` names a template that follows the strategy's own instructions.
     """
     strategy = strategies.STRATEGIES[agent.strategy]
     markers = _Markers()
@@ -79,7 +79,7 @@ def of_agent(
 
 
 def of_summary(assignment: Assignment) -> tuple[messages.Message, ...]:
-    """What the conversation of an executive summary begins with."""
+    """Return the first messages of an executive summary."""
     markers = _Markers()
     system = templates.filled("summary", now=_told(assignment.now), start=markers.start, end=markers.end)
     return _conversation([system], _task(assignment, markers, react=False))
@@ -96,9 +96,10 @@ def of_tool_summary(
     result: str,
     word: str,
 ) -> tuple[messages.Message, ...]:
-    """What is asked for the summary of a tool's `result`; `description` is what its agent was asked, and did last.
+    """Return the messages that ask for the summary of a tool's `result`.
 
-    `word` is the one of the markers, which the log has with the summary; server and tool were offered by their names.
+    `description` is the agent's task and last words, `word` the word in the markers, which the log holds with the
+    summary; server and tool were offered under these names.
     """
     markers = _Markers(word)
     budget = f"{tokens:,}"
@@ -148,7 +149,7 @@ def _task(assignment: Assignment, markers: _Markers, *, react: bool) -> Iterator
 
 
 def _beginning(runbook: str) -> str:
-    """As much of a runbook as is read, in whole lines where it has some."""
+    """Return the beginning of a runbook, in whole lines if it has any."""
     if len(runbook) <= RUNBOOK_SHOWN:
         return runbook
     excerpt = runbook[:RUNBOOK_SHOWN]

@@ -7,9 +7,9 @@ import re
 from tarsy.transcript import react
 
 _LINE_ENDS = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-"""What people or models take for the end of a line, beside the newline itself."""
+"""The line ends that people or models see, beside the newline itself."""
 _BLANK = " \t\u00a0\u1680\u2000-\u200f\u202f\u205f-\u2064\u3000\ufeff\u00ad"
-"""Within a line, for a character class: spaces of all kinds, and what nobody sees."""
+"""The blanks within a line, for a character class: spaces of all kinds, and invisible characters."""
 _STEP = re.compile(
     # Each run of characters is possessive, and within its line: a line is looked at once.
     rf"^(?=[{_BLANK}#>*_`~+.)(0-9-]*+{react.LABEL}[*_`{_BLANK}]*+[:\uff1a])",
@@ -27,5 +27,5 @@ def escaped(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` without steps of ReAct: a line that looks like one is quoted, so that nobody makes up an observation."""
+    """Return `text` with quoted lines where it looks like steps of ReAct, so that it cannot make up an observation."""
     return _STEP.sub("> ", _LINE_ENDS.sub("\n", text))

@@ -1,7 +1,7 @@
-"""What a model is asked: a pure function of its execution so far.
+"""The requests to a model: a pure function of the execution's log.
 
-The loop sends it, and the trace shows it to people by the same function, from the log alone: no request is stored, and
-what is shown is what was sent.
+The loop sends them, and the trace shows them by the same function from the log alone: no request is stored, and people
+see what was sent.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tarsy.config import resolve
 from tarsy.transcript import entries, messages, ports, record
 
 Called: TypeAlias = entries.Answered | entries.Unanswered | entries.FellBack | entries.ContextCompacted
-"""What tells of a model call; a compaction does where the provider refused the request before it."""
+"""The entries that record a model call; a compaction does if the provider refused the request before it."""
 
 
 def next_step(execution: record.Execution, log: messages.Log | None = None) -> steps.Step:
-    """What comes next in an execution, or would with another log than its own."""
+    """Return the next step of an execution, by its own log or by `log`."""
     return steps.next_step(execution.log if log is None else log, rules(execution))
 
 
 def rules(execution: record.Execution) -> steps.Rules:
-    """What its strategy and settings say of its conversation."""
+    """Return the rules that strategy and settings set for the conversation."""
     started, chosen = execution.started, strategy(execution)
     return steps.Rules(
         limit=settings(execution).max_iterations if chosen.tools else 0,
@@ -41,14 +41,14 @@ def strategy(execution: record.Execution) -> strategies.Strategy:
 
 
 def settings(execution: record.Execution) -> resolve.ResolvedAgent:
-    """What it runs with."""
+    """Return the settings that the execution was started with."""
     agent = execution.started.agent
     assert agent  # noqa: S101 - one that has none has ended with its start
     return agent
 
 
 def added(execution: record.Execution, ask: steps.Ask) -> tuple[messages.Message, ...]:
-    """What the model is told beside what was said. After a call that brought nothing it stands there already."""
+    """Return the messages that are added for a request. After a call without an answer the log holds them already."""
     if ask.prompt is None or not strategy(execution).tools:  # without tools there is nothing but to conclude
         return ()
     match ask.prompt:
@@ -78,9 +78,9 @@ def of(execution: record.Execution, ask: steps.Ask, additions: Sequence[messages
 
 
 def asked(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports.Request]:
-    """What was asked for the call that `called` tells of, given how the execution stood before that was committed.
+    """Return the request of the call that `called` records, by the execution's state before that commit.
 
-    Where the rules of today would not have asked at that point, those of an earlier version did, with all tools.
+    If today's rules would not have asked at that point, an earlier version asked, with all tools.
     """
     step = next_step(execution)
     ask = step if isinstance(step, steps.Ask) else steps.Ask(final=False)
@@ -97,9 +97,9 @@ def asked(execution: record.Execution, called: Called) -> tuple[steps.Ask, ports
 def asked_for_summary(
     execution: record.Execution, entry: entries.ToolSummarised, *, investigation: str, full_result: str | None
 ) -> ports.Request:
-    """What was asked for a summary, given how its execution stood before that was committed.
+    """Return the request of a summary, by the execution's state before the summary was committed.
 
-    `investigation` is its namespace and name; `full_result` the result as the journal keeps it, if the log has a part of it.
+    `investigation` is its namespace and name; `full_result` is the result in the journal, if the log has only a part.
     """
     _, result = execution.result(entry.call_id)
     return summaries.request(

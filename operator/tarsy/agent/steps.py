@@ -1,6 +1,6 @@
-"""What comes next in a conversation: a pure function of its log.
+"""The next step of a conversation: a pure function of its log.
 
-The same function decides for a new execution and for one that is taken over, so resuming needs no code of its own.
+The same function decides for a new execution and for a takeover, so resuming needs no code of its own.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ IDENTICAL_IN_A_ROW = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What an execution's strategy and settings say of its conversation."""
+    """The rules that an execution's strategy and settings set for its conversation."""
 
     limit: int
     """How often the model may be asked before it must conclude."""
     problem: Callable[[messages.Message], str]
     """Why an answer without calls cannot be read as a conclusion; "" where it can."""
     must_look: bool = False
-    """Who concludes without having looked at anything is asked once to look."""
+    """A model that concludes without having looked at anything is asked once to look."""
     since: int = 0
     """The first turn of the provider that is asked now: what those before it failed at is not held against it."""
     budget: resolve.Budget | None = None
-    """What its tool calls may come to; None is without a limit."""
+    """The limits of its tool calls; None: no limits."""
     tools: frozenset[str] = frozenset()
     """Those that it has."""
 
 
 Prompt = Literal["conclude", "look", "format"]
-"""What the model is to be told beside what was said: to conclude, to look before it does, or how answers look."""
+"""The instructions that can be added to a request: conclude, look before concluding, or keep to the format."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ def pending(log: messages.Log) -> tuple[messages.ToolCall, ...]:
 
 
 def under_way(log: messages.Log, rules: Rules) -> tuple[messages.ToolCall, ...]:
-    """The calls without results that whoever wrote the log may have begun: of the first `Run` that is not whole.
+    """Return the calls without results that a former worker may have begun: those of the first incomplete `Run`.
 
-    What it was is found as it was found then: by the log without what its own calls have brought since.
+    They are computed from the log before their own results, as the former worker computed them.
     """
     done = {entry.call_id for entry in log if isinstance(entry, messages.Message)}
     answers = messages.answers(log)[-1:]
@@ -139,7 +139,7 @@ def under_way(log: messages.Log, rules: Rules) -> tuple[messages.ToolCall, ...]:
 def _after_words(
     answer: messages.Message, turns: list[messages.Message | messages.Failure], rules: Rules, *, has_looked: bool
 ) -> Step:
-    """What comes after an answer without calls: mostly nothing, for that is the conclusion."""
+    """Return the step after an answer without calls: usually the end, because such an answer is the conclusion."""
     if len(turns) > rules.limit:  # asked to conclude, it did, in whatever form
         return Done(answer.text)
     problem = rules.problem(answer)
@@ -171,9 +171,9 @@ def refusal(log: messages.Log, call: messages.ToolCall, rules: Rules) -> str:
 
 
 def _spent(log: messages.Log, rules: Rules) -> str:
-    """Why no more tools may be called; "" where they may.
+    """Return the reason why no more tools may be called, or "".
 
-    Calls of one answer may have failed for one and the same reason: whoever asked for them is to see that once.
+    The calls of one answer may have failed for the same reason; the model gets to see that once.
     """
     if (budget := rules.budget) is None:
         return ""

@@ -42,7 +42,7 @@ def due(platform_file: platform.Platform, *, server: str, provider: str, length:
 
 
 def _characters(platform_file: platform.Platform, provider: str) -> int:
-    """Of a result, that a provider sums up: no more than half of what a request to it may have."""
+    """Return how many characters of a result its provider sums up: half of the context of a request, at most."""
     settings = platform_file.llm_providers.get(provider)
     if settings is None:  # the file has lost it since; its model says so
         return platform_file.limits.tool_output
@@ -61,9 +61,9 @@ def request(
     full_result: str,
     word: str,
 ) -> ports.Request:
-    """What is asked for the summary of the result of a call, of which `full_result` is all that was kept.
+    """Return the request for the summary of a call's result; `full_result` is all of it that was kept.
 
-    The conversation is told up to the answer that asks for it: what stands beside it may be summed up meanwhile.
+    The conversation goes up to the answer that asks for the call: results beside it may be summed up meanwhile.
     """
     answers = [
         message for message in execution.log if isinstance(message, messages.Message) and message.role == "assistant"

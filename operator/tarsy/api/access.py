@@ -182,8 +182,8 @@ class Access:
     async def accepts(self, request: HTTPConnection, name: ServerName) -> Caller:
         """Who may say that the tools of an MCP server may be what they are now."""
         sender = await self._person(request)
-        known = name if len(name) <= _NAME_MAX else ""
-        action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.namespace, name=known)
+        account = name if len(name) <= _NAME_MAX else ""
+        action = reviews.Action(verb="update", plural=SERVERS, namespace=self._cluster.namespace, name=account)
         await self._ensure(sender, action)
         return _caller(sender)
 
@@ -214,23 +214,23 @@ class Access:
 
     async def _known(self, request: HTTPConnection, identity: str, verb: reviews.Verb) -> Known:
         sender = await self._person(request)
-        found = await self._whereabouts(identity, verb)
-        if found is None:
+        whereabouts = await self._whereabouts(identity, verb)
+        if whereabouts is None:
             raise await self._absent(sender, identity)
-        action = _of_investigations(verb, found.namespace, found.name)
+        action = _of_investigations(verb, whereabouts.namespace, whereabouts.name)
         may = await self._may(sender, action)
-        learns = may or await self._may(sender, _of_investigations("get", found.namespace, found.name))
+        learns = may or await self._may(sender, _of_investigations("get", whereabouts.namespace, whereabouts.name))
         if not learns:
             raise await self._absent(sender, identity)
-        is_there = await self._is_there(sender, found)
+        is_there = await self._is_there(sender, whereabouts)
         if not is_there and not await self._may_everywhere(sender, verb):
             raise await self._absent(sender, identity)
         if not may:
             raise _forbidden(sender, action)
         return Known(
             id=UUID(identity),
-            namespace=found.namespace,
-            name=found.name,
+            namespace=whereabouts.namespace,
+            name=whereabouts.name,
             caller=_caller(sender),
             is_there=is_there,
         )
@@ -247,12 +247,12 @@ class Access:
         """Whether they may have deleted what is in no namespace any more; nothing else is done to that."""
         return verb == "delete" and await self._may(sender, _of_investigations("delete", _EVERYWHERE))
 
-    async def _is_there(self, sender: callers.Sender, found: history.Whereabouts) -> bool:
+    async def _is_there(self, sender: callers.Sender, whereabouts: history.Whereabouts) -> bool:
         """Whether the namespace is the one that the investigation was in; of earlier ones no uid was kept."""
         if sender.who == "anybody":
             return True
-        uid = await self._uid(sender, found.namespace)
-        return uid is not None and found.namespace_uid in (uid, None)
+        uid = await self._uid(sender, whereabouts.namespace)
+        return uid is not None and whereabouts.namespace_uid in (uid, None)
 
     async def _absent(self, sender: callers.Sender, identity: str) -> problems.Problem:
         """The answer to who asks for what is not there, or not for them."""

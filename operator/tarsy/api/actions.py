@@ -40,9 +40,9 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         status_code=HTTPStatus.ACCEPTED,
         responses=described.tells(HTTPStatus.CONFLICT),
     )
-    async def cancel(known: access.Known = Depends(may.changes)) -> Cancelled:
+    async def cancel(target: access.Known = Depends(may.changes)) -> Cancelled:
         """Have the investigation stopped, as `spec.cancel` does; again is no harm while it is being stopped."""
-        return await actions.cancel(known)
+        return await actions.cancel(target)
 
     @router.delete(
         "",
@@ -50,7 +50,7 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         status_code=HTTPStatus.NO_CONTENT,
         responses={HTTPStatus.NO_CONTENT: {"description": "It is deleted."}} | described.tells(HTTPStatus.CONFLICT),
     )
-    async def delete(*, known: access.Known = Depends(may.purges), purge: Purge = False) -> None:
+    async def delete(*, target: access.Known = Depends(may.purges), purge: Purge = False) -> None:
         """Delete for good, in the store and in the cluster, an investigation that has ended and all that was said.
 
         After a 503, or no answer, send it again: it goes on where it was.
@@ -58,7 +58,7 @@ def routes(actions: Actions, may: access.Access) -> APIRouter:
         if not purge:
             message = "this deletes the object and its transcript for good: say so with ?purge=true"
             raise problems.invalid([problems.Fault(place="query.purge", message=message)])
-        await actions.purge(known)
+        await actions.purge(target)
 
     return router
 
@@ -80,58 +80,58 @@ class Actions:
     cluster: client.Cluster
     database: databases.Database
 
-    async def cancel(self, known: access.Known) -> Cancelled:
+    async def cancel(self, target: access.Known) -> Cancelled:
         """Serve `POST /api/v1/investigations/{id}/cancel`."""
         async with _doing():
-            phase = await work.cancel(self.database, known.id, why="user", by=audited(known))
+            phase = await work.cancel(self.database, target.id, why="user", by=audited(target))
             if phase is None:
-                raise await self._ended(known)
-        log.info("cancelled by request", extra=_about(known, "cancelled") | {"phase": phase})
-        return Cancelled(id=known.id, namespace=known.namespace, name=known.name, phase=phase)
+                raise await self._ended(target)
+        log.info("cancelled by request", extra=_about(target, "cancelled") | {"phase": phase})
+        return Cancelled(id=target.id, namespace=target.namespace, name=target.name, phase=phase)
 
-    async def _ended(self, known: access.Known) -> problems.Problem:
+    async def _ended(self, target: access.Known) -> problems.Problem:
         """Why it cannot be cancelled, with the phase that it is in."""
-        if await history.whereabouts(self.database, known.id) is None:
-            return _refused("unknown", known)
-        found = await history.summary(self.database, known.id)
-        assert found  # noqa: S101 - what is somewhere has one
-        return problems.Problem(HTTPStatus.CONFLICT, f"it has ended already: {found.phase}")
+        if await history.whereabouts(self.database, target.id) is None:
+            return _refused("unknown", target)
+        summary = await history.summary(self.database, target.id)
+        assert summary  # noqa: S101 - what is somewhere has one
+        return problems.Problem(HTTPStatus.CONFLICT, f"it has ended already: {summary.phase}")
 
-    async def purge(self, known: access.Known) -> None:
+    async def purge(self, target: access.Known) -> None:
         """Serve `DELETE /api/v1/investigations/{id}?purge=true`; again, where it was not done to its end."""
         async with _doing():
             failpoints.hit("purge.commit.before")
-            refused = await purge.purge(self.database, known.id, by=audited(known))
+            refused = await purge.purge(self.database, target.id, by=audited(target))
             failpoints.hit("purge.commit.after")
             if refused is None:
-                await self._delete(known)
+                await self._delete(target)
         if refused is not None:
-            raise _refused(refused, known)
-        log.info("purged", extra=_about(known, "purged"))
+            raise _refused(refused, target)
+        log.info("purged", extra=_about(target, "purged"))
 
-    async def _delete(self, known: access.Known) -> None:
+    async def _delete(self, target: access.Known) -> None:
         """Delete its object, whose namespace may be gone with it."""
-        if known.is_there:
+        if target.is_there:
             await objects.delete_investigation(
-                self.cluster, namespace=known.namespace, name=known.name, uid=str(known.id)
+                self.cluster, namespace=target.namespace, name=target.name, uid=str(target.id)
             )
         failpoints.hit("purge.delete.after")
-        await work.gone(self.database, known.id)
+        await work.gone(self.database, target.id)
 
 
-def audited(known: access.Known) -> audit.Caller:
+def audited(target: access.Known) -> audit.Caller:
     """Who calls, as the audit has it."""
-    return audit.Caller(who=known.caller.author, address=known.caller.address)
+    return audit.Caller(who=target.caller.author, address=target.caller.address)
 
 
-def _about(known: access.Known, action: str) -> dict[str, object]:
-    return {"action": action, "investigation": f"{known.namespace}/{known.name}", "uid": str(known.id)}
+def _about(target: access.Known, action: str) -> dict[str, object]:
+    return {"action": action, "investigation": f"{target.namespace}/{target.name}", "uid": str(target.id)}
 
 
-def _refused(why: purge.Refusal, known: access.Known) -> problems.Problem:
+def _refused(why: purge.Refusal, target: access.Known) -> problems.Problem:
     match why:
         case "unknown":
-            return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {known.id}")
+            return problems.Problem(HTTPStatus.NOT_FOUND, f"there is no investigation with id {target.id}")
         case "running":
             return problems.Problem(HTTPStatus.CONFLICT, "it has not ended yet: cancel it first (POST .../cancel)")
         case "asked":

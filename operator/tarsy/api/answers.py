@@ -64,8 +64,8 @@ class Room:
         holding = _Holding(self, caller)
         async with self._turn(holding.own):
             holding.add(0)
-            found = await find()
-            body = await asyncio.to_thread(lambda: found.model_dump_json().encode())
+            content = await find()
+            body = await asyncio.to_thread(lambda: content.model_dump_json().encode())
             holding.add(len(body))
         return Response(body, media_type="application/json")
 

@@ -26,10 +26,10 @@ def bearer(request: HTTPConnection) -> bytes | None:
     Source: RFC 6750, "Bearer Token Usage".
     """
     headers = request.headers.getlist("Authorization")
-    scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
+    scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     if scheme.lower() != SCHEME.lower():
         return None
-    return given.strip(" \t").encode("latin-1") or None  # the server reads headers as Latin-1
+    return token.strip(" \t").encode("latin-1") or None  # the server reads headers as Latin-1
 
 
 def ends(token: str) -> float | None:
@@ -39,15 +39,15 @@ def ends(token: str) -> float | None:
     """
     try:
         _, claims, _ = token.split(".")
-        found = json.loads(base64.urlsafe_b64decode(f"{claims}=="))["exp"]
-        return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
+        expiry = json.loads(base64.urlsafe_b64decode(f"{claims}=="))["exp"]
+        return float(expiry) if isinstance(expiry, int | float) and math.isfinite(expiry) else None
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
         return None
 
 
-def unknown(*, given: bool) -> problems.Problem:
-    """The answer to somebody whom nobody knows; `given`: by a token."""
-    if not given:
+def unknown(*, is_given: bool) -> problems.Problem:
+    """The answer to somebody whom nobody knows; `is_given`: by a token."""
+    if not is_given:
         return problems.Problem(HTTPStatus.UNAUTHORIZED, HOW, headers={"WWW-Authenticate": SCHEME})
     message = "the token is nobody's here, or has expired: `kubectl create token` makes one of a ServiceAccount"
     headers = {"WWW-Authenticate": f'{SCHEME} error="invalid_token"'}
@@ -85,10 +85,10 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z.-]+))(?::[0-9]{1,5})?", re.AS
 
 def _is_loopback(host: str) -> bool:
     """Whether a Host header is this machine and nothing else: who reads it as a URL's part takes more than that."""
-    found = _HOST.fullmatch(host)
-    if found is None:
+    match = _HOST.fullmatch(host)
+    if match is None:
         return False
-    version_6, name = found.groups()
+    version_6, name = match.groups()
     try:
         if version_6:
             return ipaddress.IPv6Address(version_6).is_loopback

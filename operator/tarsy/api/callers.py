@@ -115,25 +115,25 @@ class Callers:
         digest = _digest(token or b"")
         if token and secrets.compare_digest(digest, self._webhook):
             return "webhook"
-        place = rates.place(origin.address)
+        network = rates.place(origin.address)
         ask = functools.partial(self._review, (token or b"").decode("latin-1"))
-        if known := self._users.known(digest, ask):
-            return known
-        self._count(f"address {place}", busy)
+        if cached := self._users.held(digest, ask):
+            return cached
+        self._count(f"address {network}", busy)
         if token is None or not _TOKEN.fullmatch(token):
-            raise auth.unknown(given=token is not None)
+            raise auth.unknown(is_given=token is not None)
         try:
             async with self._asking.whether("whose the token is"):
-                user = await self._users.get(digest, functools.partial(self._guess, place, ask), by=place)
+                user = await self._users.get(digest, functools.partial(self._guess, network, ask), by=network)
         except _GuessedError as error:
             raise _later(error.seconds, "too many tokens that are nobody's came from here", busy) from error
         if user is None:
-            raise auth.unknown(given=True)
+            raise auth.unknown(is_given=True)
         return user
 
-    async def _guess(self, place: str, ask: kept.Ask[reviews.User]) -> kept.Answer[reviews.User]:
+    async def _guess(self, network: str, ask: kept.Ask[reviews.User]) -> kept.Answer[reviews.User]:
         """`ask`, unless too many that came from there were nobody's: looked at when it is its turn."""
-        if seconds := self._guesses.take(place):
+        if seconds := self._guesses.take(network):
             raise _GuessedError(seconds)
         is_nobodys = False
         try:
@@ -141,7 +141,7 @@ class Callers:
             is_nobodys = answer.found is None
         finally:
             if not is_nobodys:
-                self._guesses.give_back(place)
+                self._guesses.give_back(network)
         return answer
 
     async def _review(self, token: str) -> kept.Answer[reviews.User]:

@@ -51,17 +51,17 @@ class Chains:
         """
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.create_task(self._list(cached=True), context=Context())
-        known = await asyncio.shield(self._under_way)
+        listed = await asyncio.shield(self._under_way)
         try:
             for alert_type in wanted:
-                known.index.taking(alert_type)
+                listed.index.taking(alert_type)
         except chain_index.UnservedError:
             return await self._list(cached=False)
-        return known
+        return listed
 
     async def _list(self, *, cached: bool) -> Served:
         namespace = self._cluster.namespace
-        found, uid, workers = await asyncio.gather(
+        listed, uid, workers = await asyncio.gather(
             objects.list_chains(self._cluster, namespace=namespace, cached=cached),
             objects.namespace_uid(self._cluster, namespace),
             catalogue.workers(self._database),
@@ -70,8 +70,8 @@ class Chains:
         versions = (
             self._generation(),
             *sorted(unusable.items()),
-            *((chain.metadata.uid, chain.metadata.resource_version) for chain in found),
+            *((chain.metadata.uid, chain.metadata.resource_version) for chain in listed),
         )
         if self._latest is None or self._versions != versions:
-            self._latest, self._versions = self._index(found, unusable_providers=unusable), versions
+            self._latest, self._versions = self._index(listed, unusable_providers=unusable), versions
         return Served(uid=uid, index=self._latest)

@@ -38,9 +38,9 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         openapi_extra=described.body(question.schema()),
         responses=described.tells(HTTPStatus.CONFLICT, HTTPStatus.GONE),
     )
-    async def ask(request: Request, known: access.Known = Depends(may.changes)) -> Question:
+    async def ask(request: Request, target: access.Known = Depends(may.changes)) -> Question:
         """Ask about an investigation that has ended; the answer is to be read there."""
-        return await asking.ask(request, known)
+        return await asking.ask(request, target)
 
     @router.post(
         "/cancel",
@@ -48,9 +48,9 @@ def routes(asking: Chat, may: access.Access) -> APIRouter:
         status_code=accepted,
         responses=described.tells(HTTPStatus.CONFLICT),
     )
-    async def cancel(known: access.Known = Depends(may.changes)) -> StoppedQuestion:
+    async def cancel(target: access.Known = Depends(may.changes)) -> StoppedQuestion:
         """Have the question that is open stopped."""
-        return await asking.cancel(known)
+        return await asking.cancel(target)
 
     return router
 
@@ -82,9 +82,9 @@ class Chat:
     max_queued: int
     mask: Callable[[str], str]
 
-    async def ask(self, request: Request, known: access.Known) -> Question:
+    async def ask(self, request: Request, target: access.Known) -> Question:
         """Serve `POST /api/v1/investigations/{id}/chat`."""
-        identity = known.id
+        identity = target.id
         masked = await self._question(request)
         async with _keeping():
             about = await self._about(identity)
@@ -95,25 +95,30 @@ class Chat:
                 raise problems.Problem(HTTPStatus.FORBIDDEN, message)
             await self._require_object(identity, about)
             run = await questions.ask(
-                self.database, identity, masked, max_queued=self.max_queued, by=actions.audited(known)
+                self.database, identity, masked, max_queued=self.max_queued, by=actions.audited(target)
             )
         if isinstance(run, str):
             raise self._refused(run, identity)
-        told = {"action": "asked", "investigation": f"{known.namespace}/{known.name}", "uid": str(identity), "run": run}
-        log.info("question asked", extra=told | {"characters": len(masked)})
-        return _asked(known, run=run)
+        log_fields = {
+            "action": "asked",
+            "investigation": f"{target.namespace}/{target.name}",
+            "uid": str(identity),
+            "run": run,
+        }
+        log.info("question asked", extra=log_fields | {"characters": len(masked)})
+        return _asked(target, run=run)
 
-    async def cancel(self, known: access.Known) -> StoppedQuestion:
+    async def cancel(self, target: access.Known) -> StoppedQuestion:
         """Serve `POST /api/v1/investigations/{id}/chat/cancel`."""
         async with _keeping():
-            found = await questions.cancel(self.database, known.id, by=actions.audited(known))
-        match found:
+            cancelled = await questions.cancel(self.database, target.id, by=actions.audited(target))
+        match cancelled:
             case "unknown":
-                raise self._refused("unknown", known.id)
+                raise self._refused("unknown", target.id)
             case "none":
                 raise problems.Problem(HTTPStatus.CONFLICT, "no question about it is open")
             case questions.Cancelled():
-                return StoppedQuestion(**dict(_asked(known, run=found.run)), phase=found.phase)
+                return StoppedQuestion(**dict(_asked(target, run=cancelled.run)), phase=cancelled.phase)
 
     async def _question(self, request: Request) -> str:
         too_large = f"a question has at most {question.CHARACTERS_MAX} characters"
@@ -155,8 +160,8 @@ class Chat:
                 return problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, message)
 
 
-def _asked(known: access.Known, *, run: int) -> Question:
-    return Question(id=known.id, namespace=known.namespace, name=known.name, run=run)
+def _asked(target: access.Known, *, run: int) -> Question:
+    return Question(id=target.id, namespace=target.namespace, name=target.name, run=run)
 
 
 @asynccontextmanager

@@ -90,41 +90,41 @@ def worst(places: Sequence[S]) -> S:
     """The one of the worst state, for the longest time; of the best state for the shortest: since when all are so."""
     ranks = {state: rank for rank, state in enumerate(_WORST)}
 
-    def rank(one: S) -> int:
-        return ranks.get(one.state, len(_WORST))
+    def rank(candidate: S) -> int:
+        return ranks.get(candidate.state, len(_WORST))
 
     lowest = min(map(rank, places))
-    alike = [one for one in places if rank(one) == lowest]
+    alike = [other for other in places if rank(other) == lowest]
     is_best = lowest >= _WORST.index("answering")
-    return (max if is_best else min)(alike, key=lambda one: one.since)
+    return (max if is_best else min)(alike, key=lambda other: other.since)
 
 
-def of_processes(said: Iterable[catalogue.Said]) -> Iterator[Found]:
+def of_processes(facts: Iterable[catalogue.Said]) -> Iterator[Found]:
     """What processes say is wrong with themselves, their servers, their providers and their watch."""
     by_kind: dict[str, list[catalogue.Said]] = {}
-    for one in said:
-        by_kind.setdefault(one.kind, []).append(one)
+    for fact in facts:
+        by_kind.setdefault(fact.kind, []).append(fact)
     processes = by_kind.get("process", [])
-    if not any(one.detail["slots"] for one in processes):
+    if not any(fact.detail["slots"] for fact in processes):
         yield Found(kind="worker", name="workers", message="no worker is there: nothing is investigated")
     yield from _differing(
-        "version", processes, [f"{one.detail['version']} ({one.detail['build']})" for one in processes]
+        "version", processes, [f"{fact.detail['version']} ({fact.detail['build']})" for fact in processes]
     )
     configured = by_kind.get("configuration", [])
-    yield from _differing("configuration", configured, [one.state for one in configured])
-    for one in configured:
-        for told in one.detail.get("problems", ()):  # a process of an earlier version tells none
-            since = datetime.fromisoformat(told["since"])
-            yield Found(kind="configuration", name=one.name, message=f"{one.host}: {told['message']}", since=since)
-    for one in by_kind.get("server", []):
-        yield from _of_server(one)
+    yield from _differing("configuration", configured, [fact.state for fact in configured])
+    for fact in configured:
+        for problem in fact.detail.get("problems", ()):  # a process of an earlier version tells none
+            since = datetime.fromisoformat(problem["since"])
+            yield Found(kind="configuration", name=fact.name, message=f"{fact.host}: {problem['message']}", since=since)
+    for fact in by_kind.get("server", []):
+        yield from _of_server(fact)
     yield from _of_tools(by_kind.get("server", []))
-    for one in by_kind.get("provider", []):
-        yield from _of_provider(one)
-    for one in by_kind.get("watch", []):
-        if one.state != "open":
-            message = f"{one.host}: the watch of the cluster is {one.state}: what changes there is noticed later"
-            yield Found(kind="watch", name=one.name, message=message, since=one.since)
+    for fact in by_kind.get("provider", []):
+        yield from _of_provider(fact)
+    for fact in by_kind.get("watch", []):
+        if fact.state != "open":
+            message = f"{fact.host}: the watch of the cluster is {fact.state}: what changes there is noticed later"
+            yield Found(kind="watch", name=fact.name, message=message, since=fact.since)
 
 
 def _differing(
@@ -132,34 +132,36 @@ def _differing(
 ) -> Iterator[Found]:
     """A warning where processes differ, since the newest of them started."""
     if len(set(has)) > 1:
-        hosts = {value: [one.host for one, own in zip(places, has, strict=True) if own == value] for value in has}
-        told = "; ".join(f"{value}: {', '.join(sorted(names))}" for value, names in sorted(hosts.items()))
-        since = max(one.since for one in places)
-        yield Found(kind=kind, name="processes", message=f"processes differ in their {kind}: {told}", since=since)
+        hosts = {value: [fact.host for fact, own in zip(places, has, strict=True) if own == value] for value in has}
+        hosts_by_value = "; ".join(f"{value}: {', '.join(sorted(names))}" for value, names in sorted(hosts.items()))
+        since = max(fact.since for fact in places)
+        yield Found(
+            kind=kind, name="processes", message=f"processes differ in their {kind}: {hosts_by_value}", since=since
+        )
 
 
-def _of_server(one: catalogue.Said) -> Iterator[Found]:
-    problems = [one.detail["problem"] if one.state != "connected" else "", one.detail["missing"]]
-    if told := "; ".join(filter(None, problems)):
-        yield Found(kind="mcp-server", name=one.name, message=f"{one.host}: it {told}", since=one.since)
+def _of_server(fact: catalogue.Said) -> Iterator[Found]:
+    problems = [fact.detail["problem"] if fact.state != "connected" else "", fact.detail["missing"]]
+    if problem := "; ".join(filter(None, problems)):
+        yield Found(kind="mcp-server", name=fact.name, message=f"{fact.host}: it {problem}", since=fact.since)
 
 
 def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
     """Tools that are not what was pinned, each once: all processes see the same, as a rule."""
     stopped: dict[tuple[str, str, str, str, str], list[str]] = {}
-    for one in places:
-        for tool in one.detail.get("stopped", ()):  # a process of an earlier version tells none
-            key = (one.name, tool["tool"], tool["pinned"], tool["offered"], tool.get("written", ""))
-            stopped.setdefault(key, []).append(one.host)
+    for fact in places:
+        for tool in fact.detail.get("stopped", ()):  # a process of an earlier version tells none
+            key = (fact.name, tool["tool"], tool["pinned"], tool["offered"], tool.get("written", ""))
+            stopped.setdefault(key, []).append(fact.host)
     by_server = Counter(server for server, *_ in stopped)
     for server, count in by_server.items():
         if count > TOOLS_TOLD:
             message = f"{count - TOOLS_TOLD} more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
             yield Found(kind="tool", name=server, message=message)
-    told: Counter[str] = Counter()
+    changes: Counter[str] = Counter()
     for (server, name, pinned, offered, written), hosts in stopped.items():
-        told[server] += 1
-        if told[server] > TOOLS_TOLD:
+        changes[server] += 1
+        if changes[server] > TOOLS_TOLD:
             continue
         was = f"it was pinned at {pinned} and" if pinned else "it is one more than are pinned at first sight, and"
         until = f"stopped until that is confirmed (tarsy tools accept {server}, or tool_hashes in the platform file)"
@@ -171,40 +173,43 @@ def _of_tools(places: Iterable[catalogue.Said]) -> Iterator[Found]:
         yield Found(kind="tool", name=f"{server}.{name}", message=f"{', '.join(hosts)}: {message}")
 
 
-def _of_provider(one: catalogue.Said) -> Iterator[Found]:
-    if one.state == "unusable" and one.detail["named"]:
+def _of_provider(fact: catalogue.Said) -> Iterator[Found]:
+    if fact.state == "unusable" and fact.detail["named"]:
         yield Found(
             kind="provider",
-            name=one.name,
-            message=f"{one.host}: it cannot be used: {one.detail['problem']}",
-            since=one.since,
+            name=fact.name,
+            message=f"{fact.host}: it cannot be used: {fact.detail['problem']}",
+            since=fact.since,
         )
-    elif one.state == "failing":
-        failure = one.detail["failure"] or {"kind": "", "code": ""}
-        told = ", ".join(filter(None, (failure["kind"], failure["code"])))
+    elif fact.state == "failing":
+        failure = fact.detail["failure"] or {"kind": "", "code": ""}
+        failure_text = ", ".join(filter(None, (failure["kind"], failure["code"])))
         yield Found(
-            kind="provider", name=one.name, message=f"{one.host}: the last call to it failed ({told})", since=one.since
+            kind="provider",
+            name=fact.name,
+            message=f"{fact.host}: the last call to it failed ({failure_text})",
+            since=fact.since,
         )
 
 
 def of_logs(waiting: Iterable[backlog.Unreadable]) -> Iterator[Found]:
     """Investigations whose log no worker that is there can read."""
-    for one in waiting:
-        message = f"its log waits for another version of TARSy: {one.message}"
-        yield Found(kind="log", name=one.name, message=message, since=one.since)
+    for row in waiting:
+        message = f"its log waits for another version of TARSy: {row.message}"
+        yield Found(kind="log", name=row.name, message=message, since=row.since)
 
 
-def of_unserved(found: Iterable[unserved.Unserved], *, is_taken: Callable[[str], bool]) -> Iterator[Found]:
+def of_unserved(rows: Iterable[unserved.Unserved], *, is_taken: Callable[[str], bool]) -> Iterator[Found]:
     """Types of the last day's alerts that no chain has taken, and that none takes now either (`is_taken`)."""
-    left = [one for one in found if not is_taken(one.alert_type)]
-    named = [one for one in left if one.alert_type != unserved.OTHERS][:TYPES_TOLD]
-    for one in named:
-        message = f"no chain takes alerts of this type: {_counted(one.alerts)} in the last day: {unserved.REMEDY}"
-        yield Found(kind="alert-type", name=one.alert_type, message=message, since=one.since)
-    if others := [one for one in left if one not in named]:
-        many = _counted(sum(one.alerts for one in others))
+    left = [row for row in rows if not is_taken(row.alert_type)]
+    named = [row for row in left if row.alert_type != unserved.OTHERS][:TYPES_TOLD]
+    for row in named:
+        message = f"no chain takes alerts of this type: {_counted(row.alerts)} in the last day: {unserved.REMEDY}"
+        yield Found(kind="alert-type", name=row.alert_type, message=message, since=row.since)
+    if others := [row for row in left if row not in named]:
+        many = _counted(sum(row.alerts for row in others))
         message = f"no chain takes alerts of more types than are named here: {many} in the last day: {unserved.REMEDY}"
-        yield Found(kind="alert-type", name="others", message=message, since=min(one.since for one in others))
+        yield Found(kind="alert-type", name="others", message=message, since=min(row.since for row in others))
 
 
 def _counted(alerts: int) -> str:
@@ -214,12 +219,12 @@ def _counted(alerts: int) -> str:
 _FINE = ("ResolvedRefs", chain_index.NOT_OFFERED)
 
 
-def of_chains(found: Iterable[chains.AgentChain]) -> Iterator[Found]:
+def of_chains(listed_chains: Iterable[chains.AgentChain]) -> Iterator[Found]:
     """Chains that take no alerts, by their conditions; and those that nobody has looked at in their last generation."""
-    for chain in found:
+    for chain in listed_chains:
         name, conditions = (
             chain.metadata.name,
-            {one.type: one for one in (chain.status.conditions if chain.status else [])},
+            {condition.type: condition for condition in (chain.status.conditions if chain.status else [])},
         )
         ready = conditions.get("Ready")
         if ready is None or ready.observed_generation < chain.metadata.generation:

@@ -195,12 +195,12 @@ def of(app: FastAPI) -> dict[str, Any]:
 
 def rights(dependant: models.Dependant | None) -> Iterator[str]:
     """The names of the rights that a route asks for."""
-    for one in dependant.dependencies if dependant else ():
-        if isinstance(getattr(one.call, "__self__", None), access.Access):
-            name = one.call.__name__  # type: ignore[union-attr]
+    for dependency in dependant.dependencies if dependant else ():
+        if isinstance(getattr(dependency.call, "__self__", None), access.Access):
+            name = dependency.call.__name__  # type: ignore[union-attr]
             if name != access.Access.greets.__name__:
                 yield name
-        yield from rights(one)
+        yield from rights(dependency)
 
 
 def _complete(operation: dict[str, Any], context: routing.RouteContext, *, method: str) -> None:
@@ -260,8 +260,8 @@ def examples() -> Mapping[str, str]:
 def _problem(status: HTTPStatus) -> dict[str, Any]:
     """The answer that a problem of this status is."""
     faults = [problems.Fault(place="query.limt", message="no such parameter: there is after, limit")]
-    told = faults if status == HTTPStatus.UNPROCESSABLE_ENTITY else []
-    content = {"schema": {"$ref": _SCHEMA}, "example": problems.body(status, _DETAILS[status], faults=told)}
+    listed_faults = faults if status == HTTPStatus.UNPROCESSABLE_ENTITY else []
+    content = {"schema": {"$ref": _SCHEMA}, "example": problems.body(status, _DETAILS[status], faults=listed_faults)}
     answer: dict[str, Any] = {"description": PROBLEMS[status], "content": {problems.MEDIA_TYPE: content}}
     if status in _HEADERS:
         answer["headers"] = _HEADERS[status]
@@ -276,8 +276,8 @@ def _name(status: HTTPStatus) -> str:
 def _untitle(part: Any) -> None:
     """Take out the titles that pydantic makes of names: they say nothing more."""
     if isinstance(part, dict):
-        for one in _properties(part):
-            one.pop("title", None)
+        for property_schema in _properties(part):
+            property_schema.pop("title", None)
         for value in part.values():
             _untitle(value)
     elif isinstance(part, list):
@@ -289,6 +289,6 @@ def _properties(part: dict[str, Any]) -> Iterable[dict[str, Any]]:
     """The schemas that `part` names: those of an object's properties, or of a parameter."""
     named = part.get("properties")
     if isinstance(named, dict) and part.get("type") == "object":
-        yield from (one for one in named.values() if isinstance(one, dict))
+        yield from (property_schema for property_schema in named.values() if isinstance(property_schema, dict))
     if "in" in part and isinstance(part.get("schema"), dict):
         yield part["schema"]

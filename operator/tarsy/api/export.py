@@ -69,17 +69,17 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
         responses={200: {"description": "The file.", "content": {"text/markdown": {"schema": {"type": "string"}}}}},
     )
     async def export(
-        known: access.Known = Depends(may.reads),
+        target: access.Known = Depends(may.reads),
         format: Annotated[Format, Query(description="For programs, or for people.")] = "json",  # noqa: A002 - its name
     ) -> StreamingResponse:
         """All of an investigation in one file: what it is, its conversations, calls and timeline."""
-        room.hold(known.caller, HELD)
+        room.hold(target.caller, HELD)
         with transcripts.store_is_up():
-            head = await history.head(database, known.id)
+            head = await history.head(database, target.id)
         if head is None:
-            raise transcripts.none_such(known.id)
+            raise transcripts.none_such(target.id)
         media_type, ending = _TYPES[format]
-        name = f"{known.name}-{known.id}.{ending}"
+        name = f"{target.name}-{target.id}.{ending}"
         return StreamingResponse(
             as_json(database, head) if format == "json" else as_markdown(database, head),
             media_type=media_type,
@@ -91,8 +91,8 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
 
 async def as_json(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
     """The document in pieces; a GoneError where it cannot be had whole."""
-    told = json.dumps({"version": VERSION, "log_seq": head.log_seq}).encode()
-    yield told[:-1] + b"," + (await asyncio.to_thread(lambda: _written(investigations.facts(head))))[1:-1]
+    opening = json.dumps({"version": VERSION, "log_seq": head.log_seq}).encode()
+    yield opening[:-1] + b"," + (await asyncio.to_thread(lambda: _written(investigations.facts(head))))[1:-1]
     unreadable: list[shapes.Unreadable] = []
     sections = {
         "executions": _executions(database, head),
@@ -125,12 +125,12 @@ async def _section(
 
 
 def _told(page: Sequence[stored.Placed], tell: Callable[[stored.Placed], Sequence[shapes.Part]]) -> bytes:
-    return _written([one for placed in page for one in tell(placed)])
+    return _written([line for placed in page for line in tell(placed)])
 
 
 def _model_calls(placed: stored.Placed) -> list[shapes.ModelCall]:
-    found = transcripts.model_call(placed)
-    return [found] if found else []
+    model_call = transcripts.model_call(placed)
+    return [model_call] if model_call else []
 
 
 async def _executions(database: databases.Database, head: history.Head) -> AsyncIterator[bytes]:
@@ -139,8 +139,8 @@ async def _executions(database: databases.Database, head: history.Head) -> Async
         ends.add(page)
 
     def tell(placed: stored.Placed) -> list[shapes.WholeExecution]:
-        found = transcripts.execution(placed, ends)
-        return [found] if found else []
+        execution = transcripts.execution(placed, ends)
+        return [execution] if execution else []
 
     async for written in _section(database, head, ("ExecutionStarted",), tell):
         yield written
@@ -158,9 +158,9 @@ async def _events(
         if page is None or page.last == after:  # there is no more, whatever the number of its last entry says
             return
         unreadable += [
-            transcripts.unreadable(one.seq, one.entry)
-            for one in page.log
-            if isinstance(one.entry, entries.Unreadable) and after < one.seq <= page.last
+            transcripts.unreadable(logged.seq, logged.entry)
+            for logged in page.log
+            if isinstance(logged.entry, entries.Unreadable) and after < logged.seq <= page.last
         ]
         if (written := await asyncio.to_thread(_events_of, page, after)) != _NOTHING:
             yield written
@@ -169,8 +169,8 @@ async def _events(
 
 def _events_of(page: history.LogPage, after: int) -> bytes:
     events = timeline.fold(page.log, claims=page.claims, executions=page.executions)
-    shown = (event for event in events if after < event.seq <= page.last)
-    return _written([investigations.Event.model_validate(event) for event in shown])
+    page_events = (event for event in events if after < event.seq <= page.last)
+    return _written([investigations.Event.model_validate(event) for event in page_events])
 
 
 _NOTHING = b"[]"
@@ -185,7 +185,7 @@ async def as_markdown(database: databases.Database, head: history.Head) -> Async
     identity, document = head.summary.id, markdown.Document(head)
     yield (await asyncio.to_thread(document.head)).encode()
     outlines = await stored.outlines(database, identity, upto=head.log_seq, limit=EXECUTIONS_MAX + 1)
-    scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda one: (one.run, one.stage))
+    scopes = itertools.groupby(outlines[:EXECUTIONS_MAX], key=lambda listed: (listed.run, listed.stage))
     for scope in [list(group) for _, group in scopes]:
         yield document.scope(scope).encode()
         for outline in scope:

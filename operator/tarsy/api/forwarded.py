@@ -77,17 +77,17 @@ class Proxies:
             scheme, host = _single(headers, PROTO) or scheme, _single(headers, HOST) or host
         return fields.origin_of(f"{scheme}://{host}") if host else None
 
-    def _trusts(self, found: Address) -> bool:
-        return any(found in network for network in self._trusted)
+    def _trusts(self, sender: Address) -> bool:
+        return any(sender in network for network in self._trusted)
 
-    def _sender(self, peer: Address, told: Collection[str]) -> Address:
+    def _sender(self, peer: Address, hops: Collection[str]) -> Address:
         """The nearest address that is no trusted proxy's; the one before what is no address."""
         sender = peer
-        for hop in reversed(",".join(told).split(",")[-HOPS_MAX:]):
-            found = address(_without_port(hop.strip()))
-            if found is None:
+        for hop in reversed(",".join(hops).split(",")[-HOPS_MAX:]):
+            hop_address = address(_without_port(hop.strip()))
+            if hop_address is None:
                 return sender
-            sender = found
+            sender = hop_address
             if not self._trusts(sender):
                 break
         return sender
@@ -95,16 +95,16 @@ class Proxies:
 
 def _name(headers: datastructures.Headers) -> str | None:
     """The user, else their mail address."""
-    told = {header: _single(headers, header) for header in (USER, EMAIL)}
-    names = [_checked(value, header) for header, value in told.items() if value is not None]
+    headers_given = {header: _single(headers, header) for header in (USER, EMAIL)}
+    names = [_checked(value, header) for header, value in headers_given.items() if value is not None]
     return names[0] if names else None
 
 
 def _groups(headers: datastructures.Headers) -> tuple[str, ...]:
-    told = _single(headers, GROUPS)
-    if told is None:
+    groups_given = _single(headers, GROUPS)
+    if groups_given is None:
         return ()
-    groups = told.split(",", GROUPS_MAX)
+    groups = groups_given.split(",", GROUPS_MAX)
     if len(groups) > GROUPS_MAX:
         raise problems.Problem(HTTPStatus.FORBIDDEN, f"{GROUPS}: at most {GROUPS_MAX} groups")
     return tuple(_checked(group.strip(" \t"), GROUPS) for group in groups)
@@ -137,14 +137,14 @@ _WITH_PORT = re.compile(r'"?(?:\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|([0-9.]+):[0
 
 
 def _without_port(hop: str) -> str:
-    found = _WITH_PORT.fullmatch(hop)
-    return (found[1] or found[2]) if found else hop
+    match = _WITH_PORT.fullmatch(hop)
+    return (match[1] or match[2]) if match else hop
 
 
 def address(text: str) -> Address | None:
     """The address, of version 4 where it is one in the clothes of version 6; None where it is none."""
     try:
-        found = ipaddress.ip_address(text.partition("%")[0])  # behind it is the interface of this machine
+        parsed = ipaddress.ip_address(text.partition("%")[0])  # behind it is the interface of this machine
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(parsed, "ipv4_mapped", None) or parsed

@@ -121,10 +121,10 @@ class Readiness:
 
     async def _look(self) -> None:
         """Find what is missing, each with the roles of this process that need it; tell the log what has changed."""
-        found = [one for missing in await asyncio.gather(*(need() for need in self._wanted)) for one in missing]
-        missing = tuple(f"{one.what} ({self._needing(one)})" for one in found)
+        all_missing = [lack for missing in await asyncio.gather(*(need() for need in self._wanted)) for lack in missing]
+        missing = tuple(f"{lack.what} ({self._needing(lack)})" for lack in all_missing)
         if missing and missing != self._missing:
-            log.warning("not ready: %s", "; ".join(one.why for one in found), extra={"action": "not_ready"})
+            log.warning("not ready: %s", "; ".join(lack.why for lack in all_missing), extra={"action": "not_ready"})
         elif missing != self._missing and self._state == "working":
             log.info("ready", extra={"action": "ready"})
         self._missing = missing
@@ -167,9 +167,9 @@ _GOOD = {"answering", "connected", "open", "present", "usable"}
 class Health:
     """How everything stands that the processes know of, by what they have said; one answer is given for a second."""
 
-    def __init__(self, database: databases.Database, kept: reporter.Keeper) -> None:
+    def __init__(self, database: databases.Database, facts_keeper: reporter.Keeper) -> None:
         self._database = database
-        self._kept = kept
+        self._kept = facts_keeper
         self._workers = standing.Standing("absent")
         self._one_at_a_time = asyncio.Lock()
         self._latest: Report | None = None
@@ -186,21 +186,21 @@ class Health:
     async def _look(self) -> Report:
         try:
             async with asyncio.timeout(databases.PING_SECONDS):
-                said: Sequence[concerns.Said] = await catalogue.read(
+                facts: Sequence[concerns.Said] = await catalogue.read(
                     self._database, "process", "watch", "server", "provider"
                 )
         except (errors.TemporaryError, TimeoutError):
             self._kept.database.be("away")
-            said = self._kept.facts()
+            facts = self._kept.facts()
         else:
             self._kept.database.be("answering")
-        return self._told(said)
+        return self._told(facts)
 
-    def _told(self, said: Sequence[concerns.Said]) -> Report:
-        live = [one for one in said if one.kind == "process" and one.detail["slots"]]
+    def _told(self, facts: Sequence[concerns.Said]) -> Report:
+        live = [fact for fact in facts if fact.kind == "process" and fact.detail["slots"]]
         self._workers.be("present" if live else "absent")
-        since = min((one.since for one in live), default=self._workers.since)
-        watches = [one for one in said if one.kind == "watch"]
+        since = min((fact.since for fact in live), default=self._workers.since)
+        watches = [fact for fact in facts if fact.kind == "watch"]
         report = Report(
             status="ok",
             database=_state(self._kept.database),
@@ -209,10 +209,10 @@ class Health:
                 state=self._workers.state,
                 since=since,
                 live=len(live),
-                slots=sum(one.detail["slots"] for one in live),
+                slots=sum(fact.detail["slots"] for fact in live),
             ),
-            mcp_servers=_by_name(one for one in said if one.kind == "server"),
-            providers=_by_name(one for one in said if one.kind == "provider" and one.detail["named"]),
+            mcp_servers=_by_name(fact for fact in facts if fact.kind == "server"),
+            providers=_by_name(fact for fact in facts if fact.kind == "provider" and fact.detail["named"]),
         )
         parts = (report.watch, report.workers, *report.mcp_servers.values(), *report.providers.values())
         if self._kept.database.state == "away":
@@ -222,15 +222,15 @@ class Health:
         return report
 
 
-def _by_name(said: Iterable[concerns.Said]) -> dict[str, State]:
+def _by_name(facts: Iterable[concerns.Said]) -> dict[str, State]:
     places: dict[str, list[concerns.Said]] = {}
-    for one in said:
-        places.setdefault(one.name, []).append(one)
-    return {name: _state(concerns.worst(known)) for name, known in sorted(places.items())}
+    for fact in facts:
+        places.setdefault(fact.name, []).append(fact)
+    return {name: _state(concerns.worst(facts_of_name)) for name, facts_of_name in sorted(places.items())}
 
 
-def _state(found: concerns.Stands) -> State:
-    return State(state=found.state, since=found.since)
+def _state(fact: concerns.Stands) -> State:
+    return State(state=fact.state, since=fact.since)
 
 
 def probes(readiness: Readiness) -> APIRouter:
@@ -261,9 +261,9 @@ def routes(health: Health) -> APIRouter:
 
         503: the database is away, and only what this process knows by itself is told.
         """
-        found = await health.report()
-        if found.status == "down":
+        current = await health.report()
+        if current.status == "down":
             response.status_code = HTTPStatus.SERVICE_UNAVAILABLE
-        return found
+        return current
 
     return router

@@ -144,16 +144,16 @@ class Intake:
             return issued
         created = await self.create(draft, issued, served, caller)
         made = created.found.metadata
-        known = episodes.Known(investigation=UUID(made.uid), name=made.name)
+        episode = episodes.Known(investigation=UUID(made.uid), name=made.name)
         if created.existed:
-            return episodes.Repeat(known=known)
+            return episodes.Repeat(known=episode)
         if previous:
             log.info(
                 "begun anew after %s",
                 self.named(previous.name),
-                extra={"action": "begun_anew", "investigation": self.named(known.name), "uid": known.investigation},
+                extra={"action": "begun_anew", "investigation": self.named(episode.name), "uid": episode.investigation},
             )
-        return known
+        return episode
 
     async def create(
         self, draft: manifest.Draft, receipt: receipts.Receipt, served: lists.Served, caller: access.Caller
@@ -185,7 +185,7 @@ class Intake:
                 namespace=draft.namespace,
                 object_name=draft.name,
                 name=draft.large_name,
-                data=draft.large,
+                text_given=draft.large,
             )
         failpoints.hit("intake.create.before")
         created = await objects.create_investigation(self.cluster, draft.manifest)

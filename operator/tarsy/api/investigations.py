@@ -177,18 +177,18 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
     router = strict.router(prefix="/api/v1/investigations/{identity}", tag="investigations")
 
     @router.get("", operation_id="readInvestigation", response_model=Investigation)
-    async def investigation(known: access.Known = Depends(may.reads)) -> Response:
+    async def investigation(target: access.Known = Depends(may.reads)) -> Response:
         """What an investigation is, and how it stands, with its newest 100 runs."""
-        return await room.answer(known.caller, lambda: read(database, known.id))
+        return await room.answer(target.caller, lambda: read(database, target.id))
 
     @router.get("/timeline", operation_id="readTimeline", response_model=Timeline)
     async def timeline(
-        known: access.Known = Depends(may.reads),
+        target: access.Known = Depends(may.reads),
         after: Annotated[int, Query(ge=0, le=2**63 - 1, description="`last` of the page before; 0 begins.")] = 0,
         limit: Annotated[int, Query(ge=1, le=EVENTS_MAX, description="Of events, or a few more.")] = EVENTS_MAX,
     ) -> Response:
         """What happened, event by event: those that changed behind entry `after`, in their newest form."""
-        return await room.answer(known.caller, lambda: read_timeline(database, known.id, after=after, limit=limit))
+        return await room.answer(target.caller, lambda: read_timeline(database, target.id, after=after, limit=limit))
 
     return router
 
@@ -204,8 +204,8 @@ async def read(database: databases.Database, identity: UUID) -> Investigation:
         unknown = await stored.unknown(database, identity, upto=head.log_seq, limit=UNREADABLE_MAX)
     return Investigation(
         **dict(await asyncio.to_thread(facts, head)),
-        executions=[shapes.Execution.model_validate(one) for one in outlines],
-        unreadable=[transcripts.unreadable(*one) for one in unknown],
+        executions=[shapes.Execution.model_validate(row) for row in outlines],
+        unreadable=[transcripts.unreadable(*row) for row in unknown],
     )
 
 
@@ -218,11 +218,11 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
     entries_max = limit
     while True:
         with transcripts.store_is_up():
-            found = await history.log_page(database, identity, after=after, limit=entries_max)
-        if found is None:
+            log_page = await history.log_page(database, identity, after=after, limit=entries_max)
+        if log_page is None:
             raise transcripts.none_such(identity)
-        page = await asyncio.to_thread(_timeline, found, after=after, limit=limit)
-        if found.last == after:  # there is no more, whatever the number of its last entry says
+        page = await asyncio.to_thread(_timeline, log_page, after=after, limit=limit)
+        if log_page.last == after:  # there is no more, whatever the number of its last entry says
             return page.model_copy(update={"more": False})
         if page.events or not page.more:
             return page
@@ -231,17 +231,17 @@ async def read_timeline(database: databases.Database, identity: UUID, *, after: 
 
 def facts(head: history.Head) -> Facts:
     """What the store has of an investigation, as it is answered."""
-    found = head.summary
+    summary = head.summary
     return Facts.model_validate(
         {
-            **vars(found),
-            "phase": found.phase,
-            "progress": found.progress,
-            "current_stage": found.current_stage,
-            "seconds": lists.seconds(found.started_at, found.ended_at),
-            "message": found.shown_message,
-            "waits_for": found.waits_for,
-            "grounded": phase_rules.is_grounded(found.grounds),
+            **vars(summary),
+            "phase": summary.phase,
+            "progress": summary.progress,
+            "current_stage": summary.current_stage,
+            "seconds": lists.seconds(summary.started_at, summary.ended_at),
+            "message": summary.shown_message,
+            "waits_for": summary.waits_for,
+            "grounded": phase_rules.is_grounded(summary.grounds),
             "alert_data": head.alert_data,
             "severity": head.severity,
             "fingerprint": head.fingerprint,
@@ -253,12 +253,12 @@ def facts(head: history.Head) -> Facts:
     )
 
 
-def _timeline(found: history.LogPage, *, after: int, limit: int) -> Timeline:
+def _timeline(page: history.LogPage, *, after: int, limit: int) -> Timeline:
     events, last = timeline.page(
-        timeline.fold(found.log, claims=found.claims, executions=found.executions),
+        timeline.fold(page.log, claims=page.claims, executions=page.executions),
         after=after,
-        last=found.last,
+        last=page.last,
         limit=limit,
     )
-    shown = [Event.model_validate(event) for event in events]
-    return Timeline(events=shown, last=last, more=found.more or last < found.last)
+    page_events = [Event.model_validate(event) for event in events]
+    return Timeline(events=page_events, last=last, more=page.more or last < page.last)

@@ -65,49 +65,51 @@ class Kept(Generic[T]):
         self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._renewals = asyncio.Semaphore(RENEWED_AT_ONCE)
 
-    def known(self, key: bytes, ask: Ask[T]) -> T | None:
+    def held(self, key: bytes, ask: Ask[T]) -> T | None:
         """The yes that still holds; `ask` is for what has not long to hold, and nobody waits for its answer."""
-        known = self._fresh(self._yes, key)
-        if known is None:
+        held = self._fresh(self._yes, key)
+        if held is None:
             return None
         now = self._clock()
-        if now >= known.renewed and key not in self._under_way:
-            known.renewed = (now + known.until) / 2  # where it brings nothing
-            self._begin(key, ask, turn=self._renewals)
-        return known.found
+        if now >= held.renewed and key not in self._under_way:
+            held.renewed = (now + held.until) / 2  # where it brings nothing
+            self._begin(key, ask, waiting=self._renewals)
+        return held.found
 
     async def get(self, key: bytes, ask: Ask[T], *, by: str) -> T | None:
         """The answer that still holds, else that to `ask`, whose errors go on; a TimeoutError where it takes long.
 
         `by` is who asks, as far as that is known: they have so many turns, whatever they ask.
         """
-        if (known := self.known(key, ask)) is not None:
-            return known
+        if (held := self.held(key, ask)) is not None:
+            return held
         if self._fresh(self._no, key):
             return None
         if key not in self._under_way:
-            self._begin(key, ask, turn=self._turn(by))
+            self._begin(key, ask, waiting=self._turn(by))
         return await asyncio.shield(self._under_way[key])
 
-    def _begin(self, key: bytes, ask: Ask[T], *, turn: AbstractAsyncContextManager[None]) -> None:
-        asking = self._ask(key, ask, turn=turn)
+    def _begin(self, key: bytes, ask: Ask[T], *, waiting: AbstractAsyncContextManager[None]) -> None:
+        asking = self._ask(key, ask, waiting=waiting)
         task = asyncio.create_task(asking, context=Context())  # of its own: whoever asks first may give up
         self._under_way[key] = task
         task.add_done_callback(_heard)
 
-    async def _ask(self, key: bytes, ask: Ask[T], *, turn: AbstractAsyncContextManager[None]) -> T | None:
+    async def _ask(self, key: bytes, ask: Ask[T], *, waiting: AbstractAsyncContextManager[None]) -> T | None:
         try:
-            async with asyncio.timeout(self._within), turn:
+            async with asyncio.timeout(self._within), waiting:
                 asked = self._clock()
                 answer = await ask()
         finally:
             del self._under_way[key]
-        kept = self._no if answer.found is None else self._yes
+        holding = self._no if answer.found is None else self._yes
         for either in (self._no, self._yes):
             either.pop(key, None)
-        kept[key] = _Holding(found=answer.found, until=asked + answer.seconds, renewed=asked + answer.seconds * RENEWED)
-        if len(kept) > MOST:
-            kept.popitem(last=False)
+        holding[key] = _Holding(
+            found=answer.found, until=asked + answer.seconds, renewed=asked + answer.seconds * RENEWED
+        )
+        if len(holding) > MOST:
+            holding.popitem(last=False)
         return answer.found
 
     @asynccontextmanager
@@ -116,12 +118,12 @@ class Kept(Generic[T]):
         async with theirs, self._turns:
             yield
 
-    def _fresh(self, kept: OrderedDict[bytes, _Holding[T]], key: bytes) -> _Holding[T] | None:
-        answer = kept.get(key)
+    def _fresh(self, holding: OrderedDict[bytes, _Holding[T]], key: bytes) -> _Holding[T] | None:
+        answer = holding.get(key)
         if answer is None or self._clock() >= answer.until:
-            kept.pop(key, None)
+            holding.pop(key, None)
             return None
-        kept.move_to_end(key)
+        holding.move_to_end(key)
         return answer
 
 

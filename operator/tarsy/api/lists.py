@@ -60,23 +60,23 @@ Sort = Literal[
 ]
 
 
-def _spelled(given: Any) -> Any:
+def _spelled(value: Any) -> Any:
     """Refuse what pydantic would take for a time and RFC 3339 does not."""
-    if isinstance(given, str) and not _RFC3339.fullmatch(given):
+    if isinstance(value, str) and not _RFC3339.fullmatch(value):
         raise ValueError("give a time of RFC 3339 with its zone, such as 2026-11-21T20:26:18Z; in a URL a + is %2B")
-    return given
+    return value
 
 
-def _truth(given: Any) -> Any:
+def _truth(value: Any) -> Any:
     """Refuse spellings that JSON has not, such as 1 and yes."""
-    if isinstance(given, str) and given not in ("true", "false"):
+    if isinstance(value, str) and value not in ("true", "false"):
         raise ValueError("give true or false")
-    return given
+    return value
 
 
-def _in_utc(given: datetime) -> datetime:
+def _in_utc(time: datetime) -> datetime:
     try:
-        return given.astimezone(UTC)
+        return time.astimezone(UTC)
     except OverflowError:
         raise ValueError("give a time between the years 1 and 9999") from None
 
@@ -196,20 +196,20 @@ class Lists:
         query: listing.Query,
         *,
         search: str | None,
-        place: str = "query.q",
+        parameter: str = "query.q",
         after: str | None = None,
         skip: int = 0,
         limit: int,
     ) -> tuple[listing.Query, listing.Page]:
-        """A page of those that fit the query and have the words of `search`, and the query with them.
+        """Return a page of the investigations that match the query and the words of `search`, and the query with them.
 
-        `place` is where the search stands in the request, `after` the cursor of the page before. A Problem says what
-        is wrong with them, or what the database could not do.
+        `parameter` is where the search stands in the request, `after` the cursor of the page before. Raises a Problem
+        that names what is wrong with them, or what the database could not do.
         """
-        with _told(place):
+        with _told(parameter):
             if search is None:
                 return query, await self._read(query, after=after, skip=skip, limit=limit)
-            query = dataclasses.replace(query, search=await self._understood(search, place))
+            query = dataclasses.replace(query, search=await self._understood(search, parameter))
             async with self._turn():
                 return query, await self._read(query, after=after, skip=skip, limit=limit)
 
@@ -217,12 +217,12 @@ class Lists:
         behind = None if after is None else place_of(after, query)
         return await listing.page(self._database, query, after=behind, skip=skip, limit=limit)
 
-    async def _understood(self, search: str, place: str) -> listing.Search:
-        found = await listing.understood(self._database, search)
-        if found is None:
+    async def _understood(self, search: str, parameter: str) -> listing.Search:
+        understood = await listing.understood(self._database, search)
+        if understood is None:
             message = 'give a word to search for, of letters or digits, such as web or "exit code 137"'
-            raise problems.invalid([problems.Fault(place=place, message=message)])
-        return found
+            raise problems.invalid([problems.Fault(place=parameter, message=message)])
+        return understood
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -275,19 +275,19 @@ def routes(lists: Lists, may: access.Access) -> APIRouter:
             key=cast("listing.Key", sort.removeprefix("-")),
             descending=sort.startswith("-"),
         )
-        query, found = await lists.page(query, search=q, after=cursor, limit=limit)
+        query, listed = await lists.page(query, search=q, after=cursor, limit=limit)
         return Page(
-            items=[row(one) for one in found.items],
-            counts=dict(found.counts),
-            counts_exact=found.exact,
-            next=cursor_of(found.next, query) if found.next else None,
+            items=[row(listed_row) for listed_row in listed.items],
+            counts=dict(listed.counts),
+            counts_exact=listed.exact,
+            next=cursor_of(listed.next, query) if listed.next else None,
         )
 
     return router
 
 
 @contextmanager
-def _told(place: str) -> Iterator[None]:
+def _told(parameter: str) -> Iterator[None]:
     """Tell what the database could not do as a problem."""
     try:
         yield
@@ -298,12 +298,12 @@ def _told(place: str) -> Iterator[None]:
             f"the search takes more than {listing.SEARCH_SECONDS:g} s: give rarer words or fewer of them, or a shorter "
             "time"
         )
-        raise problems.invalid([problems.Fault(place=place, message=message)]) from error
+        raise problems.invalid([problems.Fault(place=parameter, message=message)]) from error
 
 
-def row(found: listing.Listed) -> shapes.Row:
+def row(listed: listing.Listed) -> shapes.Row:
     """An investigation as it is answered in a list."""
-    return shapes.Row(**dataclasses.asdict(found), seconds=seconds(found.started_at, found.ended_at))
+    return shapes.Row(**dataclasses.asdict(listed), seconds=seconds(listed.started_at, listed.ended_at))
 
 
 def seconds(start: datetime | None, end: datetime | None) -> float | None:
@@ -311,25 +311,25 @@ def seconds(start: datetime | None, end: datetime | None) -> float | None:
     return None if start is None or end is None else (end - start).total_seconds()
 
 
-def cursor_of(place: listing.Place, query: listing.Query) -> str:
-    """The cursor of the page behind `place`."""
-    value = place.value.isoformat() if isinstance(place.value, datetime) else place.value
-    told = json.dumps([value, str(place.id), _digest(query)], ensure_ascii=False)
-    return base64.urlsafe_b64encode(told.encode()).decode().rstrip("=")
+def cursor_of(position: listing.Place, query: listing.Query) -> str:
+    """The cursor of the page behind `position`."""
+    value = position.value.isoformat() if isinstance(position.value, datetime) else position.value
+    document = json.dumps([value, str(position.id), _digest(query)], ensure_ascii=False)
+    return base64.urlsafe_b64encode(document.encode()).decode().rstrip("=")
 
 
 def place_of(cursor: str, query: listing.Query) -> listing.Place:
     """The place that a cursor of this query tells; a Problem where it is none, or of another."""
     try:
         value, identity, digest = json.loads(_decoded(cursor))
-        place = listing.Place(value=_value(value, key=query.key), id=UUID(identity))
+        position = listing.Place(value=_value(value, key=query.key), id=UUID(identity))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         message = "this is no cursor; give `next` of the page before, or none for the first page"
         raise problems.invalid([problems.Fault(place="query.cursor", message=message)]) from None
     if digest != _digest(query):
         message = "it is of another query; repeat the one that it came from (namespace, filters, sort)"
         raise problems.invalid([problems.Fault(place="query.cursor", message=message)])
-    return place
+    return position
 
 
 def _decoded(cursor: str) -> str:
@@ -338,16 +338,16 @@ def _decoded(cursor: str) -> str:
     return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
 
 
-def _value(told: Any, *, key: listing.Key) -> datetime | str | None:
+def _value(text: Any, *, key: listing.Key) -> datetime | str | None:
     """A sort key's value as a cursor tells it; a ValueError or TypeError where it is none."""
     if key in ("admitted_at", "ended_at"):
-        if told is None and key == "ended_at":
+        if text is None and key == "ended_at":
             return None
-        return _in_utc(datetime.fromisoformat(_spelled(told)))
-    if not isinstance(told, str) or "\0" in told:
+        return _in_utc(datetime.fromisoformat(_spelled(text)))
+    if not isinstance(text, str) or "\0" in text:
         raise ValueError("no text")
-    told.encode()  # half a character cannot be sent
-    return told
+    text.encode()  # half a character cannot be sent
+    return text
 
 
 def _digest(query: listing.Query) -> str:

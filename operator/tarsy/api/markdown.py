@@ -36,9 +36,9 @@ _KINDS = {"agent": "Agent", "synthesis": "Synthesis", "summary": "Summary", "cha
 class Document:
     """One document, told part by part; it remembers what was in its prompts."""
 
-    def __init__(self, found: history.Head) -> None:
-        self._found = found
-        self._path = f"/api/v1/investigations/{found.summary.id}"
+    def __init__(self, head: history.Head) -> None:
+        self._found = head
+        self._path = f"/api/v1/investigations/{head.summary.id}"
         self._prompts: dict[int, str] = {}
         """Whose prompt the first was with a line, by the lines' hashes."""
         self._name, self._execution = "", ""
@@ -69,12 +69,12 @@ class Document:
 
     def _title(self, first: stored.Outline) -> str:
         if first.stage:
-            stages = (one for one in self._found.summary.stages if first.run == 0 and one.name == first.stage)
-            known = next(stages, None)
-            told = f" ({known.outcome})" if known and known.outcome else ""
-            message = f"{span(known.message)}\n\n" if known and known.message else ""
-            return f"## Stage {span(first.stage)}{told}\n\n{message}"
-        asked = next((one for one in self._found.runs if one.number == first.run), None)
+            stages = (stage for stage in self._found.summary.stages if first.run == 0 and stage.name == first.stage)
+            own_stage = next(stages, None)
+            outcome_text = f" ({own_stage.outcome})" if own_stage and own_stage.outcome else ""
+            message = f"{span(own_stage.message)}\n\n" if own_stage and own_stage.message else ""
+            return f"## Stage {span(first.stage)}{outcome_text}\n\n{message}"
+        asked = next((stage for stage in self._found.runs if stage.number == first.run), None)
         if asked is None or asked.kind == "investigation":
             return "## How it was summed up\n\n"
         ended = f"Ended: {asked.ending} ({asked.reason})\n\n" if asked.ending else ""
@@ -107,8 +107,8 @@ class Document:
             case entries.ContextCompacted() as compacted:
                 if compacted.call:
                     yield self._call(placed)
-                told = f"{len(compacted.results)} results are shown to the model as a line each from here on"
-                yield f"{told}, and {len(compacted.cut)} cut to {compacted.shown} characters.\n\n"
+                notice = f"{len(compacted.results)} results are shown to the model as a line each from here on"
+                yield f"{notice}, and {len(compacted.cut)} cut to {compacted.shown} characters.\n\n"
             case entries.ToolsAnswered():
                 yield from map(self._result, transcripts.tool_calls(placed))
             case entries.ToolSummarised() as summarised:
@@ -149,15 +149,15 @@ class Document:
             parts.append(_cut(SHOWN_MAX, SHOWN_MAX - room, self._messages))
         for line in lines[: REMEMBERED_MAX - len(self._prompts)]:
             self._prompts.setdefault(hash(line), f"{span(self._name)}, execution {span(self._execution)}")
-        title, shown = f"Prompt ({message.role})", "".join(parts)
-        return f"{title}:\n\n{shown}" if _is_short(shown) else quoted.folded(title, shown)
+        title, body = f"Prompt ({message.role})", "".join(parts)
+        return f"{title}:\n\n{body}" if _is_short(body) else quoted.folded(title, body)
 
     def _runs(self, lines: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
         """Lines that follow one another, and in whose prompt they stood before, or ""."""
         new: list[str] = []
-        for known, group in itertools.groupby(lines, key=lambda line: hash(line) in self._prompts):
+        for is_known_prompt, group in itertools.groupby(lines, key=lambda line: hash(line) in self._prompts):
             run = list(group)
-            if not known or sum(map(len, run)) < REPEATED_MIN:
+            if not is_known_prompt or sum(map(len, run)) < REPEATED_MIN:
                 new += run
                 continue
             if new:
@@ -211,14 +211,14 @@ class Document:
         return f"{title}\n\n{call.seconds:.1f} s{failed}{doubted}\n\n{result}"
 
 
-def _facts(found: history.Head) -> Iterator[tuple[str, str]]:
-    summary = found.summary
+def _facts(head: history.Head) -> Iterator[tuple[str, str]]:
+    summary = head.summary
     yield "Phase", f"{summary.phase}{f' ({summary.reason})' if summary.reason else ''}"
     if summary.message:
         yield "Message", quoted.cell(summary.message)
     yield "Alert type", quoted.cell(summary.alert_type)
-    if found.severity:
-        yield "Severity", quoted.cell(found.severity)
+    if head.severity:
+        yield "Severity", quoted.cell(head.severity)
     if summary.alert_status:
         yield "Alert", summary.alert_status
     yield "Duplicates", f"{summary.duplicates:,}"
@@ -227,10 +227,10 @@ def _facts(found: history.Head) -> Iterator[tuple[str, str]]:
     if summary.chain_name:
         yield "Chain", quoted.cell(f"{summary.chain_namespace}/{summary.chain_name}")
     yield "Author", quoted.cell(summary.author) if summary.author else "nobody says"
-    if found.runbook_url:
-        yield "Runbook", quoted.cell(found.runbook_url)
-    if found.mcp:
-        yield "Tools", quoted.cell(timeline.selection(found.mcp))
+    if head.runbook_url:
+        yield "Runbook", quoted.cell(head.runbook_url)
+    if head.mcp:
+        yield "Tools", quoted.cell(timeline.selection(head.mcp))
     yield "Admitted", _moment(summary.admitted_at)
     if summary.started_at:
         yield "Started", _moment(summary.started_at)
@@ -245,7 +245,7 @@ def _facts(found: history.Head) -> Iterator[tuple[str, str]]:
     if skipped:
         yield "Skipped stages", ", ".join(skipped)
     yield "Id", span(str(summary.id))
-    yield "Log", f"{found.log_seq:,} entries"
+    yield "Log", f"{head.log_seq:,} entries"
 
 
 def _numbers(outline: stored.Outline) -> tuple[str, ...]:
@@ -285,12 +285,12 @@ def _is_short(text: str) -> bool:
     return len(text) <= UNFOLDED_MAX and text.count("\n") < UNFOLDED_LINES
 
 
-def _cut(shown: int, length: int, path: str) -> str:
-    return f"Cut: {shown:,} of {length:,} characters are shown; `GET {path}` has all.\n\n"
+def _cut(length_shown: int, length: int, path: str) -> str:
+    return f"Cut: {length_shown:,} of {length:,} characters are shown; `GET {path}` has all.\n\n"
 
 
-def _tokens(given: int, gave: int, thought: int, total: int) -> str:
-    return f"{total:,} tokens ({given:,} in, {gave:,} out, {thought:,} thinking)"
+def _tokens(input_tokens: int, gave: int, thought: int, total: int) -> str:
+    return f"{total:,} tokens ({input_tokens:,} in, {gave:,} out, {thought:,} thinking)"
 
 
 def _moment(at: datetime) -> str:

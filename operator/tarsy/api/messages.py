@@ -43,7 +43,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
 
     @router.get("/messages", operation_id="listMessages", response_model=Messages)
     async def messages(
-        known: access.Known = Depends(may.reads),
+        target: access.Known = Depends(may.reads),
         after: After = 0,
         limit: Limit = transcripts.ENTRIES_MAX,
         execution: Annotated[
@@ -58,7 +58,7 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
     ) -> Response:
         """What was said in its conversations: the messages behind entry `after` of its log."""
         return await room.answer(
-            known.caller, lambda: read(database, known.id, after=after, limit=limit, execution=execution)
+            target.caller, lambda: read(database, target.id, after=after, limit=limit, execution=execution)
         )
 
     return router
@@ -83,17 +83,17 @@ async def read(
             page = await stored.page(
                 database, identity, kinds=stored.SAYING, after=after, upto=end, limit=limit, execution=execution
             )
-        found = await asyncio.to_thread(_said, page.placed)
-        if found or not page.more:
-            return Messages(messages=found, last=page.last, more=page.more)
+        page_messages = await asyncio.to_thread(_said, page.placed)
+        if page_messages or not page.more:
+            return Messages(messages=page_messages, last=page.last, more=page.more)
         after = page.last
 
 
 def _said(placed: Sequence[stored.Placed]) -> list[shapes.Message]:
-    return [said for one in placed for said in transcripts.said(one)]
+    return [message for placed_entry in placed for message in transcripts.said(placed_entry)]
 
 
-def _unknown(execution: str, known: Sequence[stored.Outline]) -> problems.Problem:
-    there = ", ".join(f"{one.id} ({one.name})" for one in known) or "none yet"
+def _unknown(execution: str, executions: Sequence[stored.Outline]) -> problems.Problem:
+    there = ", ".join(f"{listed.id} ({listed.name})" for listed in executions) or "none yet"
     what = f"this investigation has no execution {execution!r}; executions: {there}"
     return problems.invalid([problems.Fault(place="query.execution", message=what)])

@@ -94,11 +94,11 @@ class Cluster:
 
     async def __call__(self) -> Sequence[Missing]:
         """Ask it."""
-        found: list[Missing] = []
+        missing: list[Missing] = []
         try:
             if unserved := await objects.unserved(self._cluster):
                 what = f"the CRDs {', '.join(unserved)}"
-                found.append(Missing(what=what, needed_by=("api", "controller"), why=f"{what} are not installed"))
+                missing.append(Missing(what=what, needed_by=("api", "controller"), why=f"{what} are not installed"))
             await self._review()
             lists = not any((right.verb, right.resource) == ("list", chain.PLURAL) for right in self._lacking)
             if lists and chain.PLURAL not in unserved:
@@ -106,7 +106,7 @@ class Cluster:
         except (client.ClusterDownError, objects.RefusedError) as error:
             self._reviewed = -math.inf  # it may be refused for a right that has been taken away
             return [Missing(what="the API server", needed_by=("api", "controller"), why=str(error))]
-        return [*found, *self._told()]
+        return [*missing, *self._told()]
 
     async def _review(self) -> None:
         fresh = RIGHTS_MISSING_SECONDS if self._lacking else RIGHTS_SECONDS

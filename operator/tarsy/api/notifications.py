@@ -215,13 +215,13 @@ class _Taking:
         alertname = alert.labels.get("alertname", "")
         intake = self._intake
         if alert.status == "resolved":
-            found = await episodes.resolved(
+            resolved = await episodes.resolved(
                 intake.database, namespace=intake.cluster.namespace, fingerprint=fingerprint, starts_at=alert.starts_at
             )
-            if found is None:
+            if resolved is None:
                 self._ignore(index, alertname, "unknown", "resolved, and it was never investigated")
             else:
-                self._done(index, alertname, "resolved", found)
+                self._done(index, alertname, "resolved", resolved)
             return
         verdict = await intake.look_up(alert, fingerprint)
         if isinstance(verdict, episodes.Repeat) and verdict.deletable and await self._is_deleted(verdict.known):
@@ -240,7 +240,7 @@ class _Taking:
         except objects.RefusedError as error:
             self._ignore(index, alertname, "refused", str(error))
 
-    async def _is_deleted(self, known: episodes.Known) -> bool:
+    async def _is_deleted(self, episode: episodes.Known) -> bool:
         """Whether the object has left the cluster: the watch is late, and never tells of a deletion that it missed.
 
         A cluster that is away is asked once in a notification: repeats are counted without it.
@@ -250,18 +250,18 @@ class _Taking:
         cluster = self._intake.cluster
         try:
             async with asyncio.timeout(LOOK_SECONDS):
-                uid = await objects.uid_of_investigation(cluster, namespace=cluster.namespace, name=known.name)
+                uid = await objects.uid_of_investigation(cluster, namespace=cluster.namespace, name=episode.name)
         except (errors.TemporaryError, objects.RefusedError, TimeoutError) as error:
             self._cluster_is_away = True
             why = str(error) or type(error).__name__
             log.warning("deleted investigations are not looked for: %s", why, extra={"action": "not_looked_for"})
             return False
-        return uid != str(known.investigation)
+        return uid != str(episode.investigation)
 
-    async def _repeat(self, index: int, alertname: str, known: episodes.Known, *, reason: str = "") -> None:
+    async def _repeat(self, index: int, alertname: str, episode: episodes.Known, *, reason: str = "") -> None:
         """Count the alert on the investigation that it repeats."""
-        await episodes.count(self._intake.database, known.investigation)
-        self._done(index, alertname, "repeated", known, reason=reason)
+        await episodes.count(self._intake.database, episode.investigation)
+        self._done(index, alertname, "repeated", episode, reason=reason)
 
     async def _investigate(self, index: int, alert: alertmanager.Alert, *, previous: episodes.Known | None) -> None:
         """Have the alert investigated, anew if there is a `previous` investigation that came to nothing.
@@ -379,7 +379,7 @@ class _Taking:
         index: int,
         alertname: str,
         outcome: Literal["created", "repeated", "resolved", "ignored"],
-        known: episodes.Known | None = None,
+        episode: episodes.Known | None = None,
         *,
         reason: str = "",
     ) -> None:
@@ -388,9 +388,9 @@ class _Taking:
             self._outcomes[index] = Outcome(
                 alertname=alertname[:TOLD_MAX],
                 outcome=outcome,
-                id=known and known.investigation,
-                namespace=known and self._intake.cluster.namespace,
-                name=known and known.name,
+                id=episode and episode.investigation,
+                namespace=episode and self._intake.cluster.namespace,
+                name=episode and episode.name,
                 reason=reason[:TOLD_MAX],
             )
 
@@ -420,9 +420,9 @@ class _Taking:
 
     def receipt(self) -> Receipt:
         """What became of it."""
-        told = [outcome for _, outcome in sorted(self._outcomes.items())]
+        outcomes = [outcome for _, outcome in sorted(self._outcomes.items())]
         counts = Counts(**{outcome: self.counts[outcome] for outcome in Counts.model_fields})
-        return Receipt(alerts=told, counts=counts, truncated=self._notification.truncated_alerts)
+        return Receipt(alerts=outcomes, counts=counts, truncated=self._notification.truncated_alerts)
 
 
 def _later(verdict: episodes.Repeat) -> str:

@@ -26,14 +26,14 @@ def ensure_own(
 
     `is_vouched_for`: who it is has been said by a proxy alone, which may know them by a cookie.
     """
-    told = connection.headers.getlist("Origin")
-    if not told:
+    origins = connection.headers.getlist("Origin")
+    if not origins:
         if is_vouched_for:
             raise problems.Problem(
                 HTTPStatus.FORBIDDEN, "Origin: without a token the browser has to say whose page it is"
             )
         return
-    found = fields.origin_of(told[0]) if len(told) == 1 else None
-    if found is None or found not in (*allowed, proxies.site(connection)):
-        shown = ", ".join(told)[: problems.ECHOED_MAX]
-        raise problems.Problem(HTTPStatus.FORBIDDEN, f"Origin: {shown} is none of ours: {_HOW}")
+    origin = fields.origin_of(origins[0]) if len(origins) == 1 else None
+    if origin is None or origin not in (*allowed, proxies.site(connection)):
+        excerpt = ", ".join(origins)[: problems.ECHOED_MAX]
+        raise problems.Problem(HTTPStatus.FORBIDDEN, f"Origin: {excerpt} is none of ours: {_HOW}")

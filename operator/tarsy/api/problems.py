@@ -104,13 +104,16 @@ def invalid(faults: Iterable[Fault], *, count: int | None = None) -> Problem:
 
     `count` is how many there are, where `faults` are only the first of them.
     """
-    found = list(faults)
-    told = [
-        Fault(place=one.place[:ECHOED_MAX], message=one.message[: payload.MESSAGE_MAX]) for one in found[:FAULTS_TOLD]
+    all_faults = list(faults)
+    listed = [
+        Fault(place=fault.place[:ECHOED_MAX], message=fault.message[: payload.MESSAGE_MAX])
+        for fault in all_faults[:FAULTS_TOLD]
     ]
-    more = (len(found) if count is None else count) - len(told)
-    detail = "; ".join([*(f"{one.place}: {one.message}" for one in told), *([f"and {more} more"] if more else [])])
-    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, faults=told)
+    more = (len(all_faults) if count is None else count) - len(listed)
+    detail = "; ".join(
+        [*(f"{fault.place}: {fault.message}" for fault in listed), *([f"and {more} more"] if more else [])]
+    )
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, faults=listed)
 
 
 def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
@@ -122,7 +125,7 @@ def of_body(error: pydantic.ValidationError, model: type[BaseModel]) -> Problem:
         return _plain(problem)
 
     first = itertools.islice(payload.faults(error, describe=said), FAULTS_TOLD)
-    return invalid((Fault(place=place, message=message) for place, message in first), count=error.error_count())
+    return invalid((Fault(place=location, message=message) for location, message in first), count=error.error_count())
 
 
 def _plain(problem: Mapping[str, Any]) -> str:
@@ -157,8 +160,12 @@ async def _unserved(request: Request, error: Exception) -> JSONResponse:
 def _methods(request: Request) -> set[str]:
     """All that its path is served by; the framework tells those of the first route that has the path."""
     path = request.url.path
-    matching = [one for one in routing.iter_route_contexts(request.app.routes) if one.path_regex.match(path)]
-    return {method for one in matching for method in one.methods or ()}
+    matching = [
+        route_context
+        for route_context in routing.iter_route_contexts(request.app.routes)
+        if route_context.path_regex.match(path)
+    ]
+    return {method for route_context in matching for method in route_context.methods or ()}
 
 
 async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
@@ -169,7 +176,10 @@ async def _unexpected(_request: Request, _error: Exception) -> JSONResponse:
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     """The response to a path or query that is not what it should be."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it alone
-    faults = [Fault(place=".".join(map(str, one["loc"])), message=_plain(one)) for one in error.errors()]
+    faults = [
+        Fault(place=".".join(map(str, error_detail["loc"])), message=_plain(error_detail))
+        for error_detail in error.errors()
+    ]
     return response(invalid(faults))
 
 
@@ -185,9 +195,9 @@ def response(problem: Problem) -> JSONResponse:
 
 def raw(status: HTTPStatus, detail: str) -> bytes:
     """A whole answer, after which the connection is closed: for who speaks no more HTTP than that."""
-    told = json.dumps(body(status, detail)).encode()
-    head = f"HTTP/1.1 {status:d} {phrase(status)}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(told)}\r\n"
-    return f"{head}connection: close\r\n\r\n".encode() + told
+    content = json.dumps(body(status, detail)).encode()
+    head = f"HTTP/1.1 {status:d} {phrase(status)}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(content)}\r\n"
+    return f"{head}connection: close\r\n\r\n".encode() + content
 
 
 def phrase(status: HTTPStatus) -> str:

@@ -190,8 +190,8 @@ class Protocol(h11_impl.H11Protocol):
         if not answering:
             body = json.dumps(problems.body(status, detail))
             title, kind = problems.phrase(status), problems.MEDIA_TYPE
-            said = _SAID.format(status=status, title=title, kind=kind, length=len(body), body=body)
-            self.transport.write(said.encode())
+            answer = _SAID.format(status=status, title=title, kind=kind, length=len(body), body=body)
+            self.transport.write(answer.encode())
         self.transport.close()
 
     def _crowded(self, own: Collection[Protocol]) -> str:
@@ -205,8 +205,10 @@ class Protocol(h11_impl.H11Protocol):
 
     def _make_room(self, connections: Iterable[object]) -> bool:
         """Close the one of them that has been waiting for longest for somebody to ask for something, if one is."""
-        others = (one for one in connections if isinstance(one, Protocol) and one is not self)
-        waiting = ((since, one) for one in others if (since := one._waits_since()) is not None)
+        others = (
+            connection for connection in connections if isinstance(connection, Protocol) and connection is not self
+        )
+        waiting = ((since, connection) for connection in others if (since := connection._waits_since()) is not None)
         _, first = min(waiting, key=operator.itemgetter(0), default=(None, None))
         if first is not None:
             message = "others need the place of this connection, which asks for nothing"

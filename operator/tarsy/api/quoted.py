@@ -61,13 +61,13 @@ def cell(text: str) -> str:
         line = f"{line[:_CELL_MAX]}… ({len(line):,} characters)"
     if "|" not in line:
         return span(line)
-    return "".join(_entity(one) if one in string.punctuation else one for one in line)
+    return "".join(_entity(character) if character in string.punctuation else character for character in line)
 
 
 def folded(title: str, block: str) -> str:
     """A `block` of Markdown that is opened by a click on its `title`, which is text."""
-    shown = html.escape(printable.text(" ".join(title.split())))
-    return f"<details><summary>{shown}</summary>\n\n{block}</details>\n\n"
+    text = html.escape(printable.text(" ".join(title.split())))
+    return f"<details><summary>{text}</summary>\n\n{block}</details>\n\n"
 
 
 def nested(text: str, *, below: int) -> str:
@@ -91,8 +91,8 @@ def nested(text: str, *, below: int) -> str:
                 code.append(written[min(indent, _indent(written)) :])
         elif begins := _FENCE.fullmatch(line):
             code, opened, indent = [], begins[2], _indent(line)
-            found = _LANGUAGE.match(begins[3])
-            language, dedent = found[0] if found else "", indent
+            match = _LANGUAGE.match(begins[3])
+            language, dedent = match[0] if match else "", indent
         else:
             if line.strip() and _indent(line) < dedent:
                 dedent = 0
@@ -129,7 +129,7 @@ def _line(line: str, *, below: int) -> str:
     elif label := _LABEL.match(line):
         begin = label[1] + _entity("[")
         line = line[label.end() :]
-    line = _TILDES.sub(lambda found: _entity("~") + found[0][1:], line)
+    line = _TILDES.sub(lambda match: _entity("~") + match[0][1:], line)
     return begin + (_inline(line, holds_code=True) or _inline(line, holds_code=False) or "")
 
 
@@ -138,37 +138,37 @@ def _inline(line: str, *, holds_code: bool) -> str | None:
 
     `holds_code`: what stands between backticks is a span of code, else backticks are text.
     """
-    told: list[str] = []
-    place = 0
+    parts: list[str] = []
+    position = 0
     spans: list[str] = []
-    while found := _MARKS.search(line, place):
-        told.append(line[place : found.start()])
-        mark, place = found[0], found.end()
+    while mark_match := _MARKS.search(line, position):
+        parts.append(line[position : mark_match.start()])
+        mark, position = mark_match[0], mark_match.end()
         if mark.startswith("\\"):
-            told.append(mark)
+            parts.append(mark)
         elif mark.startswith("`"):
-            end = _end_of_span(line, place, mark) if holds_code else None
+            end = _end_of_span(line, position, mark) if holds_code else None
             if end is None:
-                told.append(_entity("`") * len(mark))
+                parts.append(_entity("`") * len(mark))
                 continue
-            spans.append(line[found.start() : end])
-            if _RISKY.search(spans[-1]) and not _ALONE.search(line, max(0, found.start() - 4), found.start()):
+            spans.append(line[mark_match.start() : end])
+            if _RISKY.search(spans[-1]) and not _ALONE.search(line, max(0, mark_match.start() - 4), mark_match.start()):
                 return None
-            told.append(spans[-1])
-            place = end
-        elif mark == "](" and (link := _LINKED.match(line, found.start())):
-            told.append(link[0])
-            place = link.end()
+            parts.append(spans[-1])
+            position = end
+        elif mark == "](" and (link := _LINKED.match(line, mark_match.start())):
+            parts.append(link[0])
+            position = link.end()
         else:
-            told.append(f"{mark[:-1]}{_entity(mark[-1])}")
-    if any(map(_RISKY.search, spans)) and any("|" in one for one in spans):
+            parts.append(f"{mark[:-1]}{_entity(mark[-1])}")
+    if any(map(_RISKY.search, spans)) and any("|" in span for span in spans):
         return None  # as a line of a table it is cut at each |
-    return "".join([*told, line[place:]])
+    return "".join([*parts, line[position:]])
 
 
-def _end_of_span(line: str, place: int, marks: str) -> int | None:
-    """Where the span of code ends that begins with `marks` before `place`; None where it does not end in its line."""
-    ends = (one.end() for one in _BACKTICKS.finditer(line, place) if one[0] == marks)
+def _end_of_span(line: str, position: int, marks: str) -> int | None:
+    """Return the end of the code span that begins with `marks` before `position`, or None if its line has no end."""
+    ends = (match.end() for match in _BACKTICKS.finditer(line, position) if match[0] == marks)
     return next(ends, None)
 
 

@@ -128,14 +128,16 @@ class Tending:
 
     async def servers(self) -> Servers:
         """The MCP servers of all processes."""
-        said = await catalogue.read(self.database, "server")
-        offers = {one.name: one for one in await catalogue.tools(self.database, limit=system.ITEMS_MAX)}
-        found = [_server(name, places, offers.get(name)) for name, places in system.by_name(said)]
-        return Servers(items=found[: system.ITEMS_MAX], total=len(found))
+        facts = await catalogue.read(self.database, "server")
+        offers = {
+            tools_fact.name: tools_fact for tools_fact in await catalogue.tools(self.database, limit=system.ITEMS_MAX)
+        }
+        items = [_server(name, places, offers.get(name)) for name, places in system.by_name(facts)]
+        return Servers(items=items[: system.ITEMS_MAX], total=len(items))
 
     async def accept(self, name: str, wanted: Wanted, caller: access.Caller) -> Accepted:
         """Pin the tools that are wanted at what they are now, for everybody."""
-        server = next((one for one in (await self.servers()).items if one.name == name), None)
+        server = next((candidate for candidate in (await self.servers()).items if candidate.name == name), None)
         if server is None:
             message = f"no worker that is there has an MCP server {name[: problems.ECHOED_MAX]}"
             raise problems.Problem(HTTPStatus.NOT_FOUND, message)
@@ -143,18 +145,23 @@ class Tending:
         by = audit.Caller(who=caller.author, address=caller.address)
         before = await pins.confirm(self.database, name, hashes, by=by, namespace=self.cluster.namespace)
         tools = [AcceptedTool(tool=tool, before=before[tool], hash=hashes[tool]) for tool in sorted(before)]
-        told = {"action": "tools_accepted", "server": name, "tools": [one.tool for one in tools], "who": by.who}
-        log.info("%d changed tools of %s were confirmed", len(tools), name, extra=told)
+        log_fields = {
+            "action": "tools_accepted",
+            "server": name,
+            "tools": [candidate.tool for candidate in tools],
+            "who": by.who,
+        }
+        log.info("%d changed tools of %s were confirmed", len(tools), name, extra=log_fields)
         return Accepted(server=name, tools=tools)
 
     def _chosen(self, server: Server, wanted: Wanted) -> dict[str, str]:
         """The tools that are to be confirmed, and at which hashes; a Problem where that cannot be said or done."""
         offered: dict[str, set[str]] = {}
-        for place in server.processes:
-            for one in place.stopped:
-                offered.setdefault(one.tool, set()).add(one.offered_hash)
-        known = self.platform().mcp_servers.get(server.name)
-        written = known.tool_hashes if known else {}
+        for host in server.processes:
+            for stopped_tool in host.stopped:
+                offered.setdefault(stopped_tool.tool, set()).add(stopped_tool.offered_hash)
+        settings = self.platform().mcp_servers.get(server.name)
+        written = settings.tool_hashes if settings else {}
         if wanted.tools is not None:
             chosen = _as_wanted(wanted.tools, server, offered)
             elsewhere = chosen.keys() & written.keys()
@@ -183,16 +190,16 @@ def _as_wanted(wanted: Mapping[str, str], server: Server, offered: Mapping[str, 
 
 def _the_only(tool: str, hashes: set[str]) -> str:
     if len(hashes) > 1:
-        told = " or ".join(sorted(hashes))
-        _refuse([f"{tool} is {told}, as different processes are told: say in `tools` which it may be"])
+        choices = " or ".join(sorted(hashes))
+        _refuse([f"{tool} is {choices}, as different processes are told: say in `tools` which it may be"])
     return min(hashes)
 
 
 def _refuse(why: Iterable[str]) -> None:
     """A Problem that says why it cannot be done, where there is something to say."""
-    if told := list(why):
-        more = [f"and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
-        raise problems.Problem(HTTPStatus.CONFLICT, "; ".join([*told[:TOLD_MAX], *more]))
+    if reasons := list(why):
+        more = [f"and {len(reasons) - TOLD_MAX} more"] if len(reasons) > TOLD_MAX else []
+        raise problems.Problem(HTTPStatus.CONFLICT, "; ".join([*reasons[:TOLD_MAX], *more]))
 
 
 def routes(tending: Tending, may: access.Access) -> APIRouter:
@@ -242,7 +249,7 @@ def _server(name: str, places: Sequence[catalogue.Said], offer: catalogue.Said |
             "name": name,
             "state": worst.state,
             "since": worst.since,
-            "processes": [{**system.place(one), **_seen(one.detail)} for one in places],
+            "processes": [{**system.place(fact), **_seen(fact.detail)} for fact in places],
             "tools": offer.detail["tools"] if offer else [],
         }
     )

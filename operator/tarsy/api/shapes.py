@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from tarsy.resources import chain, investigation
 
 
-def _cost(given: object) -> object:
-    return investigation.cost_text(given) if isinstance(given, float) else given
+def _cost(cost: object) -> object:
+    return investigation.cost_text(cost) if isinstance(cost, float) else cost
 
 
 Cost = Annotated[str, BeforeValidator(_cost), Field(pattern=investigation.COST_PATTERN)]

@@ -48,8 +48,8 @@ class Route(routing.APIRoute):
                 yield problems.Fault(place=f"query.{name}", message=f"no such parameter: {there_is}")
 
     def _repeated(self, request: Request) -> Iterator[problems.Fault]:
-        given = Counter(name for name, _ in request.query_params.multi_items())
-        for name, times in given.items():
+        counts = Counter(name for name, _ in request.query_params.multi_items())
+        for name, times in counts.items():
             if times > 1 and name in self._queries and name not in self._lists:
                 yield problems.Fault(place=f"query.{name}", message=f"it is there {times} times: give it once")
 
@@ -92,11 +92,14 @@ def _declared(dependant: models.Dependant) -> Iterator[tuple[str, Any]]:
     for field in dependant.query_params:
         annotation = field.field_info.annotation
         if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
-            yield from ((info.alias or name, info.annotation) for name, info in annotation.model_fields.items())
+            yield from (
+                (field_info.alias or name, field_info.annotation)
+                for name, field_info in annotation.model_fields.items()
+            )
         else:
             yield field.alias, annotation
-    for one in dependant.dependencies:
-        yield from _declared(one)
+    for dependency in dependant.dependencies:
+        yield from _declared(dependency)
 
 
 def _is_list(annotation: Any) -> bool:

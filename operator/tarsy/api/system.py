@@ -244,27 +244,29 @@ class System:
 
     async def alert_types(self) -> AlertTypes:
         """The alert types of all chains."""
-        found = await self._chains()
+        listed_chains = await self._chains()
         workers = await catalogue.workers(self._database)
-        index = self._index(found, unusable_providers=workers.unusable)
+        index = self._index(listed_chains, unusable_providers=workers.unusable)
         types = [_alert_type(name, chain, index) for name, chain in sorted(index.claims.items())]
         return AlertTypes(items=types[:ITEMS_MAX], total=len(types))
 
     async def providers(self) -> Providers:
         """The LLM providers of all processes."""
-        found = [_provider(name, places) for name, places in by_name(await catalogue.read(self._database, "provider"))]
-        return Providers(items=found[:ITEMS_MAX], total=len(found))
+        items = [_provider(name, places) for name, places in by_name(await catalogue.read(self._database, "provider"))]
+        return Providers(items=items[:ITEMS_MAX], total=len(items))
 
     async def all_chains(self) -> Chains:
         """The chains of the operator's namespace."""
-        found = sorted(await self._chains(), key=lambda chain: chain.metadata.name)
-        return Chains(items=[_chain(one) for one in found[:ITEMS_MAX]], total=len(found))
+        listed_chains = sorted(await self._chains(), key=lambda chain: chain.metadata.name)
+        return Chains(
+            items=[_chain(listed_chain) for listed_chain in listed_chains[:ITEMS_MAX]], total=len(listed_chains)
+        )
 
     async def queue(self) -> Queue:
         """The queue, and who runs what is in it."""
         now = await backlog.count(self._database)
-        hosts = {one.process: one for one in await catalogue.read(self._database, "process")}
-        workers = [process for process, one in hosts.items() if one.detail["slots"]]
+        hosts = {fact.process: fact for fact in await catalogue.read(self._database, "process")}
+        workers = [process for process, fact in hosts.items() if fact.detail["slots"]]
         lost = [process for process in now.running_by_process if process not in workers]
         places = [
             QueueProcess(
@@ -282,7 +284,7 @@ class System:
             suspended=now.suspended,
             waiting_for_version=now.waiting_for_version,
             oldest_wait_seconds=now.oldest_wait,
-            slots=sum(place.slots for place in places),
+            slots=sum(worker.slots for worker in places),
             max_running=self._queue.max_running,
             max_queued=self._queue.max_queued,
             processes=places[:ITEMS_MAX],
@@ -291,41 +293,50 @@ class System:
     async def configurations(self) -> Configurations:
         """The configurations of all processes, those of most processes first."""
         by_digest: dict[str, list[catalogue.Said]] = {}
-        for one in await catalogue.read(self._database, "configuration"):
-            by_digest.setdefault(one.state, []).append(one)
-        found = [
+        for fact in await catalogue.read(self._database, "configuration"):
+            by_digest.setdefault(fact.state, []).append(fact)
+        items = [
             Configuration(
                 digest=digest,
-                processes=[ConfigurationPlace(process=one.process, host=one.host, since=one.since) for one in places],
+                processes=[
+                    ConfigurationPlace(process=fact.process, host=fact.host, since=fact.since) for fact in places
+                ],
                 written=places[0].detail["written"],
             )
-            for digest, places in sorted(by_digest.items(), key=lambda item: (-len(item[1]), item[0]))
+            for digest, places in sorted(by_digest.items(), key=lambda group: (-len(group[1]), group[0]))
         ]
-        return Configurations(items=found[:ITEMS_MAX], total=len(found))
+        return Configurations(items=items[:ITEMS_MAX], total=len(items))
 
     async def warnings(self) -> Warnings:
         """What somebody should look at. That the API server is away is one of them."""
-        said = await catalogue.read(self._database, "process", "server", "provider", "watch", "configuration")
+        facts = await catalogue.read(self._database, "process", "server", "provider", "watch", "configuration")
         unreadable = await backlog.unreadable(self._database, limit=ITEMS_MAX)
-        found = [*concerns.of_processes(said), *concerns.of_logs(unreadable)]
+        all_warnings = [*concerns.of_processes(facts), *concerns.of_logs(unreadable)]
         untaken = await unserved.read(self._database)
         try:
             listed = await objects.list_all_chains(self._cluster, namespace=self._cluster.namespace)
             readable = [chain for chain in listed if isinstance(chain, chains.AgentChain)]
-            found += concerns.of_chains(readable)
-            unread = (one for one in listed if isinstance(one, objects.Unreadable))
-            found += [concerns.Found(kind="chain", name=one.metadata.name, message=one.message) for one in unread]
+            all_warnings += concerns.of_chains(readable)
+            unread = (warning for warning in listed if isinstance(warning, objects.Unreadable))
+            all_warnings += [
+                concerns.Found(kind="chain", name=warning.metadata.name, message=warning.message) for warning in unread
+            ]
             index = self._index(readable, unusable_providers={})  # whether a type is taken does not depend on them
             takes = functools.partial(index.takes, default=self._ingest().default_alert_type)
-            found += concerns.of_unserved(untaken, is_taken=takes)
+            all_warnings += concerns.of_unserved(untaken, is_taken=takes)
         except (errors.TemporaryError, objects.RefusedError) as error:
-            found.append(concerns.Found(kind="api-server", name=self._cluster.namespace, message=str(error)))
-        found.sort(key=lambda one: (one.kind, one.name, one.message))
+            all_warnings.append(concerns.Found(kind="api-server", name=self._cluster.namespace, message=str(error)))
+        all_warnings.sort(key=lambda warning: (warning.kind, warning.name, warning.message))
         items = [
-            Warning(kind=one.kind, name=one.name, message=one.message[: concerns.MESSAGE_MAX], since=one.since)
-            for one in found[:ITEMS_MAX]
+            Warning(
+                kind=warning.kind,
+                name=warning.name,
+                message=warning.message[: concerns.MESSAGE_MAX],
+                since=warning.since,
+            )
+            for warning in all_warnings[:ITEMS_MAX]
         ]
-        return Warnings(items=items, total=len(found))
+        return Warnings(items=items, total=len(all_warnings))
 
     async def _chains(self) -> list[chains.AgentChain]:
         return await objects.list_chains(self._cluster, namespace=self._cluster.namespace)
@@ -376,34 +387,34 @@ async def available(ask: Callable[[], Awaitable[T]]) -> T:
         raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
 
 
-def by_name(said: Sequence[catalogue.Said]) -> Iterator[tuple[str, list[catalogue.Said]]]:
+def by_name(facts: Sequence[catalogue.Said]) -> Iterator[tuple[str, list[catalogue.Said]]]:
     """What all processes say, by name; it is sorted so."""
-    for name, places in itertools.groupby(said, key=lambda one: one.name):
+    for name, places in itertools.groupby(facts, key=lambda fact: fact.name):
         yield name, list(places)
 
 
 def _provider(name: str, places: Sequence[catalogue.Said]) -> Provider:
     worst = concerns.worst(places)
-    newest = max(places, key=lambda one: one.since).detail
+    newest = max(places, key=lambda fact: fact.since).detail
     return Provider.model_validate(
         {
             "name": name,
             **of(newest, "type", "model", "base_url", "price", "limits", "named"),
             "state": worst.state,
             "since": worst.since,
-            "processes": [{**place(one), **of(one.detail, "problem"), **_failure(one.detail)} for one in places],
+            "processes": [{**place(fact), **of(fact.detail, "problem"), **_failure(fact.detail)} for fact in places],
         }
     )
 
 
 def _failure(detail: Mapping[str, Any]) -> dict[str, Any]:
-    found = detail["failure"] or {}
-    return {"failure": found.get("kind"), "failure_code": found.get("code")}
+    failure = detail["failure"] or {}
+    return {"failure": failure.get("kind"), "failure_code": failure.get("code")}
 
 
-def place(one: catalogue.Said) -> dict[str, Any]:
+def place(fact: catalogue.Said) -> dict[str, Any]:
     """What there is to say of each `Place`."""
-    return {"process": one.process, "host": one.host, "state": one.state, "since": one.since}
+    return {"process": fact.process, "host": fact.host, "state": fact.state, "since": fact.since}
 
 
 def of(detail: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -422,23 +433,23 @@ def _alert_type(name: str, chain: chains.AgentChain, index: chain_index.ChainInd
     )
 
 
-def _chain(found: chains.AgentChain) -> Chain:
-    conditions: Iterable[Any] = found.status.conditions if found.status else ()
+def _chain(listed_chain: chains.AgentChain) -> Chain:
+    conditions: Iterable[Any] = listed_chain.status.conditions if listed_chain.status else ()
     return Chain(
-        name=found.metadata.name,
-        namespace=found.metadata.namespace,
-        alert_types=sorted(found.spec.alert_types),
+        name=listed_chain.metadata.name,
+        namespace=listed_chain.metadata.namespace,
+        alert_types=sorted(listed_chain.spec.alert_types),
         conditions=[
             Condition(
-                type=one.type,
-                status=one.status,
-                reason=one.reason,
-                message=one.message,
-                last_transition_time=one.last_transition_time,
+                type=condition.type,
+                status=condition.status,
+                reason=condition.reason,
+                message=condition.message,
+                last_transition_time=condition.last_transition_time,
             )
-            for one in conditions
+            for condition in conditions
         ],
-        stages=[Stage(name=stage.name, agents=stage.shown_names) for stage in found.spec.stages],
-        generation=found.metadata.generation,
-        hash=found.digest(),
+        stages=[Stage(name=stage.name, agents=stage.shown_names) for stage in listed_chain.spec.stages],
+        generation=listed_chain.metadata.generation,
+        hash=listed_chain.digest(),
     )

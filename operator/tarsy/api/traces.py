@@ -149,22 +149,22 @@ def routes(database: databases.Database, may: access.Access, room: answers.Room)
 
     @router.get("", operation_id="listCalls", response_model=Trace)
     async def trace(
-        known: access.Known = Depends(may.reads),
+        target: access.Known = Depends(may.reads),
         after: paging.After = 0,
         limit: paging.Limit = transcripts.ENTRIES_MAX,
     ) -> Response:
         """Its model calls and tool calls, a line each: those behind entry `after` of its log."""
-        return await room.answer(known.caller, lambda: read(database, known.id, after=after, limit=limit))
+        return await room.answer(target.caller, lambda: read(database, target.id, after=after, limit=limit))
 
     @router.get("/llm/{n}", operation_id="readModelCall", response_model=Asked)
-    async def llm(n: Number, known: access.Known = Depends(may.reads)) -> Response:
+    async def llm(n: Number, target: access.Known = Depends(may.reads)) -> Response:
         """One model call: the request as it was, the answer, and every attempt."""
-        return await room.answer(known.caller, lambda: asked(database, known.id, number=n))
+        return await room.answer(target.caller, lambda: asked(database, target.id, number=n))
 
     @router.get("/tool/{n}", operation_id="readToolCall", response_model=Called)
-    async def tool(n: Number, known: access.Known = Depends(may.reads)) -> Response:
+    async def tool(n: Number, target: access.Known = Depends(may.reads)) -> Response:
         """One tool call: its arguments and its result."""
-        return await room.answer(known.caller, lambda: called(database, known.id, number=n))
+        return await room.answer(target.caller, lambda: called(database, target.id, number=n))
 
     return router
 
@@ -183,46 +183,46 @@ async def read(database: databases.Database, identity: UUID, *, after: int, limi
         with transcripts.store_is_up():
             page = await stored.page(database, identity, kinds=kinds, after=after, upto=end, limit=limit)
             names = await stored.names(database, identity, (placed.logged.execution for placed in page.placed))
-        found = await asyncio.to_thread(_all_lines, page.placed, names)
-        if found or not page.more:
-            return Trace(calls=found, last=page.last, more=page.more)
+        lines = await asyncio.to_thread(_all_lines, page.placed, names)
+        if lines or not page.more:
+            return Trace(calls=lines, last=page.last, more=page.more)
         after = page.last
 
 
 def _all_lines(placed: Sequence[stored.Placed], names: Mapping[str, str]) -> list[Line]:
-    return [line for one in placed for line in _lines(one, names)]
+    return [line for placed_entry in placed for line in _lines(placed_entry, names)]
 
 
 async def asked(database: databases.Database, identity: UUID, *, number: int) -> Asked:
     """A model call; a Problem where there is none of that number."""
-    found = await _find(database, identity, kind="llm", number=number)
-    entry, beside = found.placed.logged.entry, None
+    call = await _find(database, identity, kind="llm", number=number)
+    entry, beside = call.placed.logged.entry, None
     if isinstance(entry, entries.ToolSummarised):
         with transcripts.store_is_up():
             name = await stored.name(database, identity)
             beside = (name, await stored.whole(database, identity, entry.execution, entry.call_id))
-    return await asyncio.to_thread(_asked, found, beside)
+    return await asyncio.to_thread(_asked, call, beside)
 
 
 async def called(database: databases.Database, identity: UUID, *, number: int) -> Called:
     """A tool call; a Problem where there is none of that number."""
-    found = await _find(database, identity, kind="tool", number=number)
-    call_id = _tool_call(number, found).tool_call_id
+    call = await _find(database, identity, kind="tool", number=number)
+    call_id = _tool_call(number, call).tool_call_id
     with transcripts.store_is_up():
-        whole = await stored.whole(database, identity, found.placed.logged.execution, call_id)
-        summary = await stored.summary(database, identity, found.placed.logged, call_id)
-    return await asyncio.to_thread(_called, number, found, whole, summary)
+        full_result = await stored.whole(database, identity, call.placed.logged.execution, call_id)
+        summary = await stored.summary(database, identity, call.placed.logged, call_id)
+    return await asyncio.to_thread(_called, number, call, full_result, summary)
 
 
 async def _find(database: databases.Database, identity: UUID, *, kind: stored.CallType, number: int) -> stored.Call:
     with transcripts.store_is_up():
-        found = await stored.call(database, identity, kind=kind, number=number)
-    if found is None:
+        call = await stored.call(database, identity, kind=kind, number=number)
+    if call is None:
         raise problems.Problem(HTTPStatus.NOT_FOUND, f"the trace has no {kind} call {number}, so far")
-    if isinstance(found.placed.logged.entry, entries.Unreadable):
+    if isinstance(call.placed.logged.entry, entries.Unreadable):
         unreadable = f"{kind} call {number} cannot be read by this version of TARSy"
-        raise problems.Problem(HTTPStatus.NOT_FOUND, f"{unreadable}: {found.placed.logged.entry.problem}")
-    return found
+        raise problems.Problem(HTTPStatus.NOT_FOUND, f"{unreadable}: {call.placed.logged.entry.problem}")
+    return call
 
 
 def _lines(placed: stored.Placed, names: Mapping[str, str]) -> list[Line]:
@@ -258,16 +258,16 @@ _Beside: TypeAlias = tuple[str, str | None]
 """
 
 
-def _asked(found: stored.Call, beside: _Beside | None) -> Asked:
-    call, entry = transcripts.model_call(found.placed), transcripts.called(found.placed.logged.entry)
+def _asked(stored_call: stored.Call, beside: _Beside | None) -> Asked:
+    call, entry = transcripts.model_call(stored_call.placed), transcripts.called(stored_call.placed.logged.entry)
     assert call  # noqa: S101 - `stored.call` counts no other
     assert entry  # noqa: S101 - the same
-    request, problem = _request(found.before, entry, beside)
-    starts = (one.entry for one in found.before if isinstance(one.entry, entries.ExecutionStarted))
+    request, problem = _request(stored_call.before, entry, beside)
+    starts = (logged.entry for logged in stored_call.before if isinstance(logged.entry, entries.ExecutionStarted))
     started = next(starts, None)
     return Asked(
         **dict(call),
-        execution_name=found.name,
+        execution_name=stored_call.name,
         agent=transcripts.agent(started.agent) if started else None,
         request=request,
         problem=problem,
@@ -285,8 +285,10 @@ def _request(
     try:
         execution = _execution(before)
         if isinstance(called, entries.ToolSummarised):
-            investigation, whole = beside or ("", None)
-            request = requests.asked_for_summary(execution, called, investigation=investigation, full_result=whole)
+            investigation, full_result = beside or ("", None)
+            request = requests.asked_for_summary(
+                execution, called, investigation=investigation, full_result=full_result
+            )
             return _shown(request, final=False), ""
         ask, request = requests.asked(execution, called)
     except (LookupError, StopIteration) as error:
@@ -334,29 +336,29 @@ def _answer(message: messages.Message) -> Answer:
     )
 
 
-def _tool_call(number: int, found: stored.Call) -> shapes.ToolCall:
-    return transcripts.tool_calls(found.placed)[number - found.placed.tool_calls - 1]
+def _tool_call(number: int, call: stored.Call) -> shapes.ToolCall:
+    return transcripts.tool_calls(call.placed)[number - call.placed.tool_calls - 1]
 
 
-def _called(number: int, found: stored.Call, whole: str | None, summary: str | None) -> Called:
-    call = _tool_call(number, found)
-    entry = found.placed.logged.entry
+def _called(number: int, stored_call: stored.Call, full_result: str | None, summary: str | None) -> Called:
+    call = _tool_call(number, stored_call)
+    entry = stored_call.placed.logged.entry
     runs = entry.runs if isinstance(entry, entries.ToolsAnswered) else ()
     return Called(
         **dict(call),
-        execution_name=found.name,
+        execution_name=stored_call.name,
         arguments_json=_parsed(call.arguments),
         cut=any(run.call.id == call.tool_call_id and run.length is not None for run in runs),
-        whole=whole,
+        whole=full_result,
         summary=summary,
-        asked_by=found.asked_by,
+        asked_by=stored_call.asked_by,
     )
 
 
 def _parsed(arguments: str) -> Any:
     """Arguments as JSON that every client can read; None where they are none."""
     try:
-        found = json.loads(arguments or "{}")
+        parsed = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return None
-    return messages.storable_json(found) if messages.is_plain_json(found) else None
+    return messages.storable_json(parsed) if messages.is_plain_json(parsed) else None

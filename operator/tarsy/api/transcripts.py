@@ -44,7 +44,7 @@ def execution(placed: stored.Placed, ends: Ends) -> shapes.WholeExecution | None
         "provider": entry.agent.provider if entry.agent else "",
         "started_at": logged.at,
         "agent": agent(entry.agent),
-        "tools": [tool(one) for one in entry.tools],
+        "tools": [tool(tool_listed) for tool_listed in entry.tools],
     }
     return shapes.WholeExecution(**begun | ends.of(logged.execution))
 
@@ -61,12 +61,12 @@ def tool(spec: messages.ToolSpec) -> shapes.OfferedTool:
 
 def calls(asked: Iterable[messages.ToolCall]) -> list[shapes.Call]:
     """The calls that an answer asks for."""
-    return [shapes.Call.model_validate(one) for one in asked]
+    return [shapes.Call.model_validate(call) for call in asked]
 
 
 def natives(answer: messages.Message) -> list[shapes.NativeResult]:
     """What the provider's own tools brought."""
-    return [shapes.NativeResult.model_validate(shown(one)) for one in answer.native]
+    return [shapes.NativeResult.model_validate(shown(result)) for result in answer.native]
 
 
 def named(name: str) -> dict[str, str]:
@@ -81,9 +81,9 @@ def masked(value: Any) -> Any:
         case str():
             return _MASKER.text(value)
         case dict():
-            return {key: masked(item) for key, item in value.items()}
+            return {key: masked(member) for key, member in value.items()}
         case list():
-            return [masked(item) for item in value]
+            return [masked(member) for member in value]
         case _:
             return value
 
@@ -119,12 +119,15 @@ def said(placed: stored.Placed) -> list[shapes.Message]:
     """The messages that an entry brings."""
     match placed.logged.entry:
         case entries.ExecutionStarted() | entries.Answered() | entries.Unanswered() as entry:
-            found = entry.messages
+            entry_messages = entry.messages
         case entries.ToolsAnswered() as entry:
-            found = tuple(run.result for run in entry.runs)
+            entry_messages = tuple(run.result for run in entry.runs)
         case _:
-            found = ()
-    return [_message(placed.logged, one, position=place) for place, one in enumerate(found, placed.messages)]
+            entry_messages = ()
+    return [
+        _message(placed.logged, message, position=index)
+        for index, message in enumerate(entry_messages, placed.messages)
+    ]
 
 
 def model_call(placed: stored.Placed) -> shapes.ModelCall | None:
@@ -230,17 +233,17 @@ def unreadable(seq: int, entry: entries.Unreadable) -> shapes.Unreadable:
 
 def shown(part: Any) -> dict[str, Any]:
     """A part of the transcript as JSON that every client can read: a tool's schema may hold half a character."""
-    found: dict[str, Any] = messages.storable_json(_listed(dataclasses.asdict(part)))
-    return found
+    plain: dict[str, Any] = messages.storable_json(_listed(dataclasses.asdict(part)))
+    return plain
 
 
 def _listed(value: Any) -> Any:
     """With lists where Python has tuples."""
     match value:
         case dict():
-            return {key: _listed(item) for key, item in value.items()}
+            return {key: _listed(member) for key, member in value.items()}
         case list() | tuple():
-            return [_listed(item) for item in value]
+            return [_listed(member) for member in value]
         case _:
             return value
 

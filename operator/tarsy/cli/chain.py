@@ -20,7 +20,7 @@ def command() -> None:
 
 
 def _read(paths: Iterable[Path]) -> tuple[list[files.Document], list[files.Problem]]:
-    """What stands in the files, and what is wrong with those that cannot be read."""
+    """Return the documents of the files, and the problems of unreadable ones."""
     from tarsy.resources import files
 
     documents: list[files.Document] = []

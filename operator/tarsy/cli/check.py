@@ -1,4 +1,4 @@
-"""What `tarsy config check --servers` does: connects to MCP servers as an operator would. It takes what it takes."""
+"""`tarsy config check --servers`: connects to MCP servers as an operator would, for as long as that takes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tarsy.config.model import fields
 
 
 class _Patience(click.ParamType[float]):
-    """How long to wait, in seconds; for ever, where nobody says how long."""
+    """The wait in seconds; without a limit, for ever."""
 
     name = "duration"
 

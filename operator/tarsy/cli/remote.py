@@ -15,14 +15,14 @@ ANSWER_MAX = 64 * 1024 * 1024  # bytes
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The API sends nobody elsewhere; the token would go there too."""
+    """The refusal of redirects: the API sends none, and the token would go along."""
 
     def redirect_request(self, *_: Any) -> None:
         """Follow none."""
 
 
 class API:
-    """The API, with somebody's token."""
+    """The API, with a person's token."""
 
     def __init__(self, url: str, *, token: str) -> None:
         """`token` is "" for an operator that serves its own machine without one."""

@@ -63,8 +63,8 @@ def accept(*, server: str, names: tuple[str, ...], api: str, token_file: TextIO 
     if written := [stopped_tool for stopped_tool in meant if stopped_tool["platform_key"]]:
         for stopped_tool in written:
             message = (
-                f"{stopped_tool['platform_key']} says {stopped_tool['pinned_hash']}, the server offers {stopped_tool['offered_hash']}: "
-                "change it there"
+                f"{stopped_tool['platform_key']} says {stopped_tool['pinned_hash']}, "
+                f"the server offers {stopped_tool['offered_hash']}: change it there"
             )
             click.echo(f"{server}.{stopped_tool['tool']}: {message}", err=True)
         raise click.exceptions.Exit(1)

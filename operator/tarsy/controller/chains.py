@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Told:
-    """What the workers say of MCP servers and LLM providers."""
+    """The reports of the workers on MCP servers and LLM providers."""
 
     servers: reach.Said
     offered: tool_filters.Catalogue
@@ -45,7 +45,7 @@ class _Told:
 
     @property
     def judged(self) -> object:
-        """What the conditions of chains depend on."""
+        """The part of the reports that the conditions of chains depend on."""
         return reach.states(self.servers), self.offered, self.workers
 
 
@@ -64,7 +64,7 @@ class Reconciler:
         self._namespaces: set[str] = set()
         """Those whose chains were checked."""
         self._judged: object = None
-        """What was said of MCP servers and LLM providers when they were."""
+        """The reports of MCP servers and LLM providers at the last judgement of all chains."""
 
     async def run(self) -> None:
         """Reconcile until cancelled."""

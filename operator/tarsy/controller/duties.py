@@ -1,16 +1,16 @@
-"""What one replica does for all: the resync of store and cluster, and the end of what has had its time.
+"""Duties of one replica for all: the resync of store and cluster, and the deletion of expired objects.
 
-The sweep is done by each: what was cancelled ends soon after its worker has died, even if that process was the leader.
+Every replica sweeps: a cancelled run ends soon after its worker has died, even if that process was the leader.
 
-A watch that was away has missed deletes, and nobody reports them again. The resync lists the metadata of what has not
-ended, has everything new reconciled, and has what is missing looked at by a live read: an absence from a list proves
-nothing, because a list is a snapshot. What is being asked about is looked at in any case: it has ended, and is in no
-such list. Where much is missing at once, or the cluster is another one, the mistake is more likely ours (a wrong
-kubeconfig, a restored database) than the cluster's, so nothing is stopped and the alarm is raised.
+A watch that was away has missed deletes, and they are not reported again. The resync lists the metadata of open
+investigations, has everything new reconciled, and has everything missing checked by a live read: an absence from a list
+proves nothing, because a list is a snapshot. Investigations with an open question are checked in any case: they have
+ended, and are in no such list. If much is missing at once, or the cluster is another one, the mistake is more likely
+ours (a wrong kubeconfig, a restored database) than the cluster's. Then nothing is stopped and an alarm is raised.
 
-What has ended stays for days, and is many times what has not. A watch that goes on where it was has missed nothing of
-it; one that begins anew begins with a list of what has not ended. So after each such list, the first one included, the
-resync lists everything once.
+Ended investigations stay for days, and are many times the open ones. A watch that resumes has missed nothing of them;
+one that starts anew lists only open ones. So after each such list, the first one included, the resync lists everything
+once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVERY_SECONDS = 5.0
 RESYNC_PASSES = 3
 """Expiry is done in each pass, the resync in every third: every 15 s."""
 SWEEP_SECONDS = 2.0
-"""What has lost its worker is to end within 5 s of the lease, on a busy machine as well."""
+"""Runs without a worker must end within 5 s after their lease, on a busy machine as well."""
 EXPIRED_AT_ONCE = 100
 GIVE_UP_SECONDS = 2.0
 ALARMING_SHARE = 0.2
@@ -190,7 +190,7 @@ class Duties:
 
 @contextmanager
 def _waiting() -> Iterator[None]:
-    """What cannot be done now is done later."""
+    """Leave work that fails for now to a later pass."""
     try:
         yield
     except (errors.TemporaryError, objects.RefusedError) as error:

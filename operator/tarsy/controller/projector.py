@@ -33,9 +33,9 @@ BATCH = 1000
 FINAL_ANALYSIS_MAX = 8192
 SUMMARY_MAX = 1024
 GAP_MAX, GAP_CHARACTERS = 800, 253
-"""Of what a gap's tool and reason are, each: bytes, and characters."""
+"""The bounds of a gap's tool and of its reason, each: bytes, and characters."""
 WRITES_A_SECOND = 10
-"""Of objects whose phase stays, as long as no turn gets longer than LONGEST_TURN for it."""
+"""The limit for objects whose phase stays the same, unless the interval would grow beyond LONGEST_TURN."""
 SHORTEST_TURN, LONGEST_TURN = 1.0, 3.0
 """Seconds between two writes of an object whose phase stays."""
 FORGOTTEN_SECONDS = 60.0
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Shown:
-    """What was last written of one investigation."""
+    """The last status that was written of one investigation."""
 
     phase: str
     at: float
@@ -340,7 +340,7 @@ def _stage(name: str, stage: history.Stage | None, *, agents: int, of: history.S
 
 
 def _cut(text: str, longest: int) -> str:
-    """As much of `text` as `longest` bytes of the object's JSON hold: printable, and without known secrets."""
+    """Return the beginning of `text` that fits into `longest` bytes of JSON, printable and without known secrets."""
     text = printable.text(given.KNOWN.text(text))[:longest]
 
     def size(end: int) -> int:

@@ -1,8 +1,7 @@
-"""Whether the MCP servers that a chain needs can be reached, by what the processes that work say of them.
+"""Reachability of the MCP servers that a chain needs, by the reports of the workers.
 
-A condition of its own, and neither Ready nor Stalled: a server that is down keeps no chain from its alerts, and is
-often back before somebody has looked. Nor does a tool that is stopped because it is not what was pinned; that is said
-beside.
+This is a condition of its own, neither Ready nor Stalled: a server that is down keeps no alert from its chain, and is
+often back before a person has looked. A tool that is stopped because it differs from its pin is reported beside it.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from tarsy.store.fleet import catalogue
 CONDITION = "MCPServersReachable"
 
 Said: TypeAlias = Mapping[str, Sequence[catalogue.Said]]
-"""What processes say of each server, by its name."""
+"""The reports of all processes on each server, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What is to be said of the servers of one chain."""
+    """The verdict on the servers of one chain."""
 
     status: Literal["True", "False", "Unknown"]
     reason: str
@@ -29,7 +28,7 @@ class Verdict:
 
 
 def by_name(facts: Iterable[catalogue.Said]) -> Said:
-    """What is said, by the names of the servers."""
+    """Group reports by the names of the servers."""
     facts_by_name: dict[str, list[catalogue.Said]] = {}
     for fact in facts:
         facts_by_name.setdefault(fact.name, []).append(fact)

@@ -12,7 +12,7 @@ REASON = "Unreadable"
 
 
 def condition(unreadable_object: objects.Unreadable, kind: str, *, true: bool, now: datetime) -> base.Condition:
-    """Return the condition of type `kind` that says why the generation at hand of `unreadable_object` cannot be read."""
+    """Return the condition of type `kind` that says why this generation of the object cannot be read."""
     return base.Condition(
         type=kind,
         status="True" if true else "False",

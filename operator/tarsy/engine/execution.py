@@ -20,12 +20,12 @@ from tarsy.transcript import entries, messages, ports, record
 log = logging.getLogger(__name__)
 
 Opening: TypeAlias = Callable[[], Sequence[entries.Entry]]
-"""What has to begin before an execution can, and has not yet."""
+"""Return the entries that must open an execution and are not in the log yet, such as the start of its stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What an execution is for."""
+    """The purpose of an execution."""
 
     kind: entries.ExecutionKind
     run: int = entries.INVESTIGATION
@@ -34,11 +34,11 @@ class Task:
     index: int = 0
     """Its place among its siblings."""
     name: str
-    """What it is called beside them."""
+    """Its name among its siblings."""
     settings: Callable[[platform.Platform], resolve.ResolvedAgent]
-    """What it runs with by a platform file; an UnresolvedError says what is missing."""
+    """Return its settings by a platform file; raises UnresolvedError with the missing name."""
     prompt: Callable[[resolve.ResolvedAgent, Sequence[messages.ToolSpec]], Sequence[messages.Message]]
-    """What its conversation begins with."""
+    """Return the first messages of its conversation."""
     admits: ports.Admits = lambda _: True
     """Whether it gets the tool of this name, of those that its settings leave it."""
 
@@ -69,7 +69,7 @@ class Execution:
 
     @property
     def so_far(self) -> record.Execution | None:
-        """What the record holds of it; None before it has begun."""
+        """The execution in the record; None before it has started."""
         return self.journal.record.executions.get(self.id)
 
     async def run(
@@ -137,7 +137,7 @@ class Execution:
         )
 
     def _settings(self, runtime: ports.Runtime) -> resolve.ResolvedAgent:
-        """What it runs with: its strategy may have no use for tools, and what cannot be used is no fallback."""
+        """Return its settings, without tools if its strategy uses none, and without fallbacks that cannot be used."""
         agent = self.task.settings(runtime.platform)
         usable = tuple(fallback for fallback in agent.fallbacks if runtime.is_usable(fallback.provider))
         agent = replace(agent, fallbacks=usable, budget=resolve.budget(runtime.platform))
@@ -184,7 +184,7 @@ class Execution:
         return agent.admits(tool) and self.task.admits(tool)
 
     def _unmatched(self, agent: resolve.ResolvedAgent, toolbox: ports.Toolbox) -> Iterator[str]:
-        """What the alert names of its servers' tools and is not there, a sentence each."""
+        """Yield a sentence for each tool that the alert selects and its servers do not have."""
         names = [spec.name for spec in toolbox.specs]
         for server, pattern in tool_filters.unmatched(self.journal.record.mcp, agent.servers, names):
             yield f"MCP server '{server}' has no tool for this agent that mcp.servers calls {_stored(pattern)}"
@@ -195,7 +195,7 @@ class Execution:
         await self.journal.commit(*self.opening(), *ends, *self.following(after))
 
     def ends(self, error: str, *, outcome: entries.Outcome) -> tuple[Sequence[entries.Entry], record.Execution]:
-        """What ends it so, and how it stands then."""
+        """Return the entries that end it with this outcome, and its state after them."""
         begun = self.so_far
         started = begun.started if begun else self.start(agent=None)
         ended = entries.ExecutionEnded(execution=self.id, outcome=outcome, error=error)
@@ -222,5 +222,5 @@ def _summary(platform_file: platform.Platform, server: str, provider: str, lengt
 
 
 def _stored(text: str) -> str:
-    """What people wrote, as it is stored and sent: without what this process was given."""
+    """Return text that people wrote as it is stored and sent: without the known secrets."""
     return messages.storable(given.KNOWN.text(text))

@@ -1,6 +1,6 @@
-"""What a result stands on: what its agents inspected, what they could not, and whether they name calls that never were.
+"""The grounds of a result: what its agents inspected, what they could not, and references to calls that were not made.
 
-Folded from the log, like everything that is told of it.
+Everything is folded from the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ID = re.compile(r"(?<![\d.])\d{1,6}\.\d{1,6}(?![\d.])")
 
 
 def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
-    """What could not be inspected, the first ten: what failed, was denied, is missing or cut, and calls never made."""
+    """Return the first ten gaps: failed, denied, missing or cut results, and references to calls that were not made."""
     gaps_by_call: dict[entries.Gap, None] = {}
     for gap in itertools.chain(unknown_references(run), _uninspected(run)):
         gaps_by_call.setdefault(gap)
@@ -33,7 +33,7 @@ def gaps(run: record.Run) -> tuple[entries.Gap, ...]:
 
 
 def of(run: record.Run) -> entries.Grounds | None:
-    """What the result of a run's stages stands on; None where there is none."""
+    """Return the grounds of the result of a run's stages; None if there is no result."""
     concluded = [execution for execution in _executions(run) if execution.ended and execution.analysis]
     if not concluded:
         return None
@@ -94,7 +94,7 @@ def _is_refused(result: messages.Message) -> bool:
 
 
 def unknown_references(run: record.Run) -> Iterator[entries.Gap]:
-    """The references in analyses to calls that their authors cannot have seen, because nobody made them."""
+    """Yield the references in analyses to calls that their authors cannot have seen, because they were not made."""
     seen: set[str] = set()
     for stage in run.stages.values():
         own = {execution.started.execution: _calls(execution) for execution in stage.agents}

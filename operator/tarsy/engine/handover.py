@@ -1,11 +1,11 @@
-"""What is read of others' work: by a stage of the stages before it, by a synthesis of its agents, by a chat of it all.
+"""The work of others as a prompt shows it: earlier stages, the agents of a synthesis, everything for a question.
 
-Built when it is needed: the record holds it already. How much is shown is the word of the strategy that reads it. The
-executive summary is in none of it, and what people asked only in what a later question's agent reads.
+It is built when it is needed, because the record holds it already. The strategy of the reader decides how much is
+shown. The executive summary is never part of it, and questions of people only of later questions.
 
-The words around it are the founding documents'. A model, a tool or a provider wrote what stands between them, with what
-an alert made them write: comments are escaped in it, so that it holds no marker, and lines that look like steps of
-ReAct are quoted, so that it makes up no observation.
+The frame is the founding documents'. Between its lines stands text that a model, a tool or a provider wrote, under the
+influence of an alert: comments are escaped in it, so that it holds no marker, and lines that look like steps of ReAct
+are quoted, so that it makes up no observation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def earlier_stages(run: record.Run, *, reads: strategies.Reads) -> str:
 
 
 def agents_work(stage: record.Stage) -> str:
-    """The whole investigations of a stage's agents, for whoever joins their results."""
+    """Return the complete work of a stage's agents, for the synthesis of their results."""
     reader = _Reader.of(record.Run(stages={"": stage}), reads="everything")
     parts = [
         f"{_name(number, execution)}\n{_result(execution, reader)}" for number, execution in enumerate(stage.agents, 1)
@@ -81,7 +81,7 @@ def result(analysis: str) -> str:
 
 
 def not_inspected(run: record.Run) -> str:
-    """What the agents of a run could not inspect, as the next one is told; "" where there is nothing."""
+    """Return the things that the agents of a run could not inspect, for the next agent; "" if there are none."""
     return "\n\n".join(_not_inspected(run))
 
 
@@ -151,7 +151,7 @@ def _result(execution: record.Execution, reader: _Reader) -> str:
 
 
 def _work(execution: record.Execution, reader: _Reader) -> str:
-    """What an execution did and found, as much as is read of it; where it failed, why."""
+    """Return the steps and findings of an execution, as far as the reader gets them, or the reason of its failure."""
     done = [] if reader.reads == "results" else list(_steps(execution, reader))
     if execution.analysis:
         return "\n\n".join([*done, *(["Final analysis:"] if done else []), _clean(execution.analysis)])
@@ -178,7 +178,7 @@ def _steps(execution: record.Execution, reader: _Reader) -> Iterator[str]:
 
 
 def _taken_apart(execution: record.Execution, message: messages.Message) -> tuple[str, str]:
-    """What was thought and what was said in an answer, as far as it counts, but for the call that it asks for."""
+    """Return the thought and the words of an answer, as far as they count, without the call that it asks for."""
     if not execution.is_react:
         return message.thinking, message.text
     reading = react.read(message.text)
@@ -188,7 +188,7 @@ def _taken_apart(execution: record.Execution, message: messages.Message) -> tupl
 
 
 def _partial_findings(execution: record.Execution) -> Iterator[str]:
-    """What it said beside its tool calls; in ReAct that is what it thought."""
+    """Yield the words beside its tool calls; in ReAct the thoughts."""
     for entry in execution.log:
         if isinstance(entry, messages.Message) and entry.role == "assistant":
             thought, text = _taken_apart(execution, entry)

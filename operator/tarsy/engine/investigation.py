@@ -64,9 +64,9 @@ def ends_of_stages(so_far: record.Record) -> Sequence[entries.Entry]:
 
 
 def following_entries(spec: chain.Spec, run: record.Run, *, summary: summary.Summary) -> Sequence[entries.Entry]:
-    """What ends with the last stage of `run`: nothing where another one follows, else the run, but for its summary.
+    """Return the entries that end together with the last stage of `run`: none if another follows, else the run's end.
 
-    After a failure failurePolicy Stop skips the stages that are left.
+    An open summary delays the run's end. After a failure, failurePolicy Stop skips the remaining stages.
     """
     left = [step.name for step in spec.stages if step.name not in run.stages]
     failed = [end for end in _ends(run) if _has_failed(end)]
@@ -109,7 +109,7 @@ def ending(spec: chain.Spec, run: record.Run) -> entries.RunEnded:
 
 
 def account(run: record.Run) -> str:
-    """What became of each stage, in the words of the founding documents."""
+    """Return the outcome of each stage, in the words of the founding documents."""
     ends = _ends(run)
     lines = [
         "Chain Execution Summary:",

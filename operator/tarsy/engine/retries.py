@@ -1,4 +1,4 @@
-"""How many model requests of a run may be repeated: one count for all its executions, whoever ran them before."""
+"""The number of model requests that a run may repeat: one count for all its executions, across takeovers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tarsy.transcript import ports, record
 
 @dataclass(kw_only=True)
 class Retries:
-    """What is left to repeat."""
+    """The repeats that are left."""
 
     left: int
 
@@ -22,6 +22,6 @@ class Retries:
 
 
 def of_run(run: record.Run, *, runtime: ports.Runtime) -> Retries:
-    """What is left behind the repeats that a run's record knows."""
+    """Return the repeats that are left after those in the record of a run."""
     with runtime.in_force() as now:
         return Retries(left=now.platform.limits.retries - run.retries)

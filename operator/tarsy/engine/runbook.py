@@ -48,7 +48,7 @@ async def _fetched(
 
 
 def of(so_far: record.Record) -> str:
-    """What agents are to go by."""
+    """Return the runbook that agents read."""
     read = so_far.runs[entries.INVESTIGATION].runbook
     return read.text if read else builtin()
 

@@ -34,7 +34,7 @@ from tarsy.transcript import entries, messages, ports, record
 log = logging.getLogger(__name__)
 
 Following: TypeAlias = Callable[[record.Stage], Sequence[entries.Entry]]
-"""What ends with a stage, given how it stands once it has ended."""
+"""Return the entries that end together with a stage, given its state after its end."""
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,10 @@ class Stage:
     _start: entries.StageStarted = field(init=False)
     _start_is_due: bool = field(init=False)
     _waited: float = field(init=False, default=0.0)
-    """Seconds that whoever ended last had waited for its provider's slots: they are added to what is left behind it."""
+    """Seconds that the execution that ended last had waited for its provider's slots.
+
+    The stage's remaining time grows by them.
+    """
     _agents: list[execution.Execution] = field(init=False)
     _synthesis: execution.Execution = field(init=False)
 
@@ -121,10 +124,10 @@ class Stage:
 
     @property
     def _seconds_left(self) -> float | None:
-        """What is left of the stage's time; None is no limit.
+        """Seconds that are left to the stage; None: no limit.
 
-        Nothing, once one of its agents was timed out: a clock that differs from the timer's by a little, and what
-        another agent had waited, give nothing back. The record tells it, and so a takeover knows it.
+        Zero once one of its agents timed out: neither a clock that differs a little from the timer's nor the waits of
+        another agent give time back. The record holds it, so a takeover knows it.
         """
         if self.spec.timeout_seconds is None:
             return None
@@ -153,7 +156,10 @@ class Stage:
         await self.journal.commit(*added, *self._end(ended))
 
     def _following(self, ended: record.Execution) -> Sequence[entries.Entry]:
-        """What ends with an execution: the stage, if it was the last one, and what ends with that."""
+        """Return the entries that end together with an execution.
+
+        The stage's end after the last one, and what that ends.
+        """
         return self._end({ended.started.execution: ended})
 
     def _end(self, ended: dict[str, record.Execution]) -> Sequence[entries.Entry]:

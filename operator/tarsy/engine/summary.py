@@ -19,7 +19,7 @@ from tarsy.transcript import entries, messages, ports, record
 SECONDS = 30.0
 """Its own limit, without what it waits for a slot of its provider."""
 LINES_MAX, CHARACTERS_MAX = 4, 1024
-"""As much is kept of it."""
+"""The limits of a stored summary."""
 
 
 @dataclass(kw_only=True)
@@ -47,7 +47,10 @@ class Summary:
         )
 
     def opening(self, run: record.Run) -> Sequence[entries.Entry]:
-        """What follows the end of the last stage of `run`: the start of its summary, or its end where there is none."""
+        """Return the entries after the last stage of `run`.
+
+        The start of its summary, or the run's end if there is none.
+        """
         ended = self.ending(run)
         if not self._is_wanted(run):
             return (ended,)

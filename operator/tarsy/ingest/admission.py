@@ -68,7 +68,7 @@ def _author(name: str, *, mask: Callable[[str], str]) -> str:
 
 
 def _selection(mcp: investigation.MCP | None) -> investigation.MCP | None:
-    """What is said of tools, as the store can hold it."""
+    """Return the tool selection in storable form."""
     if mcp is None:
         return None
     return investigation.MCP.model_validate(messages.storable_json(mcp.model_dump(exclude_none=True)))

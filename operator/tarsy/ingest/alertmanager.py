@@ -46,7 +46,7 @@ class Unreadable:
 
     alertname: str
     problem: str
-    """What is wrong with it, and where."""
+    """The problem and its place."""
 
 
 class Notification(_Part):
@@ -136,7 +136,7 @@ def _alert(raw_alert: Any, *, location: str) -> Alert | Unreadable:
 
 
 def _too_many(raw_alert: Any, *, location: str) -> str:
-    """What an alert has too many of, if it has."""
+    """Return the problem of an alert with too many labels or annotations, or ""."""
     for field in ("labels", "annotations"):
         pairs = raw_alert.get(field) if isinstance(raw_alert, dict) else None
         if isinstance(pairs, dict) and len(pairs) > LABELS_MAX:

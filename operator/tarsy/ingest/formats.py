@@ -13,4 +13,4 @@ PARSERS: Mapping[Format, Callable[[bytes], alertmanager.Notification]] = {
     "alertmanager": alertmanager.parse,
     "grafana": grafana.parse,
 }
-"""What reads each; a payload.PayloadError says what is wrong."""
+"""The parser of each format; it raises payload.PayloadError with the problem."""

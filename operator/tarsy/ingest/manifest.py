@@ -1,7 +1,7 @@
-"""Builds the AlertInvestigation that an alert asks for, masked: what is not in the object is in nobody's etcd.
+"""The AlertInvestigation for an alert, masked: etcd never holds anything that is not in the object.
 
-Small objects only: every status write stores the whole object again. Data over 16 KiB goes to the store, and the object
-refers to it.
+Objects stay small, because every status write stores the whole object again. Data over 16 KiB goes to the store, and
+the object refers to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Draft:
     large: str | None
     """Alert data that the object refers to by `large_name`."""
     episode: tuple[str, int]
-    """What it is to be made once for: a fingerprint and the start in milliseconds, or its own name."""
+    """The key that makes it unique: a fingerprint and the start in milliseconds, or its own name."""
 
     def received(self, *, name: str, word: str) -> Draft:
         """The same under that name, with that receipt."""
@@ -70,7 +70,7 @@ class Draft:
 
     @property
     def name(self) -> str:
-        """What it is to be called."""
+        """The object's name."""
         return str(self.manifest["metadata"]["name"])
 
     @property
@@ -109,7 +109,7 @@ def fingerprint(alert: alertmanager.Alert) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What the alerts of a notification have in common, masked."""
+    """The common part of a notification's alerts, masked."""
 
     data: str
     """JSON of what stands in each alert's data."""
@@ -128,7 +128,7 @@ def receiver(notification: alertmanager.Notification, *, mask: Mask) -> str:
 
 
 def shared(notification: alertmanager.Notification, *, mask: Mask) -> Shared:
-    """What the alerts of a notification have in common; a TooLargeError says how much is taken."""
+    """Return the common part of a notification's alerts; raises TooLargeError with the limit."""
     fields = (notification.receiver, notification.group_labels, notification.external_url)
     return Shared(
         data=_masked_data(_json(dict(zip(_SHARED, fields, strict=True))), mask),
@@ -186,9 +186,9 @@ def of_alert(
 
 
 def of_plain(alert: plain.Alert, *, namespace: str, author: str, idempotency_key: str | None, mask: Mask) -> Draft:
-    """The object of an alert that somebody posted; the same key gives the same name, whatever the alert.
+    """Return the object of an alert that a person posted; the same key gives the same name, whatever the alert.
 
-    A TooLargeError says how much is taken.
+    Raises TooLargeError with the limit.
     """
     if idempotency_key:
         name = f"alert-{hashlib.sha256(idempotency_key.encode()).hexdigest()[:20]}"

@@ -102,9 +102,9 @@ def places(
     within: str = "",
     describe: Callable[[core.ErrorDetails], str] = operator.itemgetter("msg"),
 ) -> str:
-    """What is wrong with a payload, and where: the first few problems, their places cut to what one can read.
+    """Return the first problems of a payload with their places, cut to a readable length.
 
-    `within` is the place of what was read; what is wrong is told as it is `describe`.
+    `within` is the place of the part that was read; `describe` words a problem.
     """
     first = itertools.islice(faults(error, within=within, describe=describe), _PROBLEMS_TOLD)
     listed = [f"{location}: {message}" for location, message in first]

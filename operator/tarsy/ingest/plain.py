@@ -18,7 +18,7 @@ def _told(value: object) -> object:
 
 
 class Alert(BaseModel):
-    """What to investigate. Unknown fields are refused."""
+    """An alert to investigate. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -68,9 +68,9 @@ def parse(body: bytes) -> Alert:
 
 
 def unknown_names(error: pydantic.ValidationError) -> str:
-    """What is said of native tools that there are none of, with those that there are; "" where nothing else is wrong.
+    """Return the message on unknown native tools, with the known ones; "" if other problems come first.
 
-    Names of servers and tools are no matter of the payload's own.
+    Names of servers and tools are not checked here.
     """
     problems = error.errors(include_input=False, include_url=False)
     if any((fault["loc"][:1], fault["type"]) != (("mcp",), "literal_error") for fault in problems):

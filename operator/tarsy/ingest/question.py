@@ -19,7 +19,7 @@ def _told(question: str) -> str:
 
 
 class Question(BaseModel):
-    """What to answer. Unknown fields are refused."""
+    """A question to answer. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

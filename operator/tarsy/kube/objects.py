@@ -29,7 +29,7 @@ _UNREADABLE = "this version of TARSy cannot read the object: correct it, or dele
 _LISTS = 3  # times that a list is begun, where it is so slow that its pages expire
 
 RefusedError = calls.RefusedError
-"""What these calls raise where the API server would refuse them again."""
+"""The exception of these calls for a request that the API server would refuse again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """What came of a creation."""
+    """The outcome of a creation."""
 
     existed: bool
     """True: an object of that name was there already."""
@@ -320,7 +320,7 @@ async def unserved(cluster: client.Cluster) -> list[str]:
 
 @contextmanager
 def _of_shape(asked: str) -> Iterator[None]:
-    """What is no such answer, a proxy's for one, is one of an API server that is away."""
+    """Treat an answer of another shape, a proxy's for one, as the answer of an API server that is away."""
     try:
         yield
     except (KeyError, TypeError, IndexError) as error:
@@ -341,7 +341,7 @@ async def ping(cluster: client.Cluster, *, namespace: str) -> None:
 
 
 async def cluster_uid(cluster: client.Cluster) -> str:
-    """What tells this cluster from any other: the uid of its namespace kube-system."""
+    """Return the identity of this cluster: the uid of its namespace kube-system."""
     async with calls.errors():
         body = await calls.request(cluster, "GET", "/api/v1/namespaces/kube-system")
     return str(body["metadata"]["uid"])

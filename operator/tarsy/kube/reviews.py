@@ -1,7 +1,7 @@
-"""Questions to the API server about people: whose a token is, and what somebody may do.
+"""Questions to the API server about people: the user of a token, and the rights of a user.
 
-What it does not answer is an error and no answer: whoever asks lets nobody in then. An operator needs to be allowed
-both questions, as by the ClusterRole `system:auth-delegator`.
+A missing answer is an error, on which callers must refuse. The operator needs the right to ask both, as by the
+ClusterRole `system:auth-delegator`.
 
 Source: Kubernetes documentation, "Authenticating", "Authorization".
 """
@@ -15,7 +15,7 @@ from tarsy.kube import calls, client
 from tarsy.resources import base
 
 SECONDS = 5.0
-"""How long the API server may take: somebody waits for the answer to something else."""
+"""Seconds for an answer of the API server: a request waits for it."""
 
 Verb = Literal["get", "list", "create", "update", "delete"]
 
@@ -25,13 +25,13 @@ _ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """Somebody, as the API server knows them."""
+    """A user, as the API server knows them."""
 
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """What else is known of them, such as which token it is that they have."""
+    """Further attributes of the user, such as the id of the token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +43,13 @@ class Action:
     """Which kind."""
     namespace: str
     name: str = ""
-    """Of the object; "" is any, or all."""
+    """The object's name; "" for any, or all."""
 
 
 async def user_of(cluster: client.Cluster, token: str) -> User | None:
-    """Whose the token is; None where the API server knows of nobody, or it is for another audience than itself.
+    """Return the user of the token; None if the API server knows none, or the token has another audience.
 
-    A ClusterDownError or a RefusedError: it cannot be said.
+    Raises ClusterDownError or RefusedError if the API server cannot tell.
     """
     status = await _status(cluster, _TOKEN_REVIEWS, {"token": token})
     if status.get("authenticated") is not True:
@@ -86,7 +86,7 @@ async def may(cluster: client.Cluster, user: User, action: Action) -> bool:
 
 
 async def allowed(cluster: client.Cluster, path: str, spec: dict[str, Any]) -> bool:
-    """What a review of that path and spec says; a ClusterDownError or a RefusedError: it cannot be said."""
+    """Return the result of a review at that path; raises ClusterDownError or RefusedError if there is none."""
     status = await _status(cluster, path, spec)
     return status.get("allowed") is True and status.get("denied") is not True
 

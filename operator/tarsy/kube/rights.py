@@ -1,8 +1,8 @@
-"""What an operator has to be allowed to do in the cluster, by role: the one place that says it.
+"""The rights in the cluster that the operator needs, by role: the only list of them.
 
-Readiness asks the API server for each of them, roles are written by them, and what the operator does is held against
-them. The question itself (SelfSubjectAccessReview) is allowed to everybody who is known (`system:basic-user`), and so
-is asking which kinds there are (`system:discovery`).
+Readiness asks the API server for each of them, roles are generated from them, and tests compare the operator's requests
+with them. The question itself (SelfSubjectAccessReview) is open to every authenticated user (`system:basic-user`), and
+so is discovery (`system:discovery`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Right:
     resource: str
     """Its plural name; a subresource behind a slash, as in a role."""
     group: str
-    """Of the API; "" is the core's."""
+    """The API group; "" is the core group."""
     everywhere: bool
     """In the whole cluster; else in the namespace that the operator lives in."""
     needed_by: tuple[settings.Role, ...]
     name: str = ""
-    """Of the one object that it is needed for; "" is any."""
+    """The one object that needs it; "" is any."""
 
 
 def _rights(
@@ -71,7 +71,7 @@ _OF_CALLERS = {"tokenreviews", "subjectaccessreviews"}
 
 
 def needed(roles: Collection[settings.Role], *, asks_who_calls: bool = True, deployment: str = "") -> list[Right]:
-    """What a process with these roles needs; `asks_who_calls` is False for one that serves whoever reaches it.
+    """Return the rights of a process with these roles; `asks_who_calls` is False if it serves every caller.
 
     `deployment` is the one that the process belongs to, whose uid its controller puts into events; "" is none.
     """

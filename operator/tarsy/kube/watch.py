@@ -1,11 +1,11 @@
 """kopf as a watcher, in a thread and on a loop of its own: handlers hand over a key and do nothing else.
 
-No finalizers, no annotations, no daemons, no peering: kopf writes nothing to the cluster, and what is done about a key
-is decided elsewhere, by whoever reads the object and the store. Every replica watches.
+No finalizers, no annotations, no daemons, no peering: kopf writes nothing to the cluster. The consumer of a key reads
+the object and the store, and decides there. Every replica watches.
 
-kopf begins with a list, of which investigations that have ended are left out; it then watches all of them, by their
-metadata. (A list of metadata has `null` for no items, which ends kopf.) A selector of kopf's own would leave them out
-of the watch, too, and with them the change of an ended one's time to live.
+kopf begins with a list, which leaves out ended investigations; then it watches all of them, by their metadata. (A list
+of metadata has `null` for no items, which ends kopf.) A selector of kopf's own would also leave ended ones out of the
+watch, and with them the changes of their time to live.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Contact:
         return max(0.0, time.monotonic() - min(self._cut.values()))
 
     def tracing(self) -> aiohttp.TraceConfig:
-        """What makes an HTTP session tell us of its requests."""
+        """Return a trace configuration that reports an HTTP session's requests."""
         trace = aiohttp.TraceConfig()
         trace.on_request_start.append(self._asked)
         trace.on_request_end.append(self._answered)

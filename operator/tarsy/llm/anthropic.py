@@ -37,7 +37,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 _NOTHING = "(nothing)"
 """Sent for a blank text: a request with one is refused whole."""
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""What may be an argument's name; a request with any other is refused whole."""
+"""The form of an argument's name; a request with any other is refused whole."""
 _SENT = {
     "text": ("type", "text", "citations"),
     "thinking": ("type", "thinking", "signature"),
@@ -46,9 +46,9 @@ _SENT = {
     "server_tool_use": ("type", "id", "name", "input"),
     "web_search_tool_result": ("type", "tool_use_id", "content"),
 }
-"""What goes back of each kind of block; a request with anything else is refused whole."""
+"""The fields of each kind of block that go back to Claude; a request with any other field is refused whole."""
 _COMBINED = ("oneOf", "allOf", "anyOf")
-"""What the schema of all arguments together must not be made of."""
+"""The keywords that the schema of all arguments together must not have at its root."""
 
 
 class Written(langchain_anthropic.ChatAnthropic):
@@ -165,7 +165,7 @@ class Claude(langchain.ChatModel):
         raise provider.RejectedError(f"the provider's own tools paused the answer {PAUSES} times")
 
     def options(self, request: ports.Request) -> dict[str, Any]:
-        """What is sent beside the conversation; tools even where there are none: LangChain gives blocks only then."""
+        """Return the options beside the conversation; tools even if empty: LangChain returns blocks only then."""
         return {"tools": [*self.tools(request), *(_SEARCH for tool in request.native_tools if tool == "web_search")]}
 
     def tools(self, request: ports.Request) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ class Claude(langchain.ChatModel):
         return super().finish(chunk)
 
     def ended(self, answer: langchain.Answer) -> Iterator[provider.StreamEvent]:
-        """What searches have found."""
+        """Yield the results of searches."""
         blocks = _blocks(answer)
         queries = [block["input"].get("query") for block in blocks if block["type"] == "server_tool_use"]
         pages = [page for block in blocks for page in _pages(block)]
@@ -215,11 +215,11 @@ class Claude(langchain.ChatModel):
         )
 
     def opened(self, text: str) -> JSON:
-        """What the model is told before all; it goes beside the others."""
+        """Return the system prompt's content; it goes beside the messages."""
         return {"role": "system", "content": [_text(text)]}
 
     def asked(self, text: str) -> JSON:
-        """What a user says."""
+        """Return the content of a user's message."""
         return {"role": "user", "content": [_text(text)]}
 
     def answered(self, message: messages.Message, call_id: str) -> JSON:
@@ -392,7 +392,7 @@ def _named(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pages(block: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a block names of the web: addresses and titles."""
+    """Yield the web pages that a block names: addresses and titles."""
     match block:
         case {"type": "web_search_tool_result", "content": list(pages)} | {"citations": list(pages)}:
             yield from ((str(page["url"]), str(page.get("title") or "")) for page in pages if page.get("url"))

@@ -1,7 +1,7 @@
-"""From what LangChain's integrations raise to our own errors, with what to do about them.
+"""Translation of exceptions from LangChain's integrations into our own errors.
 
-Integrations raise classes of their own that inherit from LangChain's; but errors within a stream, and broken
-connections, escape from the SDK underneath as they are. So the status is looked at first, and the words after it.
+Integrations raise classes of their own that inherit from LangChain's. But errors within a stream, and broken
+connections, escape from the SDK below unchanged. So the status counts first, and the text after it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _FATAL_WORDS = re.compile(
     r"invalid_request|invalid_prompt|invalid_image|authentication|permission|not_found|billing|insufficient_quota"
     r"|policy|model_not_found|invalid_api_key"
 )
-"""Of the words for errors within a stream those behind which asking again cannot help."""
+"""The types of errors within a stream after which another request cannot help."""
 _SHAPELESS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""What SDKs and integrations raise where a body is no JSON, or JSON of another shape than they take for granted."""
+"""The exceptions of SDKs and integrations for a body that is no JSON, or JSON of an unexpected shape."""
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (exceptions.ModelRateLimitError, 429),
     (exceptions.ModelAuthenticationError, 401),
@@ -42,7 +42,7 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 
 
 def translated(error: Exception, *, name: str, secret: str = "", word: str = "") -> provider.ProviderError:
-    """What `error` of provider `name` means to us; `word` is what it calls itself, where only its text says so."""
+    """Return our own error for `error` of provider `name`; `word` is its type, if only its text says so."""
     behind = list(_causes(error))
     own = next((cause for cause in behind if isinstance(cause, provider.ProviderError)), None)
     if own is not None:
@@ -107,7 +107,7 @@ def _status(error: Exception) -> int | None:
 
 
 def _word(error: Exception) -> str:
-    """What the provider calls it."""
+    """Return the provider's name for the error."""
     body: Any = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     code = inner.get("code") or inner.get("type") if isinstance(inner, dict) else None

@@ -22,9 +22,9 @@ from tarsy.transcript import ports
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _UNAUTHORIZED = frozenset({401, 403})
 _SHAPELESS = (errors.UnknownApiResponseError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""What the SDK raises where a body is no JSON, or JSON of another shape than it takes for granted.
+"""The exceptions of the SDK for a body that is no JSON, or JSON of an unexpected shape.
 
-Its words quote all of the body.
+Their messages quote the whole body.
 """
 _OVERFLOW = re.compile("input token count .{0,80}(exceeds the maximum|model only supports up to)", re.DOTALL)
 """How the Gemini API says it, and how Vertex AI does."""
@@ -41,12 +41,11 @@ def build(
 
 
 class Speaker:
-    """One Gemini model, by a client of the SDK; where it is asked, and as whom, is for those who inherit.
+    """One Gemini model, reached by a client of the SDK; subclasses supply address and credentials.
 
-    Of the SDK this uses the client that all its modules stand on: addresses, keys and tokens, the stream and its
-    errors. Its models of requests and answers, which stand on top, would be built anew for each request and each chunk,
-    and take three times the processor time of all the rest; so requests are written, and chunks read, as the wire has
-    them.
+    Of the SDK this uses the low-level client: addresses, keys and tokens, the stream and its errors. The SDK's models
+    of requests and answers are left out: they would be built anew for each request and each chunk, and take three times
+    the processor time of all the rest. So requests are written, and chunks read, in their wire format.
     """
 
     def __init__(
@@ -97,15 +96,15 @@ class Speaker:
         raise NotImplementedError
 
     def _secrets(self) -> Sequence[str]:
-        """What the server knows of us, and nobody else may."""
+        """Return the secrets that the server knows; errors must not show them."""
         raise NotImplementedError
 
     def _unauthorized(self) -> str:
-        """What to do where the server does not let us in."""
+        """Return the remedy for a refused credential."""
         raise NotImplementedError
 
     def _unknown(self) -> str:
-        """What to do where the server has no such model."""
+        """Return the remedy for an unknown model."""
         return f"check model of llm_providers.{self._name}: '{self.model}'"
 
     def _translated(self, error: errors.APIError) -> provider.ProviderError:
@@ -150,10 +149,10 @@ class Gemini(Speaker):
 
 
 def client(session: aiohttp.ClientSession, *, base_url: str | None, **access: Any) -> genai.Client:
-    """The SDK's client over `session`; `access` says where it goes and as whom.
+    """Return the SDK's client over `session`; `access` supplies address and credentials.
 
-    No SDK timeout: it would be a deadline for each read. No SDK retry: `attempts=1` also stops the hidden one after a
-    refused connection.
+    The SDK's timeout is off, because it would be a deadline for each read. Its retries are off too: `attempts=1` also
+    stops the hidden one after a refused connection.
     """
     made = genai.Client(
         **access,
@@ -169,7 +168,7 @@ def client(session: aiohttp.ClientSession, *, base_url: str | None, **access: An
 
 
 def _broken(error: Exception) -> str:
-    """What is wrong with a connection, without the address in memory of its TLS settings."""
+    """Return the problem of a connection, without the memory address of its TLS settings."""
     below = error.__cause__
     if isinstance(below, aiohttp.ClientConnectorError):
         why = os.strerror(below.errno) if below.errno else below.strerror  # asyncio's own words have the address again

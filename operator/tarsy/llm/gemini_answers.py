@@ -1,4 +1,4 @@
-"""What Gemini answers: the chunks of a stream, read into our own events.
+"""Answers of Gemini: the chunks of a stream, read into our own events.
 
 Sources: Gemini API reference, "GenerateContentResponse"; documentation, "Code execution", "Grounding", "URL context".
 """
@@ -103,7 +103,7 @@ class _UsageMetadata(_Wire):
 
 
 class _Chunk(_Wire):
-    """What we read of one chunk of an answer."""
+    """The fields of a chunk that are read."""
 
     candidates: list[_Candidate] | None = None
     prompt_feedback: _PromptFeedback | None = None
@@ -141,7 +141,7 @@ class Reading:
         self._finish = candidate.finish_reason or self._finish
 
     def end(self) -> Iterator[provider.StreamEvent]:
-        """What is left to say at the stream's end; without a `Finish` it was cut."""
+        """Yield the last events of a stream; without a `Finish` the answer was cut."""
         if self._finish is not None and self._finish not in _WHOLE:
             raise provider.RejectedError(f"the model stopped with {self._finish}", code=self._finish)
         if self._finish is None:

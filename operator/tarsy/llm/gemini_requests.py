@@ -1,10 +1,10 @@
-"""What Gemini is asked: a request as the wire has it.
+"""Requests to Gemini in their wire format.
 
-The raw parts of each answer are its provider state: thought signatures only hold when parts go back whole, unchanged
-and in one content. What we have shown and stored beside them (text, calls) is for people, and for other providers.
+The raw parts of each answer are its provider state: thought signatures hold only if parts go back whole, unchanged and
+in one content. The text and calls that are stored beside them are for people, and for other providers.
 
-What native tools brought is told to no other provider: the text of an answer says what came of it already, and a note
-of ours within it, in the model's own voice, would teach the next model to write such notes itself.
+Results of native tools are not passed to other providers: the text of an answer already contains their conclusion, and
+a note of ours within it, in the model's own voice, would teach the next model to write such notes itself.
 
 Source: Gemini API documentation, "Function calling", "Thought signatures" and "Thinking".
 """
@@ -29,7 +29,7 @@ _NATIVE: dict[chain.NativeTool, str] = {
     "url_context": "urlContext",
 }
 _MIXED = {"functionCallingConfig": {"mode": "VALIDATED"}, "includeServerSideToolInvocations": True}
-"""What native tools beside functions want: the server then shows its own calls, and wants them back."""
+"""The settings for native tools beside functions: the server then shows its own calls, and needs them back."""
 _MOST_THOUGHT = {"gemini-2.5-pro": 32_768}
 _USUAL_THOUGHT = 24_576
 """Tokens: the most that Gemini 2.5 Flash takes, and what a model that we do not know is asked for."""

@@ -61,7 +61,10 @@ def client(url: str, session: aiohttp.ClientSession, *, only_data: bool = False)
     origin = transport.origin(httpx2.URL(url))
 
     async def stays(request: httpx2.Request) -> None:
-        """Of a redirected request httpx2 takes out `Authorization` alone: key and conversation would go along."""
+        """Refuse a redirect to another origin.
+
+        Httpx2 removes only `Authorization`, so key and conversation would go along.
+        """
         if transport.origin(request.url) != origin:
             raise provider.FatalError("the server redirects to another origin, which gets neither key nor conversation")
 

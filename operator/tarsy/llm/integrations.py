@@ -25,7 +25,7 @@ from tarsy.llm import http, langchain, provider
 from tarsy.transcript import ports
 
 DEFAULTS = {"max_retries": 0, "stream_usage": True, "stream_chunk_timeout": None}
-"""What is set where an integration has it: retries and limits of time are ours, and tokens are counted."""
+"""The options that are set where an integration has them: retries and timeouts are ours, and tokens are counted."""
 CLIENTS = ("root_async_client", "async_client", "_async_client")
 """Where integrations have the SDK's client, if they show it."""
 

@@ -24,7 +24,7 @@ from tarsy.llm import failures, http, names, provider
 from tarsy.transcript import messages, ports
 
 _ARGUMENTS_MAX = 4 * 1024 * 1024
-"""Characters of the calls of one answer, of which nobody hears before they are whole."""
+"""The limit of characters in the calls of one answer, which are not shown before they are complete."""
 _BLOCKS_MAX = 64 * 1024 * 1024
 """Characters of the blocks of one answer, which go back to its provider."""
 _PIECE = 64
@@ -36,9 +36,9 @@ _REFUSED = frozenset(
 _GROWING = frozenset(
     {"text", "thinking", "signature", "arguments", "partial_json", "input_json", "refusal", "reasoning"}
 )
-"""What of a block of an answer comes in pieces."""
+"""The fields of a content block that arrive in pieces."""
 _FIRST = frozenset({"type"})
-"""What of a block its first piece says: Anthropic's later ones are called after what they add."""
+"""The fields that only the first piece of a block sets; Anthropic's later pieces have types of their own."""
 
 
 def _parsed(s: str, *, strict: bool = False) -> Any:
@@ -98,7 +98,7 @@ class _Call:
 
 @dataclass
 class Answer:
-    """What has come of an answer."""
+    """The parts of an answer that have arrived."""
 
     blocks: dict[object, Block] = field(default_factory=dict)
     """Its content, where it is more than text."""
@@ -146,7 +146,7 @@ class Answer:
 
     @property
     def call_ids(self) -> list[str]:
-        """What the provider calls its calls."""
+        """The provider's own ids of the calls."""
         return [call.id for call in self.calls.values()]
 
 
@@ -190,7 +190,7 @@ class ChatModel:
         return chunks  # type: ignore[no-any-return]
 
     def options(self, request: ports.Request) -> dict[str, Any]:
-        """What is sent beside the conversation."""
+        """Return the options beside the conversation."""
         tools = self.tools(request)
         return {"tools": tools} if tools else {}
 
@@ -217,19 +217,19 @@ class ChatModel:
         return None
 
     def ended(self, answer: Answer) -> Iterator[provider.StreamEvent]:  # noqa: ARG002 - for those with tools of their own
-        """What else an answer that is whole has brought: what the provider's own tools found."""
+        """Yield the other results of a complete answer: those of the provider's own tools."""
         yield from ()
 
     def state(self, answer: Answer) -> Any:
-        """What the provider wants back with this answer, as JSON."""
+        """Return the state that the provider wants back with this answer, as JSON."""
         return {"calls": answer.call_ids} if are_ids(answer.call_ids) and answer.calls else None
 
     def opened(self, text: str) -> Any:
-        """What the model is told before all."""
+        """Return the system prompt's message."""
         return lc.SystemMessage(text)
 
     def asked(self, text: str) -> Any:
-        """What a user says."""
+        """Return a user's message."""
         return lc.HumanMessage(text)
 
     def said(self, message: messages.Message, state: Any) -> tuple[Any, Sequence[str]] | None:
@@ -254,7 +254,7 @@ class ChatModel:
         return lc.ToolMessage(result(message), tool_call_id=call_id, status=status)
 
     def failed(self, error: Exception) -> provider.ProviderError:
-        """What an error of LangChain's or of the SDK's below means."""
+        """Return our own error for an exception of LangChain or of the SDK below."""
         return failures.translated(error, name=self.name, secret=self._secret)
 
     def _conversation(self, conversation: Sequence[messages.Message]) -> Iterator[Any]:
@@ -276,7 +276,7 @@ class ChatModel:
                     yield self.answered(message, ids[message.call_id])
 
     def _events(self, chunk: ChatGenerationChunk, answer: Answer) -> Iterator[provider.StreamEvent]:
-        """What a chunk shows at once; an empty text where it shows nothing: that is no silence."""
+        """Yield the events of a chunk; an empty text if it shows nothing, because that is no silence."""
         message: Any = chunk.message
         content = message.content
         if isinstance(content, str):
@@ -294,7 +294,7 @@ class ChatModel:
         answer.finish = answer.finish or self.finish(chunk)
 
     def _last(self, answer: Answer, request: ports.Request) -> Iterator[provider.StreamEvent]:
-        """What an answer comes to that is whole."""
+        """Yield the events of a complete answer: its calls, its state and its usage."""
         yield from self.ended(answer)
         name_table = names.table(spec.name for spec in request.tools)
         for call in answer.calls.values():
@@ -303,7 +303,7 @@ class ChatModel:
 
 
 def shown(block: Any) -> provider.StreamEvent:
-    """What a piece of content shows of text or thoughts."""
+    """Return the text or thought of a piece of content."""
     match block:
         case str(text) | {"type": "text", "text": str(text)}:
             return provider.Text(text)

@@ -29,7 +29,7 @@ ATTEMPTS_BEFORE_FALLBACK = 4
 EMPTY_ANSWERS = 4
 EMPTY_WAIT = 3.0  # seconds
 MOST_TOKENS = 10**9
-"""Of one request: a server that counts more has counted wrong."""
+"""The limit for one request; a server that counts more has counted wrong."""
 FIRST_BACKOFF = 0.5  # seconds; doubled with each attempt
 LONGEST_BACKOFF = 20.0  # seconds
 RETRIES_TOLD = 10.0
@@ -92,7 +92,7 @@ class _TimeLeft:
 
 
 _NOTHING_YET = provider.Text("")
-"""A sign of life before an answer begins: models may think for long where nobody sees it."""
+"""A sign of life before an answer begins: models may think for long without visible output."""
 
 
 class _EmptyError(provider.RetryableError):
@@ -222,10 +222,10 @@ class LimitedModel:
         return answer
 
     async def _ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        """What `ask` does.
+        """Do the work of `ask`.
 
-        The iteration's limit counts from the first request on: waiting for a slot, for the throttle or for the lease
-        is nobody's silence.
+        The iteration's limit counts from the first request: waits for a slot, the throttle or the lease do not count as
+        silence.
         """
         limit = self._limits.iteration.total_seconds()
         tries = _Tries(
@@ -262,10 +262,10 @@ class LimitedModel:
 
     @asynccontextmanager
     async def _turn(self, request: ports.Request, scope: ports.Scope, answer: _Answer) -> AsyncIterator[None]:
-        """One of the slots, the throttle's leave, and the lease behind them all.
+        """Hold a slot, with leave of the throttle and a certain lease.
 
-        Who asked first has a slot first, whichever investigation he works for. Who waits for the throttle keeps it: all
-        that could use it would have to wait, too.
+        Slots go to requests in their order of arrival, whichever investigation they serve. A request that waits for the
+        throttle keeps its slot: every other one would have to wait, too.
         """
         with scope.waiting():
             await self.slots.acquire()
@@ -364,7 +364,7 @@ def _storable(code: str) -> str:
 
 
 def _cost(usage: messages.Usage, price: providers.Price) -> float:
-    """What a request cost, by the price of a million tokens."""
+    """Return the cost of a request, by the price of a million tokens."""
     output = usage.output_tokens + usage.thinking_tokens
     return (usage.input_tokens * price.input + output * price.output) / 1e6
 

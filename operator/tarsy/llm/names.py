@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 _TAKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What OpenAI and Anthropic take for a function's name; a request with any other is refused whole."""
+"""The form of a function's name for OpenAI and Anthropic; a request with any other name is refused whole."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_-]")
 _DIGITS = 8
 
@@ -35,5 +35,5 @@ def taken(sent: str) -> str:
 
 
 def table(names: Iterable[str]) -> Mapping[str, str]:
-    """To what is sent of each of `names`, that name."""
+    """Return the original of each name that is sent."""
     return {taken(wire(name)): name for name in names}

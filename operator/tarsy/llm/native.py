@@ -1,4 +1,4 @@
-"""What providers' own tools came to, as it is kept with the answer: storable, and counted like its words."""
+"""Results of providers' own tools, as they are kept with the answer: storable, and counted like its text."""
 
 from __future__ import annotations
 

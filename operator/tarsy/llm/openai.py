@@ -150,7 +150,7 @@ async def _without_repetition(stream: Any) -> AsyncIterator[AsyncIterator[Any]]:
 
 
 def client(url: str, *, key: str | None, session: aiohttp.ClientSession) -> dict[str, Any]:
-    """What LangChain's class is told of the way to the model: no retries and no limits of time of its own."""
+    """Return the options of LangChain's class for the connection, without its own retries and timeouts."""
     return {
         "api_key": key or NO_KEY,
         "base_url": url,
@@ -197,7 +197,7 @@ class Responses(langchain.ChatModel):
         return reason or metadata.get("status")
 
     def ended(self, answer: langchain.Answer) -> Iterator[provider.StreamEvent]:
-        """What a search has found."""
+        """Yield the results of a search."""
         output = [block.whole() for block in answer.blocks.values()]
         searches = [block.get("action") or {} for block in output if block.get("type") == "web_search_call"]
         notes = [note for block in output if block.get("type") == "text" for note in block.get("annotations") or ()]
@@ -230,7 +230,7 @@ class Responses(langchain.ChatModel):
         return lc.AIMessage(content), [str(call_id) for call_id in ids]
 
     def failed(self, error: Exception) -> provider.ProviderError:
-        """What an error means; those of a stream are told by their text alone."""
+        """Return our own error for an exception; those within a stream have nothing but their text."""
         match = _WORD.search(str(error)) if type(error) is ValueError else None
         word = (match["first"] or match["named"]) if match else ""
         return failures.translated(error, name=self.name, secret=self._secret, word=word)

@@ -1,9 +1,9 @@
-"""What a provider is: it streams one answer as our own events, or raises one of our own errors.
+"""The interface of a provider: it streams one answer as our own events, or raises one of our own errors.
 
     ProviderError
-    ├── RetryableError     the same request may work later (429, 5xx, a cut connection)
-    ├── RejectedError      this answer is none; another may be (malformed call, cut by a filter, flooded, in circles)
-    └── FatalError         asking again cannot help (key, model, request, blocked prompt)
+    ├── RetryableError        the same request may work later (429, 5xx, a cut connection)
+    ├── RejectedError         this answer is none; another may be (malformed call, cut by a filter, in circles)
+    └── FatalError            asking again cannot help (key, model, request, blocked prompt)
         └── ContextOverflowError  the request is larger than the model takes
 
 SDK retries are off, everywhere: there is one retry policy, `llm.model`'s, and the transcript shows it.
@@ -39,7 +39,7 @@ class RetryableError(ProviderError):
 
 
 class RejectedError(ProviderError):
-    """What came is no answer; asking again may bring one."""
+    """The answer is unusable; another request may bring a usable one."""
 
 
 class FatalError(ProviderError):
@@ -83,7 +83,7 @@ class CodeExecution:
     output: str
     language: str = ""
     outcome: str = ""
-    """What the provider calls how it ended."""
+    """The provider's name for the outcome."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Grounding:
-    """What the model read on the web, by a tool of its provider's."""
+    """The web pages that the model read, by a tool of its provider."""
 
     tool: chain.NativeTool
     sources: Sequence[Source]

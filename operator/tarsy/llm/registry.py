@@ -34,7 +34,7 @@ class Type:
     module: str
     """Where its `build(name, settings, key, session)` is."""
     packages: Mapping[str, str]
-    """What has to be installed: to each module its package."""
+    """The package of each module that has to be installed."""
     extra: str
     """By which extra of ours."""
 
@@ -64,7 +64,7 @@ INTEGRATIONS = {
 
 
 def session() -> aiohttp.ClientSession:
-    """What all SDKs that speak by aiohttp do it over; theirs would look into ~/.netrc for each request."""
+    """Return the session for all SDKs that use aiohttp; their own would read ~/.netrc for each request."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
 
 
@@ -77,7 +77,7 @@ class Source:
 
     provider: provider.Provider
     made_of: object = None
-    """What it was made of; whoever wants one of the same takes this one."""
+    """The settings that it was built from; a provider with the same settings shares this source."""
     users: int = 0
 
     async def let_go(self) -> None:
@@ -159,7 +159,7 @@ class Models:
             )
 
     async def close(self) -> None:
-        """Let go of all SDK clients; those that nobody else has are closed."""
+        """Let go of all SDK clients; those without other users are closed."""
         for source in self.sources.values():
             await source.let_go()
 
@@ -232,7 +232,7 @@ def key_file(settings: providers.Provider, environment: Mapping[str, str]) -> Pa
 
 
 def _digest(path: Path | None) -> bytes | None:
-    """What changes with a file; it may be missing."""
+    """Return a digest of a file, which may be missing."""
     if path is None:
         return None
     try:
@@ -287,7 +287,7 @@ def _made(name: str, settings: providers.Provider, key: str | None, http: aiohtt
 
 
 def _told(error: Exception) -> str:
-    """What is wrong, without the values of settings."""
+    """Return the problem, without the values of settings."""
     if not isinstance(error, pydantic.ValidationError):
         return f"{type(error).__name__}: {error}"
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -1,7 +1,7 @@
-"""A stream that goes round in circles: its end is nothing but one passage, over and over.
+"""Detection of a stream that repeats itself: its end is one passage, over and over.
 
-Whoever has begun that does not stop by itself, and what it writes costs until a limit ends it. Compared is character
-by character, so log lines that differ in a timestamp or a number are not that.
+A model that has begun this does not stop by itself, and its output costs until a limit ends it. Passages are compared
+character by character, so log lines that differ in a timestamp or a number do not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Watch:
         self._tail = ""
         self._pieces: list[str] = []
         self._size = 0
-        """Of the pieces; the tail was looked at."""
+        """The characters of all pieces; the tail was checked."""
 
     def add(self, piece: str) -> int:
         """Take what came next; the length of the passage, if the stream has come to repeat one, or else 0."""

@@ -1,8 +1,8 @@
 """Access tokens for Google Cloud: google-auth's ways to one, over our own HTTP.
 
-google-auth works in threads, by calls that block; the SDK leaves it `requests`, which nobody can interrupt. Here it
-works in a thread too, but each of its requests is one of the loop's: whoever is cancelled closes the socket, and the
-thread ends with it. Retried is by `llm.model` alone, and no redirect is followed: what is sent here are credentials.
+google-auth blocks, and the SDK gives it `requests`, which cannot be interrupted. Here it runs in a thread too, but each
+of its requests is made by the loop: a cancelled caller closes the socket, and the thread ends with it. Only `llm.model`
+retries, and no redirect is followed, because these requests carry credentials.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tokens:
     def __init__(self, http: aiohttp.ClientSession, *, key: Mapping[str, Any] | None, advice: str) -> None:
         """`key` is a service account's; None is what the environment offers. `advice`: what to do if it is refused."""
         self.project = ""
-        """Of whoever the tokens are for; known with the first of them."""
+        """The project of the tokens, known with the first of them."""
         self._http = http
         self._advice = advice
         self._lock = asyncio.Lock()
@@ -72,7 +72,7 @@ class Tokens:
         return default_credentials
 
     async def _do(self, work: Callable[[transport.Request], T], *, patient: bool) -> T:
-        """Let google-auth work in a thread, for as long as somebody waits for it."""
+        """Run google-auth in a thread, for as long as a caller waits for it."""
         requests = _Requests(self._http, patient=patient)
         try:
             return await asyncio.to_thread(work, requests)
@@ -98,7 +98,7 @@ class Tokens:
 
 
 def _found(requests: transport.Request) -> tuple[credentials.Credentials, str | None]:
-    """What the environment offers: a file, or the metadata server of the machine."""
+    """Return the credentials that the environment offers: a file, or the machine's metadata server."""
     credentials_found: tuple[credentials.Credentials, str | None] = google.auth.default(scopes=SCOPES, request=requests)
     return credentials_found
 
@@ -206,6 +206,6 @@ def _later(why: str, *, after: str | None = None) -> provider.RetryableError:
 
 
 def _first_line(error: exceptions.GoogleAuthError) -> str:
-    """What google-auth says, which is mostly what the server said; nothing of it that may be a secret."""
+    """Return the first line of google-auth's error, mostly the server's words, with nothing that may be a secret."""
     line = str(error.args[0] if error.args else error).split("\n", 1)[0]
     return _LONG_WORD.sub("[...]", line)[:300]

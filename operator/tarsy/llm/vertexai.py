@@ -25,9 +25,9 @@ def build(
     session: aiohttp.ClientSession,
     environment: Mapping[str, str] = os.environ,
 ) -> provider.Provider:
-    """The provider `name`, to speak over `session`; one whose key file is none says so to whoever asks.
+    """Return the provider `name` over `session`; an unusable key file is reported with each request.
 
-    `environment` may name a project, for those that name none themselves.
+    `environment` may name a project, for providers that name none themselves.
     """
     try:
         account = None if settings.credentials_file is None else keyfiles.read(settings.credentials_file)
@@ -85,7 +85,7 @@ class VertexAI(gemini.Speaker):
 
 
 class _Bearer(credentials.Credentials):
-    """What the SDK is given: a token that is never old, so that it fetches none itself."""
+    """Credentials for the SDK with a token that is never old, so that it fetches none itself."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -95,5 +95,5 @@ class _Bearer(credentials.Credentials):
         self.token, self._quota_project_id = token, quota_project
 
     def refresh(self, request: object) -> None:
-        """Nothing: whoever asks has brought a fresh one."""
+        """Do nothing: the caller has brought a fresh token."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What both kinds share: group and version, camel case on the wire, bounded field types.
+"""The base of both kinds: group and version, camel case on the wire, bounded field types.
 
 Every string and list is bounded, because the API server refuses CEL rules over unbounded ones and because a status
 write stores the whole object again.

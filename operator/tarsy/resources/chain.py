@@ -98,7 +98,7 @@ class ExecutiveSummary(base.Model):
 
 
 class Chat(base.Model):
-    """Who answers questions about an investigation that has ended; the chain's settings do not reach it."""
+    """The agent that answers questions about an ended investigation; the chain's settings do not reach it."""
 
     enabled: Annotated[bool, Field(description="Whether questions are taken.")] = True
     agent: Annotated[
@@ -126,7 +126,7 @@ _RULES: tuple[dict[str, JsonValue], ...] = (
         "fieldPath": ".synthesis",
     },
 )
-"""Of a stage, in CEL; `broken_rules` says the same in Python, for files."""
+"""The rules of a stage, in CEL; `broken_rules` has the same in Python, for files."""
 
 
 def broken_rules(stage: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -184,7 +184,7 @@ class Stage(base.Model):
 
     @property
     def shown_names(self) -> list[str]:
-        """What its agents are called, in order: `NAME-1`, `NAME-2` where a name is there several times."""
+        """The display names of its agents, in order: `NAME-1`, `NAME-2` if a name occurs several times."""
         names = [member.name for member in self.members]
         taken = {name for name in names if names.count(name) == 1}
         display_names = []
@@ -202,7 +202,7 @@ DEADLINE_SECONDS = 900
 
 
 class Spec(base.Model):
-    """What the chain takes and what it does."""
+    """The alert types of a chain, and its stages."""
 
     alert_types: Annotated[
         list[base.AlertType],
@@ -280,7 +280,7 @@ class Spec(base.Model):
 
 
 class Status(base.Model):
-    """What TARSy says of the chain."""
+    """The state of the chain, as TARSy reports it."""
 
     observed_generation: int = -1
     hash: Annotated[str, Field(max_length=64, description="Of the spec, as investigations record it.")] = ""

@@ -19,9 +19,9 @@ LARGEST = 1 << 20
 MOST_VALUES = 100_000
 """Values of a document, each alias counted as all that it stands for."""
 DEEP = 100
-"""Levels beyond which nobody nests what they have written by hand."""
+"""The deepest nesting that is read; handwritten files stay far below."""
 _INTEGER_BITS = 63
-"""Of a whole number, beside its sign."""
+"""The largest whole number in bits, without its sign."""
 _MERGE = "tag:yaml.org,2002:merge"
 _OTHER_KEYS = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int", "null", "timestamp")}
 _QUOTED = re.compile(r"""(['"](?:.|<[a-z -]+>)['"])|['"].*""", re.DOTALL)
@@ -31,7 +31,7 @@ _KINDS = {
     "tag:yaml.org,2002:int": "a number that is none",
     "tag:yaml.org,2002:float": "a number that is none",
 }
-"""What is wrong with a value, by its tag, that does not fit."""
+"""The problem of a value that does not fit its tag."""
 _VARIABLE_KEY = re.compile(r"\s*\.[A-Za-z_][A-Za-z0-9_]*\s*")
 
 Place: TypeAlias = Sequence[int | str]
@@ -68,7 +68,7 @@ class FileError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What stands in one document of a file."""
+    """One document of a file."""
 
     file: str
     data: Any = field(repr=False)
@@ -86,7 +86,7 @@ class Document:
         return line
 
     def problem(self, path: Place, message: str) -> Problem:
-        """What is wrong at `path`; the message says where by itself, if need be."""
+        """Return the problem at `path`; the message names its own place if need be."""
         return Problem(file=self.file, line=self.line(path), message=message)
 
 
@@ -96,7 +96,7 @@ def read(path: Path) -> list[Document]:
 
 
 def contents(path: Path) -> bytes:
-    """What stands in the file at `path`; a FileError says why it cannot be read, or that it is too long for one."""
+    """Return the content of the file at `path`; raises FileError if it cannot be read or is too long."""
     try:
         with path.open("rb") as file:
             read = file.read(LARGEST + 1)
@@ -187,7 +187,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _not_endless(value: Any) -> Any:
-    """`value`; a ValueError for a whole number that nobody means: those without end cannot even be written again."""
+    """Return `value`; raises ValueError for a whole number that is too large to be written again."""
     if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
         raise ValueError
     return value
@@ -208,7 +208,7 @@ def _says(node: yaml.Node) -> bool:
 
 
 def _unfit(root: yaml.Node | None) -> Iterator[tuple[yaml.Node, str]]:
-    """What PyYAML would take without a word: keys that are there twice, aliases that explode or go round."""
+    """Yield what PyYAML would silently accept: duplicate keys, aliases that explode or refer to themselves."""
     if root is None:
         return
     if loop := _sizes(root):
@@ -236,7 +236,7 @@ def _unfit(root: yaml.Node | None) -> Iterator[tuple[yaml.Node, str]]:
 
 
 def _sizes(root: yaml.Node) -> tuple[yaml.Node, str] | None:
-    """What stands for more than is read, or for itself."""
+    """Return the node that expands to more than is read, or to itself."""
     sizes: dict[int, int] = {}
     depths: dict[int, int] = {}
     open_now: set[int] = set()
@@ -271,7 +271,7 @@ def _children(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _below(node: yaml.Node | None, step: int | str) -> tuple[yaml.Node, yaml.Node] | None:
-    """What names the step below `node`, and what stands there."""
+    """Return the key node of the step below `node`, and its value node."""
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and 0 <= step < len(node.value):
         return node.value[step], node.value[step]
     if isinstance(node, yaml.MappingNode):

@@ -117,7 +117,7 @@ _NATIVE_TOOLS = ", ".join(f"'{name}'" for name in get_args(chain.NativeTool))
 
 
 class MCP(base.Model):
-    """What the agents of one investigation have of the tools that its chain gives them: never more."""
+    """The part of its chain's tools that one investigation gets: never more."""
 
     model_config = ConfigDict(
         json_schema_extra={

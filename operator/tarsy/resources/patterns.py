@@ -64,7 +64,7 @@ def _in_file(pattern: str) -> str:
 
 
 _STORED = r"[.*?\[]"
-"""What holds for every pattern that programs of any version have written into a snapshot: its stored shape."""
+"""The stored form of all patterns, of every version that has written a snapshot."""
 _HERE: Final = "\0"
 _RULES: list[JsonValue] = [
     {

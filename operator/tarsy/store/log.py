@@ -186,13 +186,13 @@ class _Changes:
         return row
 
     def find(self, part: str, **keys: Any) -> Row | None:
-        found = (row for row in self.rows.get(part, ()) if row.items() >= keys.items())
-        return next(found, None)
+        matching = (row for row in self.rows.get(part, ()) if row.items() >= keys.items())
+        return next(matching, None)
 
     def execution(self, identity: str) -> Row:
         """The row of an execution, new or not: whatever is added to it, no request of it is sent again any more."""
-        known = self.find("new_executions", id=identity) or self.find("moved_executions", id=identity)
-        row = known or self.add("moved_executions", {"id": identity, "provider": None, **_NOTHING_YET})
+        change = self.find("new_executions", id=identity) or self.find("moved_executions", id=identity)
+        row = change or self.add("moved_executions", {"id": identity, "provider": None, **_NOTHING_YET})
         row |= dict.fromkeys(_RETRY)
         return row
 
@@ -219,7 +219,7 @@ def appending(
     investigation: UUID,
     log_seq: int,
     token: UUID | None,
-    place: Place,
+    where: Place,
     forget_token: bool = False,
 ) -> tuple[TextClause, dict[str, Any]]:
     """The statement that appends `added` behind entry `log_seq`, and its values.
@@ -228,7 +228,7 @@ def appending(
 
     `forget_token`: the claim ends with it, so that its worker, however late it wakes, writes nothing more.
     """
-    changes = _changes(added, log_seq=log_seq, place=place)
+    changes = _changes(added, log_seq=log_seq, where=where)
     parts = tuple(part for part in _PARTS if part in changes.rows)
     values = {
         f"{part}_{column}": [row[column] for row in changes.rows[part]] for part in parts for column in _PARTS[part][0]
@@ -238,7 +238,7 @@ def appending(
         "token": token,
         "log_seq": log_seq,
         "count": len(added),
-        "progresses": not all(isinstance(one.entry, entries.ModelRetried) for one in added),
+        "progresses": not all(isinstance(prepared.entry, entries.ModelRetried) for prepared in added),
         "ends": "ended_runs" in parts,
         "moves_on": not _STAGES.isdisjoint(parts),
         "forget": forget_token,
@@ -257,12 +257,12 @@ def _statement(parts: tuple[str, ...]) -> TextClause:
     return text(f"WITH {','.join(texts)} SELECT investigation FROM fenced")  # noqa: S608 - our own texts
 
 
-def _changes(added: Iterable[Prepared], *, log_seq: int, place: Place) -> _Changes:
+def _changes(added: Iterable[Prepared], *, log_seq: int, where: Place) -> _Changes:
     changes = _Changes()
-    for seq, one in enumerate(added, log_seq + 1):
-        _move(changes, one.entry)
-        run, stage, execution = _where(one.entry, changes.places, place)
-        stored = one.stored
+    for seq, prepared in enumerate(added, log_seq + 1):
+        _move(changes, prepared.entry)
+        run, stage, execution = _where(prepared.entry, changes.places, where)
+        stored = prepared.stored
         changes.add(
             "entries",
             {
@@ -274,7 +274,7 @@ def _changes(added: Iterable[Prepared], *, log_seq: int, place: Place) -> _Chang
                 "execution": execution,
                 "body": stored.body,
                 "opaque": stored.opaque,
-                **_counts(one.entry),
+                **_counts(prepared.entry),
             },
         )
     return changes
@@ -297,14 +297,14 @@ def _counts(entry: entries.Entry) -> Row:
             return {"messages": 0, "model_calls": 0, "tool_calls": 0}
 
 
-def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], place: Place) -> tuple[int, str, str]:
+def _where(entry: entries.Entry, begun: dict[str, tuple[int, str]], where: Place) -> tuple[int, str, str]:
     match entry:
         case entries.RunStarted() | entries.ToolsSelected() | entries.RunbookRead() | entries.RunEnded():
             return entry.run, "", ""
         case entries.StageStarted() | entries.StageEnded():
             return entry.run, entry.stage, ""
         case _:
-            run, stage = begun.get(entry.execution) or place(entry.execution)
+            run, stage = begun.get(entry.execution) or where(entry.execution)
             return run, stage, entry.execution
 
 
@@ -359,7 +359,7 @@ def _move(changes: _Changes, entry: entries.Entry) -> None:
                 searched = {"analysis": entry.final_analysis, "summary": entry.summary}
                 changes.add(
                     "ended_investigations",
-                    {"ending": entry.ending} | {name: said[:SEARCHED_MAX] for name, said in searched.items()},
+                    {"ending": entry.ending} | {name: value[:SEARCHED_MAX] for name, value in searched.items()},
                 )
 
 

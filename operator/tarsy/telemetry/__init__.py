@@ -1,1 +1,1 @@
-"""What the process tells of itself: logs now; metrics and traces have their place here."""
+"""Telemetry of the process: logs now; metrics and traces have their place here."""

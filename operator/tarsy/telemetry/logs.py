@@ -75,7 +75,7 @@ Mask = Callable[[str], str]
 
 
 class _Formatter(logging.Formatter):
-    """What both formats have: all text from elsewhere is masked before it is written."""
+    """The common base of both formats: all text from elsewhere is masked before it is written."""
 
     def __init__(self, *, mask: Mask = str) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""What the parts of a process say of themselves: a state, since when, and what goes with it.
+"""Component states: a state, its time, and details.
 
-Parts of any room report it, and `store.fleet.reporter` passes it on, to the API too. It must hold nothing secret; it is
-masked all the same before it is kept.
+Parts of any room report them, and `store.fleet.reporter` passes them on, to the API too. They must hold nothing secret;
+they are masked all the same before they are stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Fact:
     since: datetime
     """When the state began."""
     detail: Mapping[str, Any] = field(default_factory=dict)
-    """What else there is to say, as JSON."""
+    """Further details, as JSON."""
 
 
 class Standing:

@@ -1,6 +1,7 @@
-"""Which runtime is in force, and which are worked with still: a platform file may change while agents work.
+"""The runtime in force, and those that executions still use: a platform file may change while agents work.
 
-Who has begun with a runtime keeps it, so what it is made of (SDK clients) is let go only once nobody has it any more.
+An execution keeps the runtime that it began with. So the parts of a runtime (SDK clients) are closed only once no
+execution has it any more.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ class Generations:
         self._let_go(before)
 
     async def run(self) -> None:
-        """End those that nobody has any more, until cancelled."""
+        """End runtimes that no execution uses any more, until cancelled."""
         while True:
             unused = await self._unused.get()
             self._known.remove(unused)
             await unused.end()
 
     async def close(self) -> None:
-        """End all, once nobody works any more."""
+        """End all runtimes, once no execution works any more."""
         while self._known:
             await self._known.pop().end()
 

@@ -46,7 +46,10 @@ class Lease:
     """One claim as its run sees it: how certain it is, and whether the run is to stop."""
 
     def __init__(self, claim: work.Claim, *, certain_until: float) -> None:
-        """`certain_until`: monotonic seconds until which nobody else can have claimed the investigation."""
+        """`certain_until`.
+
+        The monotonic time, in seconds, until which no other worker can have claimed the investigation.
+        """
         self.claim = claim
         self.stopped: StopReason | None = None
         self.suspend = False
@@ -96,7 +99,7 @@ class LeaseManager:
         self._certain = lease.total_seconds() - heartbeat.total_seconds()
         self._leases: dict[UUID, Lease] = {}
         self._missed: OrderedDict[UUID, float] = OrderedDict()
-        """What was cancelled lately and is none of ours, or not yet: the monotonic time at which we heard of it."""
+        """Recently cancelled investigations that are not held here, or not yet, with the monotonic time of the news."""
         self._main = asyncio.get_running_loop()
         self._ticked = time.monotonic()
         self._stopping = False
@@ -130,7 +133,7 @@ class LeaseManager:
         return lease
 
     def hint(self, investigation: str) -> bool:
-        """An investigation was cancelled; beat now to learn why, if it is one of ours (or if nobody knows which)."""
+        """Beat now to learn why an investigation was cancelled, if it is held here or its identity is unknown."""
         ours = bool(investigation) and UUID(investigation) in self._leases
         if ours or not investigation:
             self._beat_now.set()

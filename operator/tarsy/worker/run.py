@@ -38,7 +38,7 @@ RELEASE_SECONDS = 5.0
 """How long a process that stops tries to give a claim back; its lease passes anyway."""
 
 BUILD = record.build()
-"""What this program can read."""
+"""The entry kinds and versions that this program can read."""
 
 log = logging.getLogger(__name__)
 

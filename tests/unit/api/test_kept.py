@@ -53,9 +53,9 @@ async def test_an_answer_is_asked_for_again_when_it_no_longer_holds(
     for now, asked in ((0, 1), (seconds * 0.6, 1), (seconds, 2), (2 * seconds, 3)):
         oracle.now = now
         assert await answers.get(b"k", oracle, by="x") == found
-        assert answers.known(b"k", oracle) == found
+        assert answers.held(b"k", oracle) == found
         assert oracle.asked == asked
-    assert answers.known(b"another", oracle) is None
+    assert answers.held(b"another", oracle) is None
 
 
 async def test_a_yes_that_is_used_is_asked_for_again_before_it_ends_and_nobody_waits_for_it(
@@ -64,17 +64,17 @@ async def test_a_yes_that_is_used_is_asked_for_again_before_it_ends_and_nobody_w
     assert await answers.get(b"k", oracle, by="x") == "yes"
     oracle.open.clear()
     for oracle.now in (39, 40, 41, 59):
-        assert await answers.get(b"k", oracle, by="x") == answers.known(b"k", oracle) == "yes"
+        assert await answers.get(b"k", oracle, by="x") == answers.held(b"k", oracle) == "yes"
         await turns()
         assert oracle.asked == (1 if oracle.now < 40 else 2), "once, however long it takes"
     oracle.open.set()
     await turns()
     for oracle.now, asked in ((60, 2), (79.9, 2), (80, 3)):  # it was asked at 40
-        assert answers.known(b"k", oracle) == "yes"
+        assert answers.held(b"k", oracle) == "yes"
         await turns()
         assert oracle.asked == asked
     oracle.now = 80 + 60
-    assert answers.known(b"k", oracle) is None, "nobody has used it"
+    assert answers.held(b"k", oracle) is None, "nobody has used it"
     oracle.answer = kept.Answer(found=None, seconds=10)
     for oracle.now, asked in ((200, 4), (206.7, 4), (209.9, 4), (210, 5)):
         assert await answers.get(b"k", oracle, by="x") is None
@@ -89,11 +89,11 @@ async def test_a_yes_is_never_older_than_it_may_be_whatever_becomes_of_its_renew
     oracle.answer = RuntimeError("away")
     used = [40 + tenth / 10 for tenth in range(200)]
     for oracle.now in used:
-        assert answers.known(b"k", oracle) == "yes"
+        assert answers.held(b"k", oracle) == "yes"
         await turns()
     assert 2 < oracle.asked < 12, "not with each use"
     oracle.now = 60
-    assert answers.known(b"k", oracle) is None
+    assert answers.held(b"k", oracle) is None
     with pytest.raises(RuntimeError, match="away"):
         await answers.get(b"k", oracle, by="x")
 
@@ -101,9 +101,9 @@ async def test_a_yes_is_never_older_than_it_may_be_whatever_becomes_of_its_renew
     await answers.get(b"k", oracle, by="x")
     oracle.answer = kept.Answer(found=None, seconds=10)
     oracle.now += 41
-    assert answers.known(b"k", oracle) == "yes", "as was said then"
+    assert answers.held(b"k", oracle) == "yes", "as was said then"
     await turns()
-    assert answers.known(b"k", oracle) is None, "a no that came since counts at once"
+    assert answers.held(b"k", oracle) is None, "a no that came since counts at once"
     assert await answers.get(b"k", oracle, by="x") is None
 
 
@@ -135,7 +135,7 @@ async def test_no_time_to_hold_is_an_answer_for_those_alone_who_wait(oracle: Ora
     for asked in (1, 2):
         assert await answers.get(b"k", oracle, by="x") == "yes"
         assert oracle.asked == asked
-        assert answers.known(b"k", oracle) is None
+        assert answers.held(b"k", oracle) is None
 
 
 async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it(
@@ -161,7 +161,7 @@ async def test_whoever_asks_much_takes_nobody_elses_turn_nor_that_of_who_is_know
     await turns()
     assert oracle.asked == 1 + kept.OF_ONE
     elsewhere = asyncio.create_task(answers.get(b"joe", oracle, by="there"))
-    assert answers.known(b"jane", oracle) == "yes"
+    assert answers.held(b"jane", oracle) == "yes"
     await turns()
     assert oracle.asked == 1 + kept.OF_ONE + 2, "about Joe and about Jane"
     others = [asyncio.create_task(answers.get(b"x%d" % key, oracle, by=str(key))) for key in range(100)]
@@ -180,5 +180,5 @@ async def test_refusals_crowd_out_nobody_who_is_let_in(
     oracle.answer = kept.Answer(found=None, seconds=10)
     for key in range(10):
         assert await answers.get(b"%d" % key, oracle, by="x") is None
-    assert answers.known(b"jane", oracle) == "yes"
+    assert answers.held(b"jane", oracle) == "yes"
     assert (len(answers._yes), len(answers._no)) == (1, 3)

@@ -172,7 +172,7 @@ async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwh
 
     monkeypatch.setattr(react, "read", reading)
     lines = "the pod restarts because of its memory limit\n" * 1000
-    with speaker.turn(turn) as stream:
+    with speaker.open_stream(turn) as stream:
         stream.text("Thought: " + lines)
         batch = asyncio.create_task(speaker._batch())
         await asked.wait()

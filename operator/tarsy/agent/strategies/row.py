@@ -1,4 +1,4 @@
-"""What tells one strategy from another."""
+"""The row of data that distinguishes one strategy from another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tarsy.agent import dialects
 from tarsy.resources import chain
 
 Reads = Literal["results", "data", "everything"]
-"""What a strategy is shown of others' work: what they concluded; their answers, calls and results too; thoughts too."""
+"""The work of others that a strategy reads: their conclusions; also answers, calls and results; also thoughts."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,11 +217,13 @@ async def read_list(
         )
         raise problems.invalid([problems.Fault(place="query.page", message=message)])
     with transcripts.store_is_up():
-        _, found = await pages.page(query, search=search, place="query.search", skip=(page - 1) * size, limit=size)
-        courses = await stage_rows.of(database, [one.id for one in found.items])
-    total = sum(found.counts[phase] for phase in query.phases or found.counts)
+        _, matching = await pages.page(
+            query, search=search, parameter="query.search", skip=(page - 1) * size, limit=size
+        )
+        courses = await stage_rows.of(database, [listed.id for listed in matching.items])
+    total = sum(matching.counts[phase] for phase in query.phases or matching.counts)
     return DashboardSessionsList(
-        sessions=[_listed(one, courses[one.id]) for one in found.items if one.id in courses],
+        sessions=[_listed(listed, courses[listed.id]) for listed in matching.items if listed.id in courses],
         pagination=Pagination(page=page, page_size=size, total_pages=-(-total // size), total_items=total),
     )
 
@@ -230,44 +232,44 @@ async def read(database: databases.Database, identity: UUID) -> DashboardSession
     """Serve `GET /api/v1/history/sessions/{session_id}`."""
     with transcripts.store_is_up():
         head = await history.head(database, identity, runs=1)
-        found = (await stage_rows.of(database, [identity])).get(identity)
-        if head is None or found is None:
+        course = (await stage_rows.of(database, [identity])).get(identity)
+        if head is None or course is None:
             raise transcripts.none_such(identity)
         executions = await stage_rows.executions(database, identity)
         conclusions = await stage_rows.conclusions(
             database, identity, executions, upto=head.log_seq, length=outputs.ANALYSIS_MAX
         )
-        chain = plans.of(found)
+        chain = plans.of(course)
         teller = timeline.Teller(chain, executions)
         async for page in stored.walk(database, identity, kinds=timeline.KINDS, upto=head.log_seq):
             await asyncio.to_thread(teller.add, [placed.logged for placed in page])
             if teller.is_full:
                 break
-    return await asyncio.to_thread(_detail, head, found, chain, executions, conclusions, teller)
+    return await asyncio.to_thread(_detail, head, course, chain, executions, conclusions, teller)
 
 
 def alert_data(text: str) -> dict[str, Any]:
     """An alert's data as its JSON object, where it is one."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and messages.is_plain_json(found):
-        told: dict[str, Any] = messages.storable_json(found)
-        return told
+        document = None
+    if isinstance(document, dict) and messages.is_plain_json(document):
+        storable: dict[str, Any] = messages.storable_json(document)
+        return storable
     return {"text": text}
 
 
-def _listed(found: listing.Listed, by: stage_rows.Course) -> DashboardSessionSummary:
-    stopped = words.INVESTIGATIONS[found.phase].processing == "failed"
+def _listed(listed: listing.Listed, by: stage_rows.Course) -> DashboardSessionSummary:
+    stopped = words.INVESTIGATIONS[listed.phase].processing == "failed"
     return DashboardSessionSummary(
-        **_times(found.admitted_at, found.started_at, found.ended_at, now=by.now),
-        session_id=found.id,
-        alert_id=found.id,
-        alert_type=found.alert_type,
-        status=words.INVESTIGATIONS[found.phase].session,
-        error_message=found.message or None if stopped else None,
-        chain=_chain(found.chain_name, plans.of(by), by.outcomes, ended=found.ended_at is not None),
+        **_times(listed.admitted_at, listed.started_at, listed.ended_at, now=by.now),
+        session_id=listed.id,
+        alert_id=listed.id,
+        alert_type=listed.alert_type,
+        status=words.INVESTIGATIONS[listed.phase].session,
+        error_message=listed.message or None if stopped else None,
+        chain=_chain(listed.chain_name, plans.of(by), by.outcomes, ended=listed.ended_at is not None),
     )
 
 
@@ -291,7 +293,7 @@ def _chain(
 
 def _detail(
     head: history.Head,
-    found: stage_rows.Course,
+    course: stage_rows.Course,
     chain: Sequence[plans.Plan],
     executions: Sequence[stage_rows.Execution],
     conclusions: Mapping[str, str],
@@ -300,7 +302,7 @@ def _detail(
     summary = head.summary
     outcomes = {stage.name: stage.outcome for stage in summary.stages}
     return DashboardSessionDetail(
-        **_times(summary.admitted_at, summary.started_at, summary.ended_at, now=found.now),
+        **_times(summary.admitted_at, summary.started_at, summary.ended_at, now=course.now),
         session_id=summary.id,
         alert_id=summary.id,
         alert_data=alert_data(head.alert_data),
@@ -326,26 +328,26 @@ def _stage(
     executions: Iterable[stage_rows.Execution],
     conclusions: Mapping[str, str],
 ) -> StageExecution:
-    known = {stage.name: stage for stage in summary.stages}
-    stage = known.get(plan.name)
-    told = words.of_stage(
-        plan.name, {name: one.outcome for name, one in known.items()}, ended=summary.ended_at is not None
+    stages = {stage.name: stage for stage in summary.stages}
+    stage = stages.get(plan.name)
+    stage_words = words.of_stage(
+        plan.name, {name: execution.outcome for name, execution in stages.items()}, ended=summary.ended_at is not None
     )
-    own = [one for one in executions if one.stage == plan.name]
+    own = [execution for execution in executions if execution.stage == plan.name]
     started, ended = (stage.started_at, stage.ended_at) if stage and stage.started_at else (None, None)
     results = outputs.of_agents(plan.name, own, conclusions) if plan.parallel_type else []
     return StageExecution(
         execution_id=sessions.stage_id(summary.id, plan.name),
         stage_id=plan.name,
         stage_index=index,
-        status=told.status,
+        status=stage_words.status,
         started_at_us=started and words.us(started),
         completed_at_us=ended and words.us(ended),
         duration_ms=words.ms(started, ended),
         llm_interaction_count=stage.iterations if stage else 0,
         mcp_communication_count=stage.tool_calls if stage else 0,
         stage_output=outputs.of_stage(plan, stage, own, conclusions) if stage else None,
-        error_message=stage.message or None if stage and told.has_errors else None,
+        error_message=stage.message or None if stage and stage_words.has_errors else None,
         execution_type=plan.execution_type,
         agent=None if plan.parallel_type else plan.agent,
         agents=list(plan.agents) if plan.parallel_type else None,

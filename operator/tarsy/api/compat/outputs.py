@@ -35,15 +35,19 @@ def of_stage(
     if stage.ended_at is None or stage.outcome in (None, "Skipped"):
         return None
     if stage.outcome not in ("Completed", "CompletedWithErrors"):
-        agents = [one for one in executions if one.kind == "agent"]
-        unknown = stage.outcome == "Failed" and agents and not any(one.strategy for one in agents)
+        agents = [execution for execution in executions if execution.kind == "agent"]
+        unknown = stage.outcome == "Failed" and agents and not any(execution.strategy for execution in agents)
         kind = _UNKNOWN_AGENT if unknown else _KINDS[stage.outcome]
         return _error(kind, stage.message, stage=plan.name, agent=plan.agent, at=stage.ended_at)
-    concluding = [one for one in executions if one.kind == "synthesis" and one.outcome == "Completed"]
+    concluding = [
+        execution for execution in executions if execution.kind == "synthesis" and execution.outcome == "Completed"
+    ]
     if not concluding:
-        completed = (one for one in executions if one.kind == "agent" and one.outcome == "Completed")
-        concluding = sorted(completed, key=lambda one: one.index)
-    analyses = [(one.name, conclusions.get(one.id, "")) for one in concluding]
+        completed = (
+            execution for execution in executions if execution.kind == "agent" and execution.outcome == "Completed"
+        )
+        concluding = sorted(completed, key=lambda execution: execution.index)
+    analyses = [(execution.name, conclusions.get(execution.id, "")) for execution in concluding]
     analysis = analyses[0][1] if len(analyses) == 1 else "\n\n".join(f"{name}:\n\n{text}" for name, text in analyses)
     output = _success(
         plan.agent,
@@ -60,17 +64,22 @@ def of_agents(
     stage: str, executions: Iterable[stage_rows.Execution], conclusions: Mapping[str, str]
 ) -> list[tuple[str, dict[str, Any]]]:
     """What each agent of a stage came to, with its name; those that have ended, by their places."""
-    ended = [one for one in executions if one.kind == "agent" and one.ended_at]
-    return [(one.name, _of_agent(stage, one, conclusions)) for one in sorted(ended, key=lambda one: one.index)]
+    ended = [execution for execution in executions if execution.kind == "agent" and execution.ended_at]
+    return [
+        (execution.name, _of_agent(stage, execution, conclusions))
+        for execution in sorted(ended, key=lambda execution: execution.index)
+    ]
 
 
-def _of_agent(stage: str, found: stage_rows.Execution, conclusions: Mapping[str, str]) -> dict[str, Any]:
-    assert found.ended_at  # noqa: S101 - those that have ended
-    if found.outcome == "Completed":
-        return _success(found.name, conclusions.get(found.id, ""), strategy=found.strategy, at=found.ended_at)
-    unknown = found.outcome == "Failed" and not found.strategy
-    kind = _UNKNOWN_AGENT if unknown else _KINDS[found.outcome or "Failed"]
-    return _error(kind, found.error, stage=stage, agent=found.name, at=found.ended_at)
+def _of_agent(stage: str, execution: stage_rows.Execution, conclusions: Mapping[str, str]) -> dict[str, Any]:
+    assert execution.ended_at  # noqa: S101 - those that have ended
+    if execution.outcome == "Completed":
+        return _success(
+            execution.name, conclusions.get(execution.id, ""), strategy=execution.strategy, at=execution.ended_at
+        )
+    unknown = execution.outcome == "Failed" and not execution.strategy
+    kind = _UNKNOWN_AGENT if unknown else _KINDS[execution.outcome or "Failed"]
+    return _error(kind, execution.error, stage=stage, agent=execution.name, at=execution.ended_at)
 
 
 def _success(agent: str, analysis: str, *, strategy: str, at: datetime) -> dict[str, Any]:

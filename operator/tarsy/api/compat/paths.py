@@ -44,9 +44,9 @@ def _alerts(router: APIRouter, taking: intake.Intake, database: databases.Databa
         return await taking.alert(request, caller, key=key)
 
     @router.get("/processing-status/{identity}", operation_id="readProcessingStatus")
-    async def processing(known: access.Known = Depends(may.reads)) -> progress.ProcessingStatus:
+    async def processing(target: access.Known = Depends(may.reads)) -> progress.ProcessingStatus:
         """How far the investigation of an alert is, by the `alert_id` that was answered."""
-        return await progress.read(database, known.id)
+        return await progress.read(database, target.id)
 
 
 def _sessions(
@@ -55,9 +55,9 @@ def _sessions(
     """One session."""
 
     @router.get("/api/v1/sessions/{identity}", operation_id="readSession", response_model=sessions.AlertSession)
-    async def session(known: access.Known = Depends(may.reads)) -> Response:
+    async def session(target: access.Known = Depends(may.reads)) -> Response:
         """What an investigation is and how it stands, with its stages and their agents."""
-        return await room.answer(known.caller, lambda: sessions.read(database, known.id))
+        return await room.answer(target.caller, lambda: sessions.read(database, target.id))
 
     @router.post(
         "/api/v1/sessions/{identity}/cancel",
@@ -65,9 +65,9 @@ def _sessions(
         status_code=HTTPStatus.ACCEPTED,
         responses=described.tells(HTTPStatus.CONFLICT),
     )
-    async def cancel(known: access.Known = Depends(may.changes)) -> sessions.CancelledSession:
+    async def cancel(target: access.Known = Depends(may.changes)) -> sessions.CancelledSession:
         """Have the investigation stopped; again is no harm while it is being stopped."""
-        return await sessions.cancel(doing, known)
+        return await sessions.cancel(doing, target)
 
 
 def _history(
@@ -103,6 +103,6 @@ def _history(
         operation_id="readSessionHistory",
         response_model=history.DashboardSessionDetail,
     )
-    async def detail(known: access.Known = Depends(may.reads)) -> Response:
+    async def detail(target: access.Known = Depends(may.reads)) -> Response:
         """An investigation with its stages, what they came to, and its events."""
-        return await room.answer(known.caller, lambda: history.read(database, known.id))
+        return await room.answer(target.caller, lambda: history.read(database, target.id))

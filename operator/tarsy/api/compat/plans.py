@@ -40,10 +40,10 @@ class Plan:
         return f"{self.name}-group" if self.parallel_type else None
 
 
-def of(found: stage_rows.Course) -> Sequence[Plan]:
+def of(course: stage_rows.Course) -> Sequence[Plan]:
     """The stages of an investigation, in the chain's order."""
-    known = {stage.name: stage for stage in found.chain.stages} if found.chain else {}
-    return [_plan(name, known.get(name)) for name in found.stage_names]
+    stages = {stage.name: stage for stage in course.chain.stages} if course.chain else {}
+    return [_plan(name, stages.get(name)) for name in course.stage_names]
 
 
 def _plan(name: str, stage: chain.Stage | None) -> Plan:

@@ -64,80 +64,82 @@ class AlertStatusUpdate(shapes.Part):
 async def read(database: databases.Database, identity: UUID) -> ProcessingStatus:
     """Serve `GET /processing-status/{alert_id}`."""
     with transcripts.store_is_up():
-        found = await history.summary(database, identity)
-    if found is None:
+        summary = await history.summary(database, identity)
+    if summary is None:
         raise transcripts.none_such(identity)
-    return of(found)
+    return of(summary)
 
 
-def of(found: history.Summary) -> ProcessingStatus:
-    """How far `found` is."""
-    status = words.INVESTIGATIONS[found.phase].processing
-    return ProcessingStatus(alert_id=found.id, status=status, progress=_percent(found), message=_message(found, status))
+def of(summary: history.Summary) -> ProcessingStatus:
+    """How far `summary` is."""
+    status = words.INVESTIGATIONS[summary.phase].processing
+    return ProcessingStatus(
+        alert_id=summary.id, status=status, progress=_percent(summary), message=_message(summary, status)
+    )
 
 
-def _percent(found: history.Summary) -> int:
-    if found.ended_at:
+def _percent(summary: history.Summary) -> int:
+    if summary.ended_at:
         return 100
-    if found.started_at is None:
+    if summary.started_at is None:
         return 0
-    ended = sum(stage.ended_at is not None for stage in found.stages)
+    ended = sum(stage.ended_at is not None for stage in summary.stages)
     left = 100 - WITH_ITS_CHAIN
-    return min(WITH_ITS_CHAIN + left * ended // max(len(found.stage_names), 1), 99)
+    return min(WITH_ITS_CHAIN + left * ended // max(len(summary.stage_names), 1), 99)
 
 
-def _message(found: history.Summary, status: words.Processing) -> str:
+def _message(summary: history.Summary, status: words.Processing) -> str:
     match status:
         case "queued":
-            return found.waits_for or "Alert queued for processing"
+            return summary.waits_for or "Alert queued for processing"
         case "processing":
-            return f"Executing chain: {found.chain_name}"
+            return f"Executing chain: {summary.chain_name}"
         case "completed":
             return "Processing completed"
         case "failed":
-            return f"Error: {found.message or found.reason}"
+            return f"Error: {summary.message or summary.reason}"
 
 
 def alert_status_updates(
-    entry: entries.Entry | entries.Unreadable, found: history.Summary, chain: Sequence[plans.Plan] = ()
+    entry: entries.Entry | entries.Unreadable, summary: history.Summary, chain: Sequence[plans.Plan] = ()
 ) -> Iterator[AlertStatusUpdate]:
     """What is told with an entry of the log: nothing, where neither the chain nor a stage begins or ends with it.
 
     Each is as it was right after the entry, whatever has happened since: told in the log's order they are the whole
-    story, from `Starting chain execution` (before the first stage) to `Chain execution finished`. `found` is as the
+    story, from `Starting chain execution` (before the first stage) to `Chain execution finished`. `summary` is as the
     store has it behind the entry or later; `chain` tells the names of agents.
     """
-    told = {stage.name: stage.outcome for stage in found.stages}
+    outcomes = {stage.name: stage.outcome for stage in summary.stages}
     match entry:
         case entries.StageStarted(run=entries.INVESTIGATION, stage=stage):
-            before = {name: told.get(name) for name in _before(stage, found)}
+            before = {name: outcomes.get(name) for name in _before(stage, summary)}
             if not before:
-                yield _update(found, chain, before, step="Starting chain execution")
-            yield _update(found, chain, before | {stage: None}, step=f"Starting {stage}", current=stage)
+                yield _update(summary, chain, before, step="Starting chain execution")
+            yield _update(summary, chain, before | {stage: None}, step=f"Starting {stage}", current=stage)
         case entries.StageEnded(run=entries.INVESTIGATION, stage=stage, outcome=outcome) if outcome != "Skipped":
-            before = {name: told.get(name) for name in _before(stage, found)}
-            yield _update(found, chain, before | {stage: outcome}, step=f"Completed {stage}")
+            before = {name: outcomes.get(name) for name in _before(stage, summary)}
+            yield _update(summary, chain, before | {stage: outcome}, step=f"Completed {stage}")
         case entries.RunEnded(run=entries.INVESTIGATION):
-            yield _update(found, chain, told, step="Chain execution finished", ended=entry)
+            yield _update(summary, chain, outcomes, step="Chain execution finished", ended=entry)
 
 
 def updates_since(
-    told: int, found: history.Summary, chain: Sequence[plans.Plan] = ()
+    since: int, summary: history.Summary, chain: Sequence[plans.Plan] = ()
 ) -> tuple[Sequence[AlertStatusUpdate], int]:
-    """The updates of an investigation behind the first `told` ones, and the number of all so far.
+    """The updates of an investigation behind the first `since` ones, and the number of all so far.
 
-    The same as its log gives, made from its numbers: so a reader of many investigations needs no log. With `told` -1
+    The same as its log gives, made from its numbers: so a reader of many investigations needs no log. With `since` -1
     only the latest is returned.
     """
-    steps = list(_steps(found))
-    return [_update(found, chain, **step) for step in steps[told:]], len(steps)
+    steps = list(_steps(summary))
+    return [_update(summary, chain, **step) for step in steps[since:]], len(steps)
 
 
-def _steps(found: history.Summary) -> Iterator[dict[str, Any]]:
+def _steps(summary: history.Summary) -> Iterator[dict[str, Any]]:
     """What differs between the updates of an investigation, in their order; a later look only adds to them."""
     outcomes: dict[str, str | None] = {}
     begun = False
-    for stage in found.stages:
+    for stage in summary.stages:
         if stage.outcome == "Skipped":
             outcomes[stage.name] = "Skipped"
             continue
@@ -149,23 +151,23 @@ def _steps(found: history.Summary) -> Iterator[dict[str, Any]]:
         if stage.outcome:
             outcomes[stage.name] = stage.outcome
             yield {"outcomes": dict(outcomes), "step": f"Completed {stage.name}"}
-    if found.ended_at and found.ending:
+    if summary.ended_at and summary.ending:
         ended = entries.RunEnded(
-            ending=cast("entries.Ending", found.ending),
-            reason=found.reason,
-            message=found.message,
-            final_analysis=found.final_analysis,
+            ending=cast("entries.Ending", summary.ending),
+            reason=summary.reason,
+            message=summary.message,
+            final_analysis=summary.final_analysis,
         )
         yield {"outcomes": outcomes, "step": "Chain execution finished", "ended": ended}
 
 
-def _before(stage: str, found: history.Summary) -> Sequence[str]:
+def _before(stage: str, summary: history.Summary) -> Sequence[str]:
     """The stages before one: by then they have ended."""
-    return list(itertools.takewhile(lambda name: name != stage, found.stage_names))
+    return list(itertools.takewhile(lambda name: name != stage, summary.stage_names))
 
 
 def _update(
-    found: history.Summary,
+    summary: history.Summary,
     chain: Sequence[plans.Plan],
     outcomes: Mapping[str, str | None],
     *,
@@ -176,14 +178,14 @@ def _update(
     """What is told of an investigation whose stages stand so."""
     agents = {plan.name: plan.agent for plan in chain}
     status = words.INVESTIGATIONS[ended.ending].processing if ended else "processing"
-    analysis = (ended.final_analysis or found.final_analysis) if ended else ""  # pages of the log have none
+    analysis = (ended.final_analysis or summary.final_analysis) if ended else ""  # pages of the log have none
     return AlertStatusUpdate(
-        alert_id=found.id,
+        alert_id=summary.id,
         status=status,
         current_step=step,
-        chain_id=found.chain_name,
+        chain_id=summary.chain_name,
         current_stage=current,
-        total_stages=len(found.stage_names),
+        total_stages=len(summary.stage_names),
         completed_stages=sum(outcome not in (None, "Skipped") for outcome in outcomes.values()),
         stage_progress=[
             StageProgress(
@@ -191,7 +193,7 @@ def _update(
                 agent=agents.get(name, ""),
                 status=words.of_stage(name, outcomes, ended=ended is not None).status,
             )
-            for name in found.stage_names
+            for name in summary.stage_names
         ],
         current_agent=agents.get(current) or None if current else None,
         result=analysis or None,

@@ -99,21 +99,21 @@ async def read(database: databases.Database, identity: UUID) -> AlertSession:
     """Serve `GET /api/v1/sessions/{id}`."""
     with transcripts.store_is_up():
         head = await history.head(database, identity, runs=1)
-        found = (await stage_rows.of(database, [identity], calls=True)).get(identity)
-        if head is None or found is None:
+        course = (await stage_rows.of(database, [identity], calls=True)).get(identity)
+        if head is None or course is None:
             raise transcripts.none_such(identity)
         executions = await stage_rows.executions(database, identity)
-    return of(head, found, executions)
+    return of(head, course, executions)
 
 
-async def cancel(doing: actions.Actions, known: access.Known) -> CancelledSession:
+async def cancel(doing: actions.Actions, target: access.Known) -> CancelledSession:
     """Serve `POST /api/v1/sessions/{id}/cancel`."""
-    done = await doing.cancel(known)
+    done = await doing.cancel(target)
     status: Literal["cancelling", "cancelled"] = "cancelled" if done.phase == "Cancelled" else "cancelling"
-    return CancelledSession(session_id=known.id, status=status, message="Session cancellation requested")
+    return CancelledSession(session_id=target.id, status=status, message="Session cancellation requested")
 
 
-def of(head: history.Head, found: stage_rows.Course, executions: Iterable[stage_rows.Execution]) -> AlertSession:
+def of(head: history.Head, course: stage_rows.Course, executions: Iterable[stage_rows.Execution]) -> AlertSession:
     """An investigation, from all that the store has of it beside its log."""
     summary = head.summary
     status = words.INVESTIGATIONS[summary.phase].session
@@ -124,7 +124,7 @@ def of(head: history.Head, found: stage_rows.Course, executions: Iterable[stage_
         alert_type=summary.alert_type,
         status=status,
         chain_id=summary.chain_name,
-        pod_id=found.host or (found.owner and str(found.owner)),
+        pod_id=course.host or (course.owner and str(course.owner)),
         final_analysis=summary.final_analysis or None,
         executive_summary=summary.summary or None,
         mcp_selection=head.mcp and head.mcp.model_dump(mode="json", exclude_none=True),
@@ -134,16 +134,16 @@ def of(head: history.Head, found: stage_rows.Course, executions: Iterable[stage_
         created_at=summary.admitted_at,
         started_at=summary.started_at,
         completed_at=summary.ended_at,
-        last_interaction_at=found.last_call_at,
+        last_interaction_at=course.last_call_at,
         error_message=error_of(summary),
-        stages=_stages(summary, plans.of(found), list(executions)),
+        stages=_stages(summary, plans.of(course), list(executions)),
     )
 
 
-def error_of(found: history.Summary) -> str | None:
+def error_of(summary: history.Summary) -> str | None:
     """Why an investigation failed, or was stopped; None where it was not."""
-    stopped = words.INVESTIGATIONS[found.phase].processing == "failed"
-    return (found.message or found.reason) if stopped else None
+    stopped = words.INVESTIGATIONS[summary.phase].processing == "failed"
+    return (summary.message or summary.reason) if stopped else None
 
 
 def stage_id(session: UUID, stage: str) -> str:
@@ -154,8 +154,8 @@ def stage_id(session: UUID, stage: str) -> str:
 def _stages(
     summary: history.Summary, chain: Iterable[plans.Plan], executions: list[stage_rows.Execution]
 ) -> list[SessionStage]:
-    known = {stage.name: stage for stage in summary.stages}
-    outcomes: Mapping[str, str | None] = {name: stage.outcome for name, stage in known.items()}
+    stages = {stage.name: stage for stage in summary.stages}
+    outcomes: Mapping[str, str | None] = {name: stage.outcome for name, stage in stages.items()}
     counts = summary.stage_agents
     return [
         _stage(
@@ -163,9 +163,11 @@ def _stages(
             plan,
             index=index,
             count=counts[index] if index < len(counts) else len(plan.agents),
-            stage=known.get(plan.name),
-            told=words.of_stage(plan.name, outcomes, ended=summary.ended_at is not None),
-            executions=[one for one in executions if one.stage == plan.name and one.kind == "agent"],
+            stage=stages.get(plan.name),
+            stage_words=words.of_stage(plan.name, outcomes, ended=summary.ended_at is not None),
+            executions=[
+                execution for execution in executions if execution.stage == plan.name and execution.kind == "agent"
+            ],
         )
         for index, plan in enumerate(chain)
     ]
@@ -178,7 +180,7 @@ def _stage(
     index: int,
     count: int,
     stage: history.Stage | None,
-    told: words.StageWords,
+    stage_words: words.StageWords,
     executions: Iterable[stage_rows.Execution],
 ) -> SessionStage:
     started, ended = (stage.started_at, stage.ended_at) if stage else (None, None)
@@ -190,28 +192,29 @@ def _stage(
         expected_agent_count=count,
         parallel_type=plan.parallel_type,
         success_policy=plan.success_policy,
-        status=told.status,
-        error_message=stage.message or None if stage and told.has_errors else None,
+        status=stage_words.status,
+        error_message=stage.message or None if stage and stage_words.has_errors else None,
         started_at=started,
         completed_at=ended if started else None,  # a skipped one is noted when it is passed over
         duration_ms=words.ms(started, ended),
         executions=[
-            _execution(summary, plan.name, one) for one in sorted(executions, key=lambda execution: execution.index)
+            _execution(summary, plan.name, own_execution)
+            for own_execution in sorted(executions, key=lambda execution: execution.index)
         ],
     )
 
 
-def _execution(summary: history.Summary, stage: str, found: stage_rows.Execution) -> AgentExecution:
+def _execution(summary: history.Summary, stage: str, own_execution: stage_rows.Execution) -> AgentExecution:
     return AgentExecution(
-        id=found.id,
+        id=own_execution.id,
         stage_id=stage_id(summary.id, stage),
         session_id=summary.id,
-        agent_name=found.name,
-        agent_index=found.index + 1,
-        iteration_strategy=found.strategy or None,
-        status=words.EXECUTIONS[found.outcome],
-        error_message=found.error or None,
-        started_at=found.started_at,
-        completed_at=found.ended_at,
-        duration_ms=words.ms(found.started_at, found.ended_at),
+        agent_name=own_execution.name,
+        agent_index=own_execution.index + 1,
+        iteration_strategy=own_execution.strategy or None,
+        status=words.EXECUTIONS[own_execution.outcome],
+        error_message=own_execution.error or None,
+        started_at=own_execution.started_at,
+        completed_at=own_execution.ended_at,
+        duration_ms=words.ms(own_execution.started_at, own_execution.ended_at),
     )

@@ -90,7 +90,7 @@ class Teller:
         """There are more."""
         self._limit = limit
         self._chain = {plan.name: plan for plan in chain}
-        self._executions = {one.id: one for one in executions}
+        self._executions = {execution.id: execution for execution in executions}
         self._ended = Counter[str]()
         """Agents of each stage."""
 
@@ -113,8 +113,8 @@ class Teller:
             case entries.StageEnded() as entry:
                 yield from self._stage_ended(logged, entry)
             case entries.ToolsAnswered() as entry:
-                for place, run in enumerate(entry.runs):
-                    yield self._called(logged, run, place=place)
+                for index, run in enumerate(entry.runs):
+                    yield self._called(logged, run, index=index)
             case entry if (called := transcripts.called(entry)) and called.call:
                 yield self._asked(logged, called, called.call)
 
@@ -132,10 +132,10 @@ class Teller:
         plan = self._chain.get(entry.stage)
         if plan and self._ended[entry.stage] < len(plan.agents):  # it was stopped before all had begun
             yield from self._parallel(logged, "parallel_complete")
-        told = words.of_outcome(entry.outcome)
-        step = f"Completed {entry.stage}" if told.status == "completed" else f"Failed {entry.stage}"
-        error = entry.message[:TEXT_MAX] if told.has_errors else None
-        yield self._event(logged, "stage_complete", step, {"status": told.status, "error_message": error})
+        stage_words = words.of_outcome(entry.outcome)
+        step = f"Completed {entry.stage}" if stage_words.status == "completed" else f"Failed {entry.stage}"
+        error = entry.message[:TEXT_MAX] if stage_words.has_errors else None
+        yield self._event(logged, "stage_complete", step, {"status": stage_words.status, "error_message": error})
 
     def _parallel(self, logged: entries.Logged, type: Type) -> Iterator[TimelineEvent]:  # noqa: A002 - its name
         """The beginning or the end of what several agents do, where the stage has several."""
@@ -168,7 +168,7 @@ class Teller:
         step = f"{self._name(logged)}: {call.model}" + (" failed" if failure else "")
         return self._event(logged, "llm_interaction", step, details, seconds=call.seconds)
 
-    def _called(self, logged: entries.Logged, run: entries.ToolRun, *, place: int) -> TimelineEvent:
+    def _called(self, logged: entries.Logged, run: entries.ToolRun, *, index: int) -> TimelineEvent:
         server, dot, tool = run.call.name[:NAME_MAX].partition(".")
         failed = run.result.failed
         details = {
@@ -180,7 +180,7 @@ class Teller:
             "error_message": run.result.text[:TEXT_MAX] if failed else None,
         }
         step = f"{self._name(logged)}: {run.call.name[:NAME_MAX]}" + (" failed" if failed else "")
-        return self._event(logged, "mcp_communication", step, details, seconds=run.seconds, place=place)
+        return self._event(logged, "mcp_communication", step, details, seconds=run.seconds, index=index)
 
     def _name(self, logged: entries.Logged) -> str:
         execution = self._executions.get(logged.execution)
@@ -194,12 +194,12 @@ class Teller:
         details: dict[str, Any],
         *,
         seconds: float | None = None,
-        place: int = 0,
+        index: int = 0,
     ) -> TimelineEvent:
         plan, execution = self._chain.get(logged.stage), self._executions.get(logged.execution)
         own = execution if seconds is not None else None  # a call is of one agent, all else is of the stage
         return TimelineEvent(
-            event_id=f"{logged.seq}.{place}.{type}",
+            event_id=f"{logged.seq}.{index}.{type}",
             type=type,
             timestamp_us=words.us(logged.at),
             step_description=step,
@@ -235,13 +235,13 @@ def _parallel_context(plan: plans.Plan | None, own: stage_rows.Execution | None)
     )
 
 
-def _arguments(given: str) -> Any:
+def _arguments(text: str) -> Any:
     """Arguments as the JSON object that they are; as text where they are none, or too long."""
-    if len(given) <= TEXT_MAX:
+    if len(text) <= TEXT_MAX:
         try:
-            found = json.loads(given or "{}")
+            parsed = json.loads(text or "{}")
         except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, dict) and messages.is_plain_json(found):
-            return messages.storable_json(found)
-    return given[:TEXT_MAX]
+            parsed = None
+        if isinstance(parsed, dict) and messages.is_plain_json(parsed):
+            return messages.storable_json(parsed)
+    return text[:TEXT_MAX]

@@ -76,14 +76,14 @@ class Attending:
             raise problems.Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
 
     async def _one(self, connection: HTTPConnection, wanted: Wanted, identity: str) -> Attended:
-        known = await self._may.reads(connection, identity)
+        target = await self._may.reads(connection, identity)
         after = wanted.after or 0
-        await self.hub.check(known.id, after=after)
+        await self.hub.check(target.id, after=after)
 
         async def holds() -> bool:
-            return (await self._may.reads(connection, identity)).id == known.id
+            return (await self._may.reads(connection, identity)).id == target.id
 
-        return Attended(listens=lambda listener: self.hub.listens(known.id, listener, after=after), holds=holds)
+        return Attended(listens=lambda listener: self.hub.listens(target.id, listener, after=after), holds=holds)
 
     async def _list(self, connection: HTTPConnection, wanted: Wanted) -> Attended:
         scope = await self._may.lists(connection, wanted.namespace)
@@ -110,10 +110,10 @@ class Attending:
 
 
 def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _watch(attended: Attended, listener: outbox.Listener) -> None:
@@ -123,19 +123,19 @@ async def _watch(attended: Attended, listener: outbox.Listener) -> None:
 
 async def _guard(attended: Attended) -> None:
     """Ask now and then whether they still may; an EndedError where not, or where nobody can say for a while."""
-    known = time.monotonic()
+    checked_at = time.monotonic()
     wait = random.uniform(*ASKED_EVERY)  # noqa: S311 - so that not all ask at once
     while True:
         await asyncio.sleep(wait)
         try:
             holds = await attended.holds()
         except problems.Problem as problem:
-            if problem.status in _UNKNOWN and time.monotonic() - known < ASKED_EVERY[1] + UNKNOWN_SECONDS:
+            if problem.status in _UNKNOWN and time.monotonic() - checked_at < ASKED_EVERY[1] + UNKNOWN_SECONDS:
                 wait = AGAIN_SECONDS
                 continue
             kind = NobodyError if problem.status is HTTPStatus.UNAUTHORIZED else EndedError
             raise kind(problem.detail) from problem
         if not holds:
             raise EndedError("it is another one by now: subscribe again")
-        known = time.monotonic()
+        checked_at = time.monotonic()
         wait = random.uniform(*ASKED_EVERY)  # noqa: S311

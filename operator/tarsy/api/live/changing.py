@@ -100,43 +100,43 @@ class Lists:
             async with self._turns:
                 if not self._listeners:
                     self._changed = await changes.now(self._database)
-                found = None
+                changed = None
                 if after is not None:
-                    found = await self._since(after, {namespace.name: namespace.uid}, limit=_PAGE)
-                    left -= len(found.summaries)
-                chains = await self._chains(found.summaries if found else (), [listener])
-                if found is None or not found.more or left <= 0:
-                    listener.put(_caught_up(found, chains))
+                    changed = await self._since(after, {namespace.name: namespace.uid}, limit=_PAGE)
+                    left -= len(changed.summaries)
+                chains = await self._chains(changed.summaries if changed else (), [listener])
+                if changed is None or not changed.more or left <= 0:
+                    listener.put(_caught_up(changed, chains))
                     self._replace(namespace)
                     self._listeners[listener] = namespace
                     return
-            after = found.horizon
-            rendered = listener.rendered(_messages(found.summaries, found.horizon, chains))
-            del found  # what waits is counted as it is sent
+            after = changed.horizon
+            rendered = listener.rendered(_messages(changed.summaries, changed.horizon, chains))
+            del changed  # what waits is counted as it is sent
             await listener.outbox.put_in_turn(rendered)
 
     def _replace(self, namespace: Namespace) -> None:
         """End those who listen to a namespace that had this one's name: what is told of a name is of one namespace."""
-        for listener, known in list(self._listeners.items()):
-            if known.name == namespace.name and known.uid != namespace.uid:
+        for listener, listening in list(self._listeners.items()):
+            if listening.name == namespace.name and listening.uid != namespace.uid:
                 del self._listeners[listener]
-                listener.end(f"the namespace {known.name} is another one by now: subscribe again")
+                listener.end(f"the namespace {listening.name} is another one by now: subscribe again")
 
     async def look(self) -> None:
         """Tell what has changed; a StoreDownError where that cannot be found out now."""
         async with self._turns:
             while self._listeners:
-                watched = {one.name: one.uid for one in self._listeners.values()}
+                watched = {watching.name: watching.uid for watching in self._listeners.values()}
                 try:
-                    found = await self._since(self._changed, watched, limit=AT_ONCE)
+                    changed = await self._since(self._changed, watched, limit=AT_ONCE)
                 except FutureError:
                     for listener in self._listeners:
                         listener.end("the database was restored from a backup: read the list again")
                     return
-                chains = await self._chains(found.summaries, self._listeners)
-                self._changed = found.horizon
-                self._tell(found, chains)
-                if not found.more:
+                chains = await self._chains(changed.summaries, self._listeners)
+                self._changed = changed.horizon
+                self._tell(changed, chains)
+                if not changed.more:
                     return
 
     async def _chains(
@@ -145,19 +145,21 @@ class Lists:
         """The stages of these investigations; None where no earlier client is among the listeners."""
         if not any(listener.channel.words == "session" for listener in listeners):
             return None
-        found = await stage_rows.of(self._database, [one.id for one in summaries])
-        return {identity: plans.of(one) for identity, one in found.items()}
+        courses = await stage_rows.of(self._database, [summary.id for summary in summaries])
+        return {identity: plans.of(summary) for identity, summary in courses.items()}
 
-    def _tell(self, found: changes.Changes, chains: _Chains | None) -> None:
+    def _tell(self, changed: changes.Changes, chains: _Chains | None) -> None:
         by_namespace: dict[str, list[history.Summary]] = defaultdict(list)
-        for summary in found.summaries:
+        for summary in changed.summaries:
             if self._told.get(summary.id, _NOTHING).revision < summary.revision:
                 by_namespace[summary.namespace].append(summary)
-        told = {name: _messages(new, found.horizon, chains, known=self._told) for name, new in by_namespace.items()}
+        messages_by_namespace = {
+            name: _messages(new, changed.horizon, chains, already_told=self._told) for name, new in by_namespace.items()
+        }
         for listener, namespace in self._listeners.items():
-            if namespace.name in told:
-                listener.put(told[namespace.name])
-        for summary in found.summaries:
+            if namespace.name in messages_by_namespace:
+                listener.put(messages_by_namespace[namespace.name])
+        for summary in changed.summaries:
             updates = progress.updates_since(-1, summary)[1]
             self._told[summary.id] = _Told(summary.revision, ended=summary.ended_at is not None, updates=updates)
             self._told.move_to_end(summary.id)
@@ -165,10 +167,10 @@ class Lists:
             self._told.popitem(last=False)
 
     async def _since(self, changed: int, namespaces: dict[str, str], *, limit: int) -> changes.Changes:
-        found = await changes.since(self._database, changed=changed, namespaces=namespaces, limit=limit)
-        if found is None:
+        changed_since = await changes.since(self._database, changed=changed, namespaces=namespaces, limit=limit)
+        if changed_since is None:
             raise FutureError(f"{changed} is in the future of this database: read the list again")
-        return found
+        return changed_since
 
 
 def _messages(
@@ -176,38 +178,46 @@ def _messages(
     horizon: int,
     chains: _Chains | None,
     *,
-    known: Mapping[UUID, _Told] | None = None,
+    already_told: Mapping[UUID, _Told] | None = None,
 ) -> list[wire.Message]:
     """The messages about these investigations; the last one carries where to go on.
 
-    `known` is what all listeners have been told; None of one that catches up, which is told where each one stands now.
+    `already_told` is what all listeners have been told. None is for a listener that catches up: it is told how each
+    investigation stands now.
     """
     messages: list[wire.Message] = []
-    for place, one in enumerate(summaries, 1):
-        before = None if known is None else known.get(one.id, _NOTHING)
+    for index, summary in enumerate(summaries, 1):
+        before = None if already_told is None else already_told.get(summary.id, _NOTHING)
         if chains is not None:
-            updates, _ = progress.updates_since(-1 if before is None else before.updates, one, chains.get(one.id, ()))
-            messages += (telling.update_message(update, of=one.id) for update in updates)
-        bodies = [*_bodies(one, is_known_to_have_ended=before is not None and before.ended)]
+            updates, _ = progress.updates_since(
+                -1 if before is None else before.updates, summary, chains.get(summary.id, ())
+            )
+            messages += (telling.update_message(update, of=summary.id) for update in updates)
+        bodies = [*_bodies(summary, is_known_to_have_ended=before is not None and before.ended)]
         for number, (kind, body) in enumerate(bodies, 1):
-            is_last = (place, number) == (len(summaries), len(bodies))
-            messages.append(wire.Message(kind, body, of=one.id, id=horizon if is_last else None))
+            is_last = (index, number) == (len(summaries), len(bodies))
+            messages.append(wire.Message(kind, body, of=summary.id, id=horizon if is_last else None))
     return messages
 
 
-def _bodies(one: history.Summary, *, is_known_to_have_ended: bool) -> Iterator[tuple[str, dict[str, object]]]:
-    named = {"namespace": one.namespace, "name": one.name, "alert_type": one.alert_type, "chain_name": one.chain_name}
-    yield "investigation.status", named | telling.of_status(one)
-    if one.ended_at is not None and not is_known_to_have_ended:
-        yield "investigation.completed", named | telling.of_end(one)
+def _bodies(summary: history.Summary, *, is_known_to_have_ended: bool) -> Iterator[tuple[str, dict[str, object]]]:
+    named = {
+        "namespace": summary.namespace,
+        "name": summary.name,
+        "alert_type": summary.alert_type,
+        "chain_name": summary.chain_name,
+    }
+    yield "investigation.status", named | telling.of_status(summary)
+    if summary.ended_at is not None and not is_known_to_have_ended:
+        yield "investigation.completed", named | telling.of_end(summary)
 
 
-def _caught_up(found: changes.Changes | None, chains: _Chains | None) -> list[wire.Message]:
+def _caught_up(changed: changes.Changes | None, chains: _Chains | None) -> list[wire.Message]:
     """What is told last of a catch-up, if there was one."""
-    if found is None:
+    if changed is None:
         return []
-    messages = _messages(found.summaries, found.horizon, chains)
-    if found.more:
-        overflow = {"last_event_id": found.horizon, "limit": AT_ONCE}
+    messages = _messages(changed.summaries, changed.horizon, chains)
+    if changed.more:
+        overflow = {"last_event_id": changed.horizon, "limit": AT_ONCE}
         messages.append(wire.Message("catchup.overflow", overflow, of=None))
     return messages

@@ -86,11 +86,11 @@ class Hub:
 
     async def check(self, investigation: UUID, *, after: int) -> None:
         """Raise a FutureError where the log has no entry `after` yet, a GoneError where there is no log."""
-        found = (await changes.heads(self._database, [investigation])).get(investigation)
-        if found is None:
+        head = (await changes.heads(self._database, [investigation])).get(investigation)
+        if head is None:
             raise GoneError(f"there is no investigation {investigation} any more")
-        if after > found.log_seq:
-            raise FutureError(f"entry {after} is in the future: the last one is {found.log_seq}")
+        if after > head.log_seq:
+            raise FutureError(f"entry {after} is in the future: the last one is {head.log_seq}")
 
     @asynccontextmanager
     async def listens(self, investigation: UUID, listener: outbox.Listener, *, after: int) -> AsyncIterator[None]:
@@ -112,14 +112,14 @@ class Hub:
         """Catch up, and from then on, without a gap, listen."""
         async with self._turns.setdefault(listener.outbox, asyncio.Lock()):
             await listener.outbox.room()
-            known = watch.status
-            if known:
-                listener.put([known])
+            status = watch.status
+            if status:
+                listener.put([status])
             after = await self._catch_up(watch, listener, after)
             if after < watch.last:
                 overflow = {"last_event_id": after, "limit": CATCH_UP_MAX}
                 listener.put([wire.Message("catchup.overflow", overflow, of=watch.investigation)])
-            if watch.status and watch.status is not known:
+            if watch.status and watch.status is not status:
                 listener.put([watch.status])
             listener.put(watch.begun())
             watch.join(listener)
@@ -135,10 +135,10 @@ class Hub:
             if after >= watch.last:
                 return after
             page = await self._page(watch, after)
-            told, after, is_full = _cut(page, after=after, most=left)
-            left -= len(told)
-            rendered = listener.rendered(told)
-            del page, told  # what waits is counted as it is sent
+            caught_up, after, is_full = _cut(page, after=after, most=left)
+            left -= len(caught_up)
+            rendered = listener.rendered(caught_up)
+            del page, caught_up  # what waits is counted as it is sent
             await listener.outbox.put_in_turn(rendered)
         await listener.outbox.room()
         return after
@@ -229,21 +229,21 @@ class Hub:
 
     async def _begin(self, watch: watching.Watch) -> None:
         """Find out how far it is; what is in its log already is for who catches up."""
-        found = (await changes.heads(self._database, [watch.investigation])).get(watch.investigation)
-        if found is None:
+        head = (await changes.heads(self._database, [watch.investigation])).get(watch.investigation)
+        if head is None:
             raise GoneError(_PURGED)
-        after = max(0, found.log_seq - _RECENT)
+        after = max(0, head.log_seq - _RECENT)
         page = await history.log_page(
-            self._database, watch.investigation, after=after, limit=_RECENT, upto=found.log_seq
+            self._database, watch.investigation, after=after, limit=_RECENT, upto=head.log_seq
         )
         if page is None:
             raise GoneError(_PURGED)
-        for told in telling.of_page(page, investigation=watch.investigation, after=after, summary=None):
-            watch.tell(watch.settle(told))
-        if one := (await stage_rows.of(self._database, [watch.investigation])).get(watch.investigation):
-            watch.chain = plans.of(one)
+        for event in telling.of_page(page, investigation=watch.investigation, after=after, summary=None):
+            watch.tell(watch.settle(event))
+        if course := (await stage_rows.of(self._database, [watch.investigation])).get(watch.investigation):
+            watch.chain = plans.of(course)
         await self._stand(watch)
-        watch.last = found.log_seq
+        watch.last = head.log_seq
         watch.ready.set_result(None)
 
     async def _go_on(self, watch: watching.Watch) -> bool:
@@ -259,11 +259,11 @@ class Hub:
             is_behind, watch.is_behind = watch.is_behind or page.last > watch.last, False
             if is_behind and page.last == watch.last:
                 await self._ensure_not_restored(watch)
-            told = await self._told(watch, page, after=watch.last)
+            page_events = await self._told(watch, page, after=watch.last)
             status = await self._stand(watch) if is_behind else []
             messages: list[wire.Message] = []
-            for one in told:
-                messages += [*watch.settle(one), *one.messages]
+            for event in page_events:
+                messages += [*watch.settle(event), *event.messages]
             if not page.more:
                 messages += watch.give_up(over)
             watch.tell(_before_the_end(status, messages))
@@ -334,15 +334,17 @@ def _cut(page: watching.Page, *, after: int, most: int) -> tuple[list[wire.Messa
     The first entry of a catch-up is told whole, however many its messages are.
     """
     messages: list[wire.Message] = []
-    for told in page.told:
-        if len(messages) + len(told.messages) > most and (messages or most < CATCH_UP_MAX):
+    for event in page.told:
+        if len(messages) + len(event.messages) > most and (messages or most < CATCH_UP_MAX):
             return messages, after, True
-        messages += told.messages
-        after = told.seq
+        messages += event.messages
+        after = event.seq
     return messages, page.last, False
 
 
 def _before_the_end(status: list[wire.Message], messages: list[wire.Message]) -> list[wire.Message]:
     """The two together: that it has ended is told last."""
-    end = next((place for place, one in enumerate(messages) if one.kind == "investigation.completed"), len(messages))
+    end = next(
+        (index for index, message in enumerate(messages) if message.kind == "investigation.completed"), len(messages)
+    )
     return [*messages[:end], *status, *messages[end:]]

@@ -48,26 +48,26 @@ class Held:
         """Whether more is held than may be."""
         return self.size > HELD_MAX
 
-    def take(self, told: Iterable[bytes]) -> None:
+    def take(self, frames: Iterable[bytes]) -> None:
         """One more waits for these."""
         was_full = self.is_full
-        for one in told:
-            users = self._users.get(id(one), 0)
-            self._users[id(one)] = users + 1
+        for frame in frames:
+            users = self._users.get(id(frame), 0)
+            self._users[id(frame)] = users + 1
             if not users:
-                self.size += len(one)
+                self.size += len(frame)
         if self.is_full and not was_full:
             self._full_since = time.monotonic()
             self._emptied.clear()
 
-    def give_back(self, told: Iterable[bytes]) -> None:
+    def give_back(self, frames: Iterable[bytes]) -> None:
         """One less does."""
-        for one in told:
-            users = self._users.pop(id(one)) - 1
+        for frame in frames:
+            users = self._users.pop(id(frame)) - 1
             if users:
-                self._users[id(one)] = users
+                self._users[id(frame)] = users
             else:
-                self.size -= len(one)
+                self.size -= len(frame)
         if not self.is_full:
             self._emptied.set()
 
@@ -108,16 +108,16 @@ class Outbox:
         self._size += sum(map(len, told))
         self._filled.set()
 
-    async def put_in_turn(self, told: deque[bytes]) -> None:
+    async def put_in_turn(self, frames: deque[bytes]) -> None:
         """Have these sent, each once there is room for it: for who can wait. All are held until then, and taken out."""
-        self._held.take(told)
+        self._held.take(frames)
         try:
-            while told:
+            while frames:
                 await self.room()
-                self.put(told[0])
-                self._held.give_back((told.popleft(),))
+                self.put(frames[0])
+                self._held.give_back((frames.popleft(),))
         finally:
-            self._held.give_back(told)
+            self._held.give_back(frames)
 
     def _is_behind(self) -> bool:
         """Whether it takes no more: of what waits the next message does not count, which may be larger than all."""

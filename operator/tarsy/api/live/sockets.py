@@ -135,29 +135,29 @@ def _ensure_no_query(websocket: WebSocket) -> None:
         raise problems.invalid(faults)
 
 
-def understood(said: str | None) -> _Said:
+def understood(text: str | None) -> _Said:
     """The action that a client asks for; None is a binary frame."""
-    if said is None:
+    if text is None:
         raise NotUnderstoodError("binary frames are not read here: send text")
     try:
-        found = json.loads(said, object_pairs_hook=_once, parse_constant=_no_number)
+        request = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise NotUnderstoodError(f"this is no JSON: {error}"[: problems.ECHOED_MAX]) from error
-    name = found.get("action") if isinstance(found, dict) else None
+    name = request.get("action") if isinstance(request, dict) else None
     shape = _ACTIONS.get(name) if isinstance(name, str) else None
     if shape is None:
         raise NotUnderstoodError(f"send an object with action, one of {', '.join(_ACTIONS)}")
     try:
-        return TypeAdapter[_Said](shape).validate_python(found)
+        return TypeAdapter[_Said](shape).validate_python(request)
     except pydantic.ValidationError as error:
         raise NotUnderstoodError(f"{name}: {payload.places(error)}") from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a member is there twice")
-    return found
+    return members
 
 
 def _no_number(name: str) -> NoReturn:
@@ -242,40 +242,40 @@ class _Connection:
     def _say(self, kind: str, **told: Any) -> None:
         self._outbox.put(wire.frame(wire.encoded({"type": kind, **told})))
 
-    async def _do(self, said: _Said, group: asyncio.TaskGroup) -> None:
-        match said:
+    async def _do(self, request: _Said, group: asyncio.TaskGroup) -> None:
+        match request:
             case Ping():
                 self._say("pong")
             case Subscribe():
-                await self._subscribe(said, group)
+                await self._subscribe(request, group)
             case CatchUp():
-                await self._catch_up(said, group)
+                await self._catch_up(request, group)
             case Unsubscribe():
-                await self._unsubscribe(said)
+                await self._unsubscribe(request)
 
-    async def _subscribe(self, said: Subscribe, group: asyncio.TaskGroup) -> None:
-        channel = _channel(said.channel)
+    async def _subscribe(self, request: Subscribe, group: asyncio.TaskGroup) -> None:
+        channel = _channel(request.channel)
         if channel.name in self._subscriptions:
             raise NotUnderstoodError(f"{channel.name} is subscribed already: catchup goes on behind an event")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise NotUnderstoodError(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions: unsubscribe others")
-        if said.namespace is not None and channel.investigation is not None:
+        if request.namespace is not None and channel.investigation is not None:
             raise NotUnderstoodError("namespace: only a list has one")
-        self._begin(channel, said.namespace, said.last_event_id, group)
+        self._begin(channel, request.namespace, request.last_event_id, group)
 
-    async def _catch_up(self, said: CatchUp, group: asyncio.TaskGroup) -> None:
-        known = self._subscriptions.get(_channel(said.channel).name)
-        if known is None:
-            raise NotUnderstoodError(f"{said.channel} is not subscribed: subscribe takes last_event_id as well")
-        await _cancelled(known.task)
-        self._begin(known.channel, known.namespace, said.last_event_id, group)
+    async def _catch_up(self, request: CatchUp, group: asyncio.TaskGroup) -> None:
+        subscription = self._subscriptions.get(_channel(request.channel).name)
+        if subscription is None:
+            raise NotUnderstoodError(f"{request.channel} is not subscribed: subscribe takes last_event_id as well")
+        await _cancelled(subscription.task)
+        self._begin(subscription.channel, subscription.namespace, request.last_event_id, group)
 
-    async def _unsubscribe(self, said: Unsubscribe) -> None:
-        known = self._subscriptions.get(_channel(said.channel).name)
-        if known is None:
-            raise NotUnderstoodError(f"{said.channel} is not subscribed")
-        await _cancelled(known.task)
-        self._say("unsubscription.confirmed", channel=known.channel.name)
+    async def _unsubscribe(self, request: Unsubscribe) -> None:
+        subscription = self._subscriptions.get(_channel(request.channel).name)
+        if subscription is None:
+            raise NotUnderstoodError(f"{request.channel} is not subscribed")
+        await _cancelled(subscription.task)
+        self._say("unsubscription.confirmed", channel=subscription.channel.name)
 
     def _begin(self, channel: wire.Channel, namespace: str | None, after: int | None, group: asyncio.TaskGroup) -> None:
         wanted = attending.Wanted(channel=channel, namespace=namespace, after=after)
@@ -283,8 +283,8 @@ class _Connection:
         self._subscriptions[channel.name] = _Subscription(channel=channel, namespace=namespace, task=task)
 
         def forget(_: asyncio.Task[None]) -> None:
-            known = self._subscriptions.get(channel.name)
-            if known is not None and known.task is task:
+            current = self._subscriptions.get(channel.name)
+            if current is not None and current.task is task:
                 del self._subscriptions[channel.name]
 
         task.add_done_callback(forget)
@@ -312,19 +312,19 @@ class _Connection:
 
 
 def _channel(name: str) -> wire.Channel:
-    found = wire.channel(name)
-    if found is None:
+    channel = wire.channel(name)
+    if channel is None:
         raise NotUnderstoodError(f"there is no channel {name}: there is {wire.CHANNELS}")
-    if found.investigation is not None:
+    if channel.investigation is not None:
         with suppress(ValueError):  # what is no id at all is answered as one that is not there
-            _ensure_spelling(found.investigation, str(UUID(found.investigation)))
-    return found
+            _ensure_spelling(channel.investigation, str(UUID(channel.investigation)))
+    return channel
 
 
-def _ensure_spelling(given: str, right: str) -> None:
+def _ensure_spelling(spelling: str, right: str) -> None:
     """One id has one name, or many names of it would each be told on their own."""
-    if given != right:
-        raise NotUnderstoodError(f"{given} is written {right} here")
+    if spelling != right:
+        raise NotUnderstoodError(f"{spelling} is written {right} here")
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -42,14 +42,14 @@ def routes(attend: attending.Attending, may: access.Access) -> APIRouter:
     @router.get("/investigations/{identity}/events", include_in_schema=False)
     async def investigation(
         request: Request,
-        known: access.Known = Depends(may.reads),
+        target: access.Known = Depends(may.reads),
         last_event_id: _After = None,
         header: _LastEventID = None,
     ) -> Response:
         """What happens in an investigation, while it happens."""
-        channel = wire.Channel("investigation", str(known.id))
+        channel = wire.Channel("investigation", str(target.id))
         wanted = attending.Wanted(channel=channel, after=_after(header, last_event_id))
-        attend.places.take(known.caller)
+        attend.places.take(target.caller)
         return Stream(attend, await attend.ask(request, wanted), channel)
 
     @router.get("/events", include_in_schema=False)
@@ -111,22 +111,22 @@ class Stream(Response):
         try:
             await self._attend.attend(self._attended, listener)
         except attending.EndedError as ended:
-            told = {"type": "subscription.ended", "channel": self._channel.name, "reason": str(ended)}
-            self._outbox.put(wire.event("subscription.ended", told), _LAST)
+            body = {"type": "subscription.ended", "channel": self._channel.name, "reason": str(ended)}
+            self._outbox.put(wire.event("subscription.ended", body), _LAST)
 
     async def _write(self, send: Send) -> NoReturn:
         while True:
             try:
                 async with asyncio.timeout(COMMENT_SECONDS):
-                    told = await self._outbox.next()
+                    frame = await self._outbox.next()
             except TimeoutError:
-                told = _COMMENT
-            if told == _LAST:
+                frame = _COMMENT
+            if frame == _LAST:
                 raise _EndError
             try:
-                for start in range(0, len(told), answers.PIECE):
+                for start in range(0, len(frame), answers.PIECE):
                     async with asyncio.timeout(outbox.PROGRESS_SECONDS):
-                        piece = told[start : start + answers.PIECE]
+                        piece = frame[start : start + answers.PIECE]
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
             except TimeoutError:
                 raise _EndError from None

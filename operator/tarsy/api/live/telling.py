@@ -49,7 +49,7 @@ def of_page(
     events: dict[int, list[timeline.Event]] = defaultdict(list)
     for event in timeline.fold(log, claims=page.claims, executions=page.executions):
         events[event.seq].append(event)
-    told = []
+    page_events = []
     for logged in log:
         if logged.seq <= after:
             continue
@@ -58,7 +58,7 @@ def of_page(
             *(_of_event(event, logged, is_new=event.created_seq > after and event.id not in heard) for event in own),
             *_of_frame(logged, summary),
         ]
-        told.append(
+        page_events.append(
             Told(
                 seq=logged.seq,
                 entry=logged.entry,
@@ -67,7 +67,7 @@ def of_page(
                 events=[event.id for event in own],
             )
         )
-    return told
+    return page_events
 
 
 def frames(page: history.LogPage, *, after: int) -> bool:
@@ -83,8 +83,8 @@ _Body = tuple[str, dict[str, Any]]
 
 def _in_sequence(bodies: Sequence[_Body], investigation: UUID, seq: int) -> Iterator[wire.Message]:
     last = len(bodies) - 1
-    for place, (kind, body) in enumerate(bodies):
-        yield wire.Message(kind, body, of=investigation, id=seq if place == last else None)
+    for index, (kind, body) in enumerate(bodies):
+        yield wire.Message(kind, body, of=investigation, id=seq if index == last else None)
 
 
 def _updates(
@@ -121,42 +121,42 @@ def _of_frame(logged: entries.Logged, summary: history.Summary | None) -> Iterat
 
 
 def _end(phase: str | None, entry: entries.RunEnded) -> dict[str, Any]:
-    found = {"reason": entry.reason, "message": entry.message}
-    return found if phase is None else {"phase": phase, "ending": phase, **found}
+    body = {"reason": entry.reason, "message": entry.message}
+    return body if phase is None else {"phase": phase, "ending": phase, **body}
 
 
-def of_end(found: history.Summary) -> dict[str, Any]:
+def of_end(summary: history.Summary) -> dict[str, Any]:
     """What is told of an investigation that has ended."""
     return {
-        "phase": found.phase,
-        "ending": found.ending,
-        "reason": found.reason,
-        "message": found.message,
-        "final_analysis": found.final_analysis,
-        "summary": found.summary,
-        "grounds": found.grounds,
-        "grounded": phase_rules.is_grounded(found.grounds),
-        "ended_at": wire.moment(found.ended_at) if found.ended_at else None,
-        "revision": found.revision,
+        "phase": summary.phase,
+        "ending": summary.ending,
+        "reason": summary.reason,
+        "message": summary.message,
+        "final_analysis": summary.final_analysis,
+        "summary": summary.summary,
+        "grounds": summary.grounds,
+        "grounded": phase_rules.is_grounded(summary.grounds),
+        "ended_at": wire.moment(summary.ended_at) if summary.ended_at else None,
+        "revision": summary.revision,
     }
 
 
-def of_status(found: history.Summary) -> dict[str, Any]:
+def of_status(summary: history.Summary) -> dict[str, Any]:
     """Where an investigation stands."""
     return {
-        "phase": found.phase,
-        "progress": found.progress,
-        "current_stage": found.current_stage,
-        "stages": [{"name": name, "phase": phase} for name, phase in _phases(found)],
-        "attempts": found.attempts,
-        "cancel": found.cancel,
-        "message": found.shown_message,
-        "revision": found.revision,
+        "phase": summary.phase,
+        "progress": summary.progress,
+        "current_stage": summary.current_stage,
+        "stages": [{"name": name, "phase": phase} for name, phase in _phases(summary)],
+        "attempts": summary.attempts,
+        "cancel": summary.cancel,
+        "message": summary.shown_message,
+        "revision": summary.revision,
     }
 
 
-def _phases(found: history.Summary) -> Iterator[tuple[str, str]]:
+def _phases(summary: history.Summary) -> Iterator[tuple[str, str]]:
     """Each stage of the chain with its phase, as in the status of the object."""
-    begun = {stage.name: stage.outcome or "Running" for stage in found.stages}
-    not_begun = "Cancelled" if found.ended_at else "Pending"
-    return ((name, begun.get(name, not_begun)) for name in found.stage_names)
+    begun = {stage.name: stage.outcome or "Running" for stage in summary.stages}
+    not_begun = "Cancelled" if summary.ended_at else "Pending"
+    return ((name, begun.get(name, not_begun)) for name in summary.stage_names)

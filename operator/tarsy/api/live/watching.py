@@ -76,9 +76,9 @@ class Watch:
 
     def tell(self, messages: Iterable[wire.Message]) -> None:
         """Tell all who listen."""
-        told = list(messages)
+        events = list(messages)
         for listener in self.listeners:
-            listener.put(told)
+            listener.put(events)
 
     def join(self, listener: outbox.Listener) -> None:
         """One more listens; it is told at once where nothing more comes."""
@@ -139,23 +139,23 @@ class Watch:
         """What there is of all that is being written."""
         return [self._created(text) for text in self._texts.values()]
 
-    def settle(self, told: telling.Told) -> Iterator[wire.Message]:
+    def settle(self, settled: telling.Told) -> Iterator[wire.Message]:
         """Take what was told from the log; what of it was being written and never came is given up."""
-        for event in told.events:
+        for event in settled.events:
             self.over.discard(event)
             self._texts.pop(event, None)
-        if isinstance(told.entry, entries.ToolsAnswered):
-            self._results[told.execution] = self._has_result(told.execution) | frozenset(told.events)
-        turn = _ended_turn(told.entry)
-        if turn is None:
+        if isinstance(settled.entry, entries.ToolsAnswered):
+            self._results[settled.execution] = self._has_result(settled.execution) | frozenset(settled.events)
+        call = _ended_turn(settled.entry)
+        if call is None:
             return
-        self._results.pop(told.execution, None)
-        self._settled[told.execution] = max(turn, self._settled.get(told.execution, -1))
-        run = told.entry.run if isinstance(told.entry, entries.RunEnded) else None
+        self._results.pop(settled.execution, None)
+        self._settled[settled.execution] = max(call, self._settled.get(settled.execution, -1))
+        run = settled.entry.run if isinstance(settled.entry, entries.RunEnded) else None
         yield from self.give_up(
             event
             for event, text in self._texts.items()
-            if text.piece.run == run or (text.piece.execution == told.execution and _turn(text.piece) <= turn)
+            if text.piece.run == run or (text.piece.execution == settled.execution and _turn(text.piece) <= call)
         )
 
     def _has_result(self, execution: str) -> frozenset[str]:

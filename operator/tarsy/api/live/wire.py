@@ -58,15 +58,15 @@ class Frame(bytes):
 
 def frame(text: str) -> Frame:
     """The text frame of `text`. Source: RFC 6455, section 5.2, "Base Framing Protocol"."""
-    data = text.encode()
-    match len(data):
+    payload = text.encode()
+    match len(payload):
         case length if length < 126:
             head = struct.pack("!BB", 0x81, length)
         case length if length < 1 << 16:
             head = struct.pack("!BBH", 0x81, 126, length)
         case length:
             head = struct.pack("!BBQ", 0x81, 127, length)
-    return Frame(head + data)
+    return Frame(head + payload)
 
 
 class Message:
@@ -94,18 +94,18 @@ class Message:
 
     def frame(self, channel: Channel) -> bytes:
         """As a text frame for a channel."""
-        found = self._encoded.get((channel, "frame"))
-        if found is None:
-            found = self._encoded[channel, "frame"] = frame(encoded(self._in_words(channel)))
-        return found
+        encoded_frame = self._encoded.get((channel, "frame"))
+        if encoded_frame is None:
+            encoded_frame = self._encoded[channel, "frame"] = frame(encoded(self._in_words(channel)))
+        return encoded_frame
 
     def event(self, channel: Channel) -> bytes:
         """As a Server-Sent Event for a channel."""
-        found = self._encoded.get((channel, "event"))
-        if found is None:
-            told = self._in_words(channel)
-            found = self._encoded[channel, "event"] = event(told["type"], told, id=self.id)
-        return found
+        encoded_event = self._encoded.get((channel, "event"))
+        if encoded_event is None:
+            body = self._in_words(channel)
+            encoded_event = self._encoded[channel, "event"] = event(body["type"], body, id=self.id)
+        return encoded_event
 
     def _in_words(self, channel: Channel) -> dict[str, Any]:
         head: dict[str, Any] = {"type": self.kind, "channel": channel.name}
@@ -136,12 +136,12 @@ def moment(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def encoded(told: Mapping[str, Any]) -> str:
+def encoded(body: Mapping[str, Any]) -> str:
     """As JSON."""
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def event(name: str, told: Mapping[str, Any], *, id: int | None = None) -> bytes:  # noqa: A002 - its name on the wire
+def event(name: str, body: Mapping[str, Any], *, id: int | None = None) -> bytes:  # noqa: A002 - its name on the wire
     """A Server-Sent Event; JSON has no line ends. Source: HTML standard, "Server-sent events"."""
     where = "" if id is None else f"id: {id}\n"
-    return f"event: {name}\n{where}data: {encoded(told)}\n\n".encode()
+    return f"event: {name}\n{where}data: {encoded(body)}\n\n".encode()

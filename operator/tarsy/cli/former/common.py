@@ -1,4 +1,4 @@
-"""What the making of a platform file and of chains from the founding documents' YAML has in common."""
+"""The common base of converting the founding documents' YAML into a platform file and chains."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tarsy.cli.former import layout
 from tarsy.resources import base, files
 
 FORMER_STRATEGY = "react"
-"""What ran where nothing was said."""
+"""The strategy that ran without any setting."""
 _STRATEGIES = {"google-native": "native-thinking", "langchain": "react"}
-"""What ran on a backend where no strategy is said."""
+"""The strategy that ran on a backend without a strategy."""
 
 JSON = dict[str, Any]
 Source = layout.Source
@@ -22,9 +22,9 @@ class Converting:
 
     def __init__(self, sources: layout.Sources) -> None:
         self.notes: list[files.Problem] = []
-        """What has no place, and what became of something."""
+        """Settings without a counterpart, and settings that changed."""
         self.problems = sources.problems
-        """What is wrong, of all who go through these sources."""
+        """The problems of everything that was read from these sources."""
         self._sources = sources
         self._defaults = sources.settings.get("defaults")
         self._queue = sources.settings.get("queue")

@@ -20,9 +20,9 @@ from tarsy.masking import patterns
 from tarsy.resources import files
 
 PLATFORM = "tarsy.yaml"
-"""What the platform file is called; a chain's manifest has its chain's name."""
+"""The name of the platform file; the manifest of a chain has the chain's name."""
 _ALWAYS = "kubernetes_secret"
-"""What masked Kubernetes' Secrets, if it was asked for."""
+"""The pattern that masked Kubernetes Secrets, if it was asked for."""
 _OLD_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _WHOLE_VARIABLE = re.compile(r"\{\{\s*\.([A-Z_][A-Z0-9_]*)\s*\}\}")
 """One of the platform file's, as the name of a variable may be."""
@@ -32,9 +32,9 @@ _SAME_TRANSPORT = {
     "verify_ssl": "verify",
 }
 _TEXTS = ("instructions", "custom_instructions", "description")
-"""Where `${VAR}` is text, such as a command for somebody to run."""
+"""The fields in which `${VAR}` is text, such as a command for a reader."""
 _ENVIRONMENT = {"credentials_env": "credentials_file", "project_env": "project", "location_env": "location"}
-"""Of a provider: what named a variable is that variable's value."""
+"""The fields of a provider that named a variable, and now hold that variable's value."""
 
 JSON = common.JSON
 Source = layout.Source
@@ -42,12 +42,12 @@ Source = layout.Source
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """What was made."""
+    """The result of a conversion."""
 
     texts: dict[str, str]
     """By the names of their files."""
     notes: list[files.Problem]
-    """What has no place, and what was read otherwise than it may have been meant."""
+    """Settings without a counterpart, and settings with a possibly different meaning."""
 
 
 def convert(documents: Sequence[files.Document]) -> Converted:
@@ -150,7 +150,7 @@ class _Converter(common.Converting):
         return made
 
     def _native_tools(self, source: Source) -> Any:
-        """Of a mapping of tools to whether they are wanted, those that are."""
+        """Return the wanted tools of a mapping from tools to booleans."""
         if isinstance(source.data, dict):
             return [tool for tool, is_wanted in source.data.items() if is_wanted]
         return source.data
@@ -272,7 +272,7 @@ class _Converter(common.Converting):
         return made
 
     def _runbooks(self) -> JSON:
-        """What stands under `system`: of all that only this has a place."""
+        """Return the section `system`, of which only runbooks have a counterpart."""
         made: JSON = {}
         for key in self._system.data if self._system else ():
             assert self._system  # noqa: S101 - it has the key
@@ -286,7 +286,7 @@ class _Converter(common.Converting):
         return made
 
     def _text(self, source: Source) -> Any:
-        """What stands there, with its variables as the platform file writes them."""
+        """Return the text, with its variables in the platform file's spelling."""
         if str(source.place[-1]) in _TEXTS:
             return source.data
         return _renamed(source.data)
@@ -306,13 +306,13 @@ def _renamed(node: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _Made(files.Document):
-    """What was made, whose problems are told where their cause stands."""
+    """The converted files, whose problems are reported at their causes."""
 
     sources: Mapping[str, Source] = field(repr=False)
     """By the beginning of the place, in what was made."""
 
     def problem(self, path: files.Place, message: str) -> files.Problem:
-        """What is wrong, where that comes from."""
+        """Return the problem at its cause in the source."""
         steps = tuple(to_snake(step) if isinstance(step, str) else step for step in path)
         for length in (2, 1, 0):
             source = self.sources.get(files.told(path[:length]))
@@ -322,7 +322,7 @@ class _Made(files.Document):
 
 
 def _wrong(sources: layout.Sources, platform: JSON, chains: Mapping[str, JSON]) -> list[files.Problem]:
-    """What is wrong with what was made."""
+    """Return the problems of the converted files."""
     named = {
         files.told((section, name)): source
         for section, named_sources in sources.named.items()

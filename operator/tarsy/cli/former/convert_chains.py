@@ -70,7 +70,7 @@ class Chains(common.Converting):
         return made
 
     def _own_strategy(self, stage: Source, member: Source) -> str | None:
-        """What a stage, its member or the member's agent says."""
+        """Return the strategy of a stage, its member or the member's agent."""
         own = self._strategy(member) if isinstance(member.data, dict) else None
         if strategy_found := own or self._strategy(stage):
             return strategy_found
@@ -82,7 +82,7 @@ class Chains(common.Converting):
         return strategy
 
     def _stage(self, stage: Source, *, speaks: bool) -> JSON:
-        """A stage; with `speaks` each of its agents whose strategy nobody says gets the one that ran then."""
+        """Return a stage; with `speaks`, its agents without a strategy get the one that ran then."""
         made: JSON = {"name": self._dns(stage.at("name"), str(stage.data["name"]))}
         members = layout.members(stage)
         overrides = [

@@ -41,9 +41,9 @@ LATER = frozenset(
         "temperature",
     )
 )
-"""What TARSy may come to have; the rest has no place in it."""
+"""Settings that TARSy may get; all others have no counterpart."""
 SWITCHES = {"enabled": True, "disabled": False}
-"""What switches an MCP server off, by what leaves it on."""
+"""The values that switch an MCP server off, by the one that leaves it on."""
 _IDENTIFIER = "ConfigurableAgent"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -57,14 +57,14 @@ class Source:
     data: Any = field(repr=False)
 
     def at(self, *steps: int | str) -> Source:
-        """What stands below it; None where nothing does."""
+        """Return the source below it; None if there is none."""
         value = self.data
         for step in steps:
             value = value.get(step) if isinstance(value, dict) else value[int(step)]
         return Source(document=self.document, place=(*self.place, *steps), data=value)
 
     def problem(self, message: str) -> files.Problem:
-        """What is to be said of it."""
+        """Return a problem at this source."""
         return self.document.problem(self.place, message)
 
     @property
@@ -104,7 +104,10 @@ class Sources:
 
 
 def gathered(documents: Sequence[files.Document]) -> Sources:
-    """What stands in `documents`, by section and name. A chain may stand at the top, as some documents show it."""
+    """Return the content of `documents`, by section and name.
+
+    A chain may stand at the top, as some documents show it.
+    """
     sources = Sources()
     for document in documents:
         if not isinstance(document.data, dict):
@@ -160,7 +163,7 @@ def agent_name(identifier: str) -> str | None:
 
 
 def members(stage: Source) -> list[Source]:
-    """What names the agents of a stage."""
+    """Return the sources that name the agents of a stage."""
     if isinstance(stage.data.get("agents"), list):
         return list(stage.at("agents").entries())
     return [stage.at("agent")] if stage.data.get("agent") else []
@@ -180,7 +183,7 @@ def seconds(text: object) -> float | None:
 
 
 def refusals(sources: Sources) -> Iterator[files.Problem]:
-    """What the founding documents refuse of chains, in their words."""
+    """Yield the founding documents' refusals of chains, in their words."""
     chains = sources.named["agent_chains"]
     taken = [source for name, source in chains.items() if name in builtin.CHAINS]
     if taken:

@@ -39,8 +39,8 @@ async def write(
     connection: sqlalchemy_asyncio.AsyncConnection, investigation: UUID, action: Action, *, by: Caller
 ) -> None:
     """Note, in the transaction that does it, what `by` asked for."""
-    given = {"id": investigation, "action": action, "who": by.who, "address": by.address}
-    await connection.execute(_WRITE, given)
+    values = {"id": investigation, "action": action, "who": by.who, "address": by.address}
+    await connection.execute(_WRITE, values)
 
 
 _WRITE_SETUP = text("""
@@ -59,5 +59,5 @@ async def write_setup(
     by: Caller,
 ) -> None:
     """Note, in the transaction that does it, what `by` asked for; `namespace` is the operator's."""
-    given = {"who": by.who, "address": by.address, "action": action, "namespace": namespace, "name": name}
-    await connection.execute(_WRITE_SETUP, {**given, "detail": json.dumps(detail)})
+    values = {"who": by.who, "address": by.address, "action": action, "namespace": namespace, "name": name}
+    await connection.execute(_WRITE_SETUP, {**values, "detail": json.dumps(detail)})

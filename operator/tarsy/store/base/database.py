@@ -144,8 +144,8 @@ def _why(error: Exception) -> str:
         return f"{_REFUSALS.get(error.sqlstate, 'the server refuses it')} ({kind}, SQLSTATE {error.sqlstate})"
     if isinstance(error, OSError):
         return error.strerror or str(error) or kind
-    found = re.match(r"`(ssl[a-z]+)` parameter must be one of: [a-z, -]+$", str(error))
-    return found[0] if found else f"DATABASE_URL is not what asyncpg takes ({kind})"
+    match = re.match(r"`(ssl[a-z]+)` parameter must be one of: [a-z, -]+$", str(error))
+    return match[0] if match else f"DATABASE_URL is not what asyncpg takes ({kind})"
 
 
 class Database:
@@ -201,7 +201,7 @@ class Database:
             ended = False
             try:
                 await connection.execute(began)
-                found = await _fetch(connection, statement, values)
+                rows = await _fetch(connection, statement, values)
                 await connection.execute("COMMIT")
                 ended = True
             except asyncpg.QueryCanceledError as error:
@@ -211,7 +211,7 @@ class Database:
             finally:
                 if not ended:  # the next one would find itself in this transaction
                     connection.terminate()
-        return found
+        return rows
 
     async def _driver(self) -> asyncpg.Pool:
         """The driver's own pool; what a statement leaves behind is nothing, so nothing is reset."""
@@ -239,8 +239,8 @@ class Database:
         """
         async with _errors(), asyncio.timeout(PING_SECONDS):
             names = [_VERSION, *tables.metadata.tables]
-            found = await self.run(_LACKING, names=names, rights=list(RIGHTS), version=_VERSION)
-            by_name = {row.name: row for row in found}
+            missing = await self.run(_LACKING, names=names, rights=list(RIGHTS), version=_VERSION)
+            by_name = {row.name: row for row in missing}
             if not by_name[_VERSION].is_there:
                 return "the database's schema, which is not there yet: `tarsy migrate` makes it"
             if revision and not by_name[_VERSION].rights:
@@ -253,8 +253,8 @@ class Database:
         for name, row in by_name.items():
             for right in row.rights:
                 lacking.setdefault(right, []).append(name)
-        told = "; ".join(f"{right} on {_some(names)}" for right, names in lacking.items())
-        return f"rights in the database: {told}" if told else ""
+        rights_missing = "; ".join(f"{right} on {_some(names)}" for right, names in lacking.items())
+        return f"rights in the database: {rights_missing}" if rights_missing else ""
 
     async def migrate(self) -> str:
         """Bring the schema to the newest revision, where it is not there yet; the revision at which it is now.
@@ -313,8 +313,8 @@ async def _fetch(
     connection: asyncpg.Connection, statement: sqlalchemy.TextClause, values: Mapping[str, Any]
 ) -> Sequence[Row]:
     compiled = _compiled(statement)
-    found: Sequence[Row] = await connection.fetch(compiled.text, *(values[name] for name in compiled.names))
-    return found
+    records: Sequence[Row] = await connection.fetch(compiled.text, *(values[name] for name in compiled.names))
+    return records
 
 
 @asynccontextmanager
@@ -372,20 +372,22 @@ def _known() -> set[str]:
     }
 
 
-def _other_schema(found: str | None) -> str:
+def _other_schema(version: str | None) -> str:
     """What is wrong with a schema that is at another revision than ours, and does not serve us."""
-    if found is None or found in _known():
-        return f"the database's schema, which is at {found or 'nothing'}, not {NEWEST}: `tarsy migrate` brings it there"
-    return f"the database's schema, which is at {found}, not {NEWEST}: it is of another version of tarsy"
+    if version is None or version in _known():
+        return (
+            f"the database's schema, which is at {version or 'nothing'}, not {NEWEST}: `tarsy migrate` brings it there"
+        )
+    return f"the database's schema, which is at {version}, not {NEWEST}: it is of another version of tarsy"
 
 
 def _upgrade(connection: sqlalchemy.Connection) -> str:
     from alembic import command, config, script, util  # a tenth of a second, and an operator does not need it
 
     if sqlalchemy.inspect(connection).has_table(_VERSION):
-        found = connection.execute(_REVISION, {"mine": NEWEST}).one_or_none()
-        if found and found.serves_us and found.version_num not in _known():
-            return str(found.version_num)
+        revision = connection.execute(_REVISION, {"mine": NEWEST}).one_or_none()
+        if revision and revision.serves_us and revision.version_num not in _known():
+            return str(revision.version_num)
     migrations = config.Config(attributes={"connection": connection})
     migrations.set_main_option("script_location", str(resources.files("tarsy.store.base") / "migrations"))
     try:
@@ -403,7 +405,7 @@ def _upgrade(connection: sqlalchemy.Connection) -> str:
 
 def _served(scripts: script.ScriptDirectory) -> Iterator[str]:
     """The revisions whose programs can work with the newest schema: from there back to one that did more than add."""
-    for one in scripts.walk_revisions():
-        yield one.revision
-        if not getattr(one.module, "ADDITIVE", False):
+    for script_revision in scripts.walk_revisions():
+        yield script_revision.revision
+        if not getattr(script_revision.module, "ADDITIVE", False):
             break

@@ -56,9 +56,9 @@ async def post(database: databases.Database, *hints: Hint) -> None:
         await database.run(_SEND, channels=channels, payloads=payloads)
 
 
-def both(one: Callable[[str], bool], other: Callable[[str], bool]) -> Callable[[str], bool]:
+def both(first: Callable[[str], bool], other: Callable[[str], bool]) -> Callable[[str], bool]:
     """Both are told of a hint, and it is taken on where both take it on."""
-    return lambda payload: one(payload) & other(payload)
+    return lambda payload: first(payload) & other(payload)
 
 
 def _taken_on(database: databases.Database, channel: str, payload: str) -> bool:

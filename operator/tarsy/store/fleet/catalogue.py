@@ -42,11 +42,17 @@ _WRITE = text("""
 
 async def write(database: databases.Database, process: UUID, facts: Collection[standing.Fact]) -> bool:
     """Keep what a process says of itself, its fact of kind `process` among it; return whether it was not known."""
-    given = [
-        {"kind": one.kind, "name": one.name, "state": one.state, "since": one.since.isoformat(), "detail": one.detail}
-        for one in facts
+    values = [
+        {
+            "kind": fact.kind,
+            "name": fact.name,
+            "state": fact.state,
+            "since": fact.since.isoformat(),
+            "detail": fact.detail,
+        }
+        for fact in facts
     ]
-    rows = await database.run(_WRITE, process=process, facts=json.dumps(given, allow_nan=False, default=dict))
+    rows = await database.run(_WRITE, process=process, facts=json.dumps(values, allow_nan=False, default=dict))
     return any(row.is_new for row in rows if row.kind == "process")
 
 
@@ -61,8 +67,8 @@ _KEEP_ONLY = text("""
 
 async def keep_only(database: databases.Database, process: UUID, facts: Collection[standing.Fact]) -> None:
     """Forget what a process has said of all but these: a server that its platform file has lost is none any more."""
-    known = [{"kind": one.kind, "name": one.name} for one in facts]
-    await database.run(_KEEP_ONLY, process=process, known=json.dumps(known))
+    keys = [{"kind": fact.kind, "name": fact.name} for fact in facts]
+    await database.run(_KEEP_ONLY, process=process, known=json.dumps(keys))
 
 
 _LEAVE = text("DELETE FROM catalogue WHERE process = :process")
@@ -134,13 +140,17 @@ async def tools(database: databases.Database, *, limit: int, within: timedelta =
 
 async def offered(database: databases.Database) -> tool_filters.Catalogue:
     """The tools of each MCP server, as whoever was connected to it last was told, and those that are stopped."""
-    found = {said.name: tool_filters.told(said.detail) for said in await tools(database, limit=SERVERS_MAX)}
-    for said in await read(database, "server"):
-        listed = found.get(said.name, [])
+    tools_by_server = {
+        report.name: tool_filters.told(report.detail) for report in await tools(database, limit=SERVERS_MAX)
+    }
+    for report in await read(database, "server"):
+        listed = tools_by_server.get(report.name, [])
         names = {tool.name for tool in listed}
-        stopped = {one["tool"] for one in said.detail.get("stopped", ())}  # a process of an earlier version tells none
+        stopped = {
+            stopped_tool["tool"] for stopped_tool in report.detail.get("stopped", ())
+        }  # a process of an earlier version tells none
         listed += [tool_filters.Tool(name=name, read_only=True, stopped=True) for name in sorted(stopped - names)]
-    return found
+    return tools_by_server
 
 
 WORKERS = """
@@ -161,11 +171,11 @@ _WORKERS = text(f"""
 async def workers(database: databases.Database, *, within: timedelta = FRESH) -> reports.Workers:
     """What the workers that were seen `within` that time report of the LLM providers of their platform files."""
     rows = await database.run(_WORKERS, fresh=within)
-    found: dict[str, list[str]] = {}
+    problems_by_provider: dict[str, list[str]] = {}
     for row in rows:
         if row.name is not None:
-            found.setdefault(row.name, []).append(row.problem)
-    return reports.Workers(count=len({row.process for row in rows}), reports=found)
+            problems_by_provider.setdefault(row.name, []).append(row.problem)
+    return reports.Workers(count=len({row.process for row in rows}), reports=problems_by_provider)
 
 
 def _said(row: databases.Row) -> Said:

@@ -60,18 +60,20 @@ class Pins:
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
         """See `tools.pins.Keep`: whoever commits first has pinned a tool, for all others too."""
-        known = await self._read(server)
-        if changed := {tool: one for tool, one in confirmed.items() if known.get(tool) != one}:
-            given = {"server": server, "hashes": _json(changed), "who": PLATFORM_FILE}
-            await self._database.run(_CONFIRM, **given)
-        if unseen := {tool: one for tool, one in seen.items() if tool not in known}:
-            room = max(0, UNSEEN_MAX - len(known))
+        pinned_hashes = await self._read(server)
+        if changed := {
+            tool: tool_hash for tool, tool_hash in confirmed.items() if pinned_hashes.get(tool) != tool_hash
+        }:
+            values = {"server": server, "hashes": _json(changed), "who": PLATFORM_FILE}
+            await self._database.run(_CONFIRM, **values)
+        if unseen := {tool: tool_hash for tool, tool_hash in seen.items() if tool not in pinned_hashes}:
+            room = max(0, UNSEEN_MAX - len(pinned_hashes))
             await self._database.run(_FIRST, server=server, seen=_json(unseen), room=room)
-            known = await self._read(server)
-            names = ", ".join([tool for tool in unseen if tool in known][:NAMES_MAX])
-            told = {"action": "tools_pinned", "server": server, "names": names}
-            log.info("tools of %s that were not known are pinned as they are now", server, extra=told)
-        return {tool: known[tool] for tool in seen if tool in known}
+            pinned_hashes = await self._read(server)
+            names = ", ".join([tool for tool in unseen if tool in pinned_hashes][:NAMES_MAX])
+            log_fields = {"action": "tools_pinned", "server": server, "names": names}
+            log.info("tools of %s that were not known are pinned as they are now", server, extra=log_fields)
+        return {tool: pinned_hashes[tool] for tool in seen if tool in pinned_hashes}
 
     async def _read(self, server: str) -> Mapping[str, str]:
         return {row.tool: row.hash for row in await self._database.run(_READ, server=server)}
@@ -90,8 +92,8 @@ async def confirm(
     async with database.begin() as connection:
         held = await connection.execute(_HELD, {"server": server, "tools": list(hashes)})
         before = {row.tool: row.hash for row in held}
-        given = {"server": server, "hashes": _json(hashes), "who": by.who}
-        changed = [row.tool for row in await connection.execute(_CONFIRM, given)]
+        values = {"server": server, "hashes": _json(hashes), "who": by.who}
+        changed = [row.tool for row in await connection.execute(_CONFIRM, values)]
         detail = {tool: {"from": before.get(tool, ""), "to": hashes[tool]} for tool in changed}
         if changed:
             await audit.write_setup(connection, "accept", server, detail, namespace=namespace, by=by)
@@ -101,4 +103,4 @@ async def confirm(
 
 
 def _json(hashes: Mapping[str, str]) -> str:
-    return json.dumps([{"tool": tool, "hash": one} for tool, one in hashes.items()])
+    return json.dumps([{"tool": tool, "hash": tool_hash} for tool, tool_hash in hashes.items()])

@@ -79,9 +79,9 @@ class Keeper:
 
     async def look(self) -> None:
         """Tell what has changed, or that nothing has, if it is time to."""
-        said: dict[tuple[str, str], standing.Fact] = {(fact.kind, fact.name): fact for fact in self.facts()}
-        is_less = not self._kept.keys() <= said.keys()
-        changed = {key: fact for key, fact in said.items() if is_less or self._kept.get(key) != fact}
+        current: dict[tuple[str, str], standing.Fact] = {(fact.kind, fact.name): fact for fact in self.facts()}
+        is_less = not self._kept.keys() <= current.keys()
+        changed = {key: fact for key, fact in current.items() if is_less or self._kept.get(key) != fact}
         if time.monotonic() < self._due and not (changed and self.database.state == "answering"):
             return
         try:
@@ -111,12 +111,12 @@ class Keeper:
 
     def _prepared(self, facts: Iterable[standing.Fact]) -> list[standing.Fact]:
         """As they can be kept."""
-        known = {}
+        masked_facts = {}
         for fact in facts:
             name = messages.storable(self._mask(fact.name))
             detail = messages.storable_json(self._masked(fact.detail))
-            known[fact.kind, name] = replace(fact, name=name, detail=detail)
-        return list(known.values())
+            masked_facts[fact.kind, name] = replace(fact, name=name, detail=detail)
+        return list(masked_facts.values())
 
     def _masked(self, value: Any) -> Any:
         """JSON, all texts of which are masked; its keys are ours, or have been looked at."""
@@ -125,7 +125,7 @@ class Keeper:
         if isinstance(value, Mapping):
             return {key: self._masked(below) for key, below in value.items()}
         if isinstance(value, list | tuple):
-            return [self._masked(one) for one in value]
+            return [self._masked(element) for element in value]
         return value
 
     async def _leave(self) -> None:

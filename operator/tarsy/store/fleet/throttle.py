@@ -53,9 +53,9 @@ class Limits:
 
     def admit(self, past: Iterable[Granted], *, second: int, tokens: int) -> bool:
         """Whether another request may be granted in that second, after those of the past."""
-        counted = [one for one in past if one.second >= second - SECONDS]
-        return (self.requests is None or sum(one.requests for one in counted) < self.requests) and (
-            self.tokens is None or sum(one.tokens for one in counted) + min(tokens, self.tokens) <= self.tokens
+        counted = [usage for usage in past if usage.second >= second - SECONDS]
+        return (self.requests is None or sum(usage.requests for usage in counted) < self.requests) and (
+            self.tokens is None or sum(usage.tokens for usage in counted) + min(tokens, self.tokens) <= self.tokens
         )
 
 
@@ -71,7 +71,7 @@ class Granted:
 def until_admitted(limits: Limits, past: Iterable[Granted], *, now: float, tokens: int) -> float:
     """How many seconds after `now` a request may be granted, if nothing else is until then; 0 where it may be now."""
     past = list(past)
-    leaving = sorted(one.second + SECONDS + 1 for one in past)
+    leaving = sorted(usage.second + SECONDS + 1 for usage in past)
     seconds = [math.floor(now), *(second for second in leaving if second > now)]
     admitted = (second for second in seconds if limits.admit(past, second=second, tokens=tokens))
     return max(0.0, next(admitted) - now)  # there is one: at last nothing is left of the past
@@ -129,9 +129,9 @@ _BEGIN = text("INSERT INTO throttles (provider) VALUES (:provider) ON CONFLICT D
 
 def _limits(settings: Mapping[str, providers.Common]) -> dict[str, Limits]:
     return {
-        name: Limits(requests=one.requests_per_minute, tokens=one.tokens_per_minute)
-        for name, one in settings.items()
-        if one.requests_per_minute or one.tokens_per_minute
+        name: Limits(requests=provider.requests_per_minute, tokens=provider.tokens_per_minute)
+        for name, provider in settings.items()
+        if provider.requests_per_minute or provider.tokens_per_minute
     }
 
 
@@ -170,22 +170,22 @@ class Throttle:
         tokens = min(tokens, MOST_TOKENS)
         if limits is None:
             return ports.Taken(provider=provider, tokens=tokens)
-        told = False
+        is_logged = False
         async with self._turns[provider]:
             while True:
                 try:
-                    found = await self._ask(provider, limits, tokens)
+                    decision = await self._ask(provider, limits, tokens)
                 except databases.StoreDownError as error:
                     log.warning("a request waits: %s", error, extra={"action": "throttle_waits"})
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                if isinstance(found, ports.Taken):
-                    return found
-                if not told:
-                    about = {"action": "throttled", "provider": provider, "seconds": round(found, 3)}
+                if isinstance(decision, ports.Taken):
+                    return decision
+                if not is_logged:
+                    about = {"action": "throttled", "provider": provider, "seconds": round(decision, 3)}
                     log.info("%s has been asked as fast as it may be: a request waits", provider, extra=about)
-                    told = True
-                await asyncio.sleep(found + random.random() * JITTER * self._second)  # noqa: S311 - spreads load
+                    is_logged = True
+                await asyncio.sleep(decision + random.random() * JITTER * self._second)  # noqa: S311 - spreads load
 
     def correct(self, taken: ports.Taken, tokens: int) -> None:
         """Count so many tokens for a request instead of the estimate, from the next one that is taken on.

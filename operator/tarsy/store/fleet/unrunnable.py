@@ -154,8 +154,8 @@ async def sweep(database: databases.Database, *, patience: timedelta = PATIENCE)
     if marked := await database.run(_MARK, **fresh):  # the status says that it waits, and for what
         await notify.send(database, *((notify.STATUS, str(row.investigation)) for row in marked))
     ended = 0
-    for found in await database.run(_OVERDUE, patience=patience):
-        identity = {"id": found.investigation}
+    for overdue in await database.run(_OVERDUE, patience=patience):
+        identity = {"id": overdue.investigation}
         async with database.begin() as connection:
             if (await connection.execute(_HOLD_OVERDUE, identity | {"patience": patience})).first() is None:
                 continue
@@ -164,9 +164,9 @@ async def sweep(database: databases.Database, *, patience: timedelta = PATIENCE)
             if not reasons:
                 continue
             message = _message([row.problem for row in reasons], patience=patience)
-            await work.end(connection, found.investigation, "Failed", reason=reasons[0].reason, message=message)
+            await work.end(connection, overdue.investigation, "Failed", reason=reasons[0].reason, message=message)
             ended += 1
-        await notify.send(database, (notify.STATUS, str(found.investigation)))
+        await notify.send(database, (notify.STATUS, str(overdue.investigation)))
     return ended
 
 

@@ -149,21 +149,21 @@ async def admit(
     return added
 
 
-def _chain(found: admissions.AdmittedChain | admissions.Refusal) -> dict[str, Any]:
+def _chain(outcome: admissions.AdmittedChain | admissions.Refusal) -> dict[str, Any]:
     """The snapshot of the chain, or the refusal in its place."""
-    if isinstance(found, admissions.Refusal):
+    if isinstance(outcome, admissions.Refusal):
         refused = {
-            "refused_reason": found.reason,
-            "refused_message": found.message,
-            "refused_body": _refusal(found.reason, found.message),
+            "refused_reason": outcome.reason,
+            "refused_message": outcome.message,
+            "refused_body": _refusal(outcome.reason, outcome.message),
         }
         return dict.fromkeys(_SNAPSHOT) | refused
-    spec = found.spec
+    spec = outcome.spec
     return {
-        "chain_name": found.name,
-        "chain_namespace": found.namespace,
-        "chain_generation": found.generation,
-        "chain_hash": found.hash,
+        "chain_name": outcome.name,
+        "chain_namespace": outcome.namespace,
+        "chain_generation": outcome.generation,
+        "chain_hash": outcome.hash,
         "chain_version": record.CHAIN_VERSION,
         "chain": json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_none=True)),
         "stage_names": [stage.name for stage in spec.stages],
@@ -206,10 +206,12 @@ async def is_known(database: databases.Database, investigation: UUID) -> bool:
     return bool(await database.run(_IS_KNOWN, investigation=investigation))
 
 
-async def keep_large(database: databases.Database, *, namespace: str, object_name: str, name: str, data: str) -> None:
+async def keep_large(
+    database: databases.Database, *, namespace: str, object_name: str, name: str, text_given: str
+) -> None:
     """Keep alert data for the one object of that name that will refer to it by `name`; again is no harm."""
     insert = postgresql.insert(tables.large_alerts).values(
-        namespace=namespace, object_name=object_name, name=name, data=data
+        namespace=namespace, object_name=object_name, name=name, data=text_given
     )
     async with database.begin() as connection:
         await connection.execute(insert.on_conflict_do_nothing())

@@ -181,11 +181,11 @@ def facts(*, namespace: str, fingerprint: str, starts_ms: int, rule: Rule) -> di
 
 def verdict(rows: Iterable[Mapping[str, Any]], *, rule: Rule) -> Repeat | Begin:
     """Return the verdict on a firing alert from the rows of FACTS."""
-    found = [dict(row) for row in rows]
-    if not found:
+    facts = [dict(row) for row in rows]
+    if not facts:
         return Begin()
-    own, newest = (next((_former(row) for row in found if row[which]), None) for which in ("is_own", "is_newest"))
-    return judge(own=own, newest=newest, begun=found[0]["begun"], now=max(row["now"] for row in found), rule=rule)
+    own, newest = (next((_former(row) for row in facts if row[which]), None) for which in ("is_own", "is_newest"))
+    return judge(own=own, newest=newest, begun=facts[0]["begun"], now=max(row["now"] for row in facts), rule=rule)
 
 
 def _former(row: Mapping[str, Any]) -> Former:

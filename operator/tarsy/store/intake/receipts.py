@@ -53,14 +53,14 @@ class Receipt:
     digests: tuple[str, ...]
     """Of the specs that it was issued for."""
 
-    def is_of(self, found: investigations.AlertInvestigation) -> bool:
-        """Whether `found` is the object that was made with this receipt."""
-        word = found.spec.source and found.spec.source.receipt
-        if (found.metadata.name, word) != (self.name, self.word):
+    def is_of(self, manifest: investigations.AlertInvestigation) -> bool:
+        """Whether `manifest` is the object that was made with this receipt."""
+        word = manifest.spec.source and manifest.spec.source.receipt
+        if (manifest.metadata.name, word) != (self.name, self.word):
             return False
         if self.investigation is not None:
-            return str(self.investigation) == found.metadata.uid
-        return found.digest() in self.digests
+            return str(self.investigation) == manifest.metadata.uid
+        return manifest.digest() in self.digests
 
 
 _COLUMNS = "namespace, fingerprint, starts_ms, name, word, investigation, digests"
@@ -165,11 +165,11 @@ async def _issue_again(
         if held is None or held.investigation is None:
             return None
         facts = await connection.execute(episodes.FACTS, episodes.facts(**episode, rule=rule))
-        found = episodes.verdict(map(dict, facts.mappings()), rule=rule)
-        if isinstance(found, episodes.Repeat):
-            return found
+        verdict = episodes.verdict(map(dict, facts.mappings()), rule=rule)
+        if isinstance(verdict, episodes.Repeat):
+            return verdict
         name = naming.suffixed(values["name"], str(held.attempt + 1))
-        previous = found.previous and found.previous.investigation
+        previous = verdict.previous and verdict.previous.investigation
         renewed = await connection.execute(_RENEW, {**values, "name": name, "previous": previous})
         return _receipt(dict(renewed.mappings().one()))
 

@@ -76,10 +76,10 @@ async def count(database: databases.Database, alerts: Mapping[str, int]) -> None
 
     Types beyond the most frequent `TYPES_MAX` belong under `OTHERS`, so that the statement stays small.
     """
-    given = json.dumps([{"alert_type": name, "alerts": many} for name, many in alerts.items()])
+    counts = json.dumps([{"alert_type": name, "alerts": many} for name, many in alerts.items()])
     async with database.begin() as connection:
         await connection.execute(_TURN, {"key": _TURN_KEY})
-        await connection.execute(_COUNT, {"given": given, "day": DAY, "most": TYPES_MAX, "others": OTHERS})
+        await connection.execute(_COUNT, {"given": counts, "day": DAY, "most": TYPES_MAX, "others": OTHERS})
 
 
 _READ = text("""

@@ -48,12 +48,12 @@ log = logging.getLogger(__name__)
 class _Turn:
     """A turn whose answer is being written."""
 
-    def __init__(self, turn: ports.Turn, *, due: asyncio.Event, watched: bool) -> None:
-        self.investigation = UUID(turn.investigation)
-        self.written = streams.Written(turn, notify=self._told)
+    def __init__(self, model_call: ports.Turn, *, due: asyncio.Event, watched: bool) -> None:
+        self.investigation = UUID(model_call.investigation)
+        self.written = streams.Written(model_call, notify=self._told)
         self.watched = watched
         self.is_over = False
-        self._turn = turn
+        self._turn = model_call
         self._due = due
         self._changed = False
         self._anew = False
@@ -77,27 +77,27 @@ class _Turn:
         began = time.thread_time()
         read, is_long = self.written.reading()
         if not is_long:
-            pieces = [self._piece(one, at=at) for one, at in self.written.news(read(), anew=anew)]
+            pieces = [self._piece(part, at=at) for part, at in self.written.news(read(), anew=anew)]
             return pieces, time.thread_time() - began
-        found, spent = await asyncio.to_thread(_timed, read)
+        changed, spent = await asyncio.to_thread(_timed, read)
         if self.is_over:
             return [], spent
-        return [self._piece(one, at=at) for one, at in self.written.news(found, anew=anew)], spent
+        return [self._piece(part, at=at) for part, at in self.written.news(changed, anew=anew)], spent
 
     def ends(self) -> list[Piece]:
         """The ends of what was sent of it."""
-        return [self._piece(one, at=len(one.text), state="over") for one in self.written.known]
+        return [self._piece(part, at=len(part.text), state="over") for part in self.written.known]
 
-    def _piece(self, one: streams.Shown, *, at: int, state: Literal["grows", "over"] = "grows") -> Piece:
+    def _piece(self, part: streams.Shown, *, at: int, state: Literal["grows", "over"] = "grows") -> Piece:
         return Piece(
             investigation=self.investigation,
             run=self._turn.run,
             stage=self._turn.stage,
             execution=self._turn.execution,
-            event=one.event,
-            type=one.type,
+            event=part.event,
+            type=part.type,
             at=at,
-            text=one.text[at:],
+            text=part.text[at:],
             state=state,
         )
 
@@ -125,10 +125,10 @@ class Speaker:
         """Whether the last statement was."""
 
     @contextmanager
-    def turn(self, turn: ports.Turn) -> Iterator[ports.Stream]:
+    def open_stream(self, model_call: ports.Turn) -> Iterator[ports.Stream]:
         """A turn that begins; where nobody watches, telling costs an append."""
-        investigation = UUID(turn.investigation)
-        own = _Turn(turn, due=self._due, watched=investigation in self._watched)
+        investigation = UUID(model_call.investigation)
+        own = _Turn(model_call, due=self._due, watched=investigation in self._watched)
         beside = self._turns.setdefault(investigation, [])
         beside.append(own)
         try:
@@ -159,22 +159,25 @@ class Speaker:
             self._resend(self._watched)
             return False
         anew, still = payloads.watchers(payload)
-        wanted = {*anew, *(one for one in still if one not in self._watched)}  # whoever asked was not heard then
+        wanted = {
+            *anew,
+            *(investigation_asked for investigation_asked in still if investigation_asked not in self._watched),
+        }  # whoever asked was not heard then
         self._watched |= dict.fromkeys([*anew, *still], now + WATCHED_SECONDS)
         self._resend(wanted)
         return False
 
     def _resend(self, investigations: Iterable[UUID]) -> None:
         for investigation in investigations:
-            for turn in self._turns.get(investigation, ()):
-                turn.resend()
+            for open_call in self._turns.get(investigation, ()):
+                open_call.resend()
 
     def _forget(self, now: float) -> None:
         """Whom nobody has said to watch for long."""
-        for investigation in [known for known, until in self._watched.items() if until <= now]:
+        for investigation in [forgotten for forgotten, until in self._watched.items() if until <= now]:
             del self._watched[investigation]
-            for turn in self._turns.get(investigation, ()):
-                turn.watched = False
+            for open_call in self._turns.get(investigation, ()):
+                open_call.watched = False
 
     async def run(self) -> None:
         """Send batches, until cancelled. A database that is down costs what was to be sent, never a commit.
@@ -184,8 +187,8 @@ class Speaker:
         while True:
             await self._due.wait()
             self._due.clear()
-            said, spent = await self._batch()
-            if not said or await self._send(said):
+            payloads_sent, spent = await self._batch()
+            if not payloads_sent or await self._send(payloads_sent):
                 await asyncio.sleep(max(BATCH_SECONDS, spent * REST))
             else:
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -195,23 +198,23 @@ class Speaker:
         self._forget(time.monotonic())
         pieces: list[Piece] = []
         spent = 0.0
-        for turn in [one for beside in self._turns.values() for one in beside if one.watched]:
-            if turn.is_over:
+        for open_call in [candidate for beside in self._turns.values() for candidate in beside if candidate.watched]:
+            if open_call.is_over:
                 continue
-            new, took = await turn.news()
+            new, took = await open_call.news()
             pieces += new
             spent += took
             await asyncio.sleep(0)  # each is short, all together may not be
         began = time.thread_time()
         ends, self._ends = self._ends, []
         moved, self._moved = self._moved, set()
-        said = encode([*pieces, *ends], moved)
-        return said, spent + time.thread_time() - began
+        encoded = encode([*pieces, *ends], moved)
+        return encoded, spent + time.thread_time() - began
 
-    async def _send(self, said: Sequence[str]) -> bool:
+    async def _send(self, encoded: Sequence[str]) -> bool:
         """Whether they were sent; what was lost is sent anew."""
         try:
-            await notify.post(self._database, *((SAID, payload) for payload in said))
+            await notify.post(self._database, *((SAID, payload) for payload in encoded))
         except databases.StoreDownError as error:
             if not self._lost:
                 log.warning("nobody hears what is written: %s", error, extra={"action": "live_lost"})
@@ -280,15 +283,15 @@ class Audience:
 
     def so_far(self, investigation: UUID) -> list[Piece]:
         """What is being written in it, as far as it was heard: each event from its beginning."""
-        known = self._known.get(investigation, {}).values()
-        return [replace(one.piece, at=0, text=one.text) for one in known]
+        pieces = self._known.get(investigation, {}).values()
+        return [replace(received.piece, at=0, text=received.text) for received in pieces]
 
     def hint(self, payload: str) -> bool:
         """Take what was said on SAID ("" where it may have been missed); never only for this process."""
         if not payload:
             for investigation in self._watchers:
-                for known in self._known.get(investigation, {}).values():
-                    known.is_sure = False
+                for received in self._known.get(investigation, {}).values():
+                    received.is_sure = False
                 self._want(investigation)
             self._moved(None)
             return False
@@ -303,18 +306,18 @@ class Audience:
 
     def _take(self, piece: Piece) -> None:
         """Tell of a piece, as far as it is news; what has a gap before it is asked for again."""
-        known = self._known.setdefault(piece.investigation, {})
-        before = known.get(piece.event)
+        pieces = self._known.setdefault(piece.investigation, {})
+        before = pieces.get(piece.event)
         if piece.state == "over":
             if before is not None:
-                del known[piece.event]
+                del pieces[piece.event]
                 self._heard(replace(piece, at=len(before.text), text=""))
             return
         if piece.at and (before is None or not before.is_sure or piece.at > len(before.text)):
             self._want(piece.investigation)
             return
         text = piece.after(before.text if before else "")
-        known[piece.event] = _Heard(piece=replace(piece, more=False), text=text)
+        pieces[piece.event] = _Heard(piece=replace(piece, more=False), text=text)
         at = streams.common(before.text, text) if before else 0
         if before is None or text != before.text:
             self._heard(replace(piece, at=at, text=text[at:], more=False))
@@ -345,11 +348,11 @@ class Audience:
         still = self._watchers.keys() - set(anew) if is_time else ()
         for investigation in anew:
             del self._wanted[investigation]
-        self._asked = {one: at for one, at in self._asked.items() if at + AGAIN_SECONDS > now} | dict.fromkeys(
+        self._asked = {asked: at for asked, at in self._asked.items() if at + AGAIN_SECONDS > now} | dict.fromkeys(
             anew, now
         )
         try:
-            await notify.post(self._database, *((WATCHING, one) for one in payloads.watching(anew, still)))
+            await notify.post(self._database, *((WATCHING, asked) for asked in payloads.watching(anew, still)))
         except databases.StoreDownError as error:
             if not self._lost:
                 log.warning("nobody is told what is watched: %s", error, extra={"action": "live_lost"})

@@ -54,22 +54,22 @@ def encode(pieces: Iterable[Piece], moved: Iterable[UUID]) -> list[str]:
     payloads: list[_Told] = []
     size = PAYLOAD_MAX
     rows = [("p", row) for piece in pieces for row in _rows(piece)]
-    for kind, row in [*rows, *(("m", _json(str(one))) for one in moved)]:
+    for kind, row in [*rows, *(("m", _json(str(moved_id))) for moved_id in moved)]:
         length = _bytes(row) + 1
         if size + length > PAYLOAD_MAX:
             payloads.append({"p": [], "m": []})
             size = _FRAME
         payloads[-1][kind].append(row)
         size += length
-    return [_payload(told) for told in payloads]
+    return [_payload(rows_of_payload) for rows_of_payload in payloads]
 
 
 _Told: TypeAlias = dict[str, list[str]]
 """Rows in JSON: of pieces, and of what moved."""
 
 
-def _payload(told: _Told) -> str:
-    rows = (f'"{kind}":[{",".join(some)}]' for kind, some in told.items())
+def _payload(rows_of_payload: _Told) -> str:
+    rows = (f'"{kind}":[{",".join(some)}]' for kind, some in rows_of_payload.items())
     return f'{{"v":{_VERSION},{",".join(rows)}}}'
 
 
@@ -153,23 +153,25 @@ def _piece(row: object) -> Piece | None:
     return None
 
 
-def _uuids(told: Iterable[object]) -> list[UUID]:
-    return [found for one in told if (found := _uuid(one))]
+def _uuids(texts: Iterable[object]) -> list[UUID]:
+    return [identity for text in texts if (identity := _uuid(text))]
 
 
-def _uuid(told: object) -> UUID | None:
+def _uuid(text: object) -> UUID | None:
     try:
-        return UUID(told) if isinstance(told, str) else None
+        return UUID(text) if isinstance(text, str) else None
     except ValueError:
         return None
 
 
 def watching(anew: Sequence[UUID], still: Collection[UUID]) -> Iterator[str]:
     """As payloads: of these the text so far is wanted, and those are watched still."""
-    told = [("anew", str(one)) for one in anew] + [("still", str(one)) for one in still]
-    for start in range(0, len(told), _IDS):
-        some = told[start : start + _IDS]
-        yield _json({"v": _VERSION} | {kind: [one for of, one in some if of == kind] for kind in ("anew", "still")})
+    investigations = [("anew", str(identity)) for identity in anew] + [("still", str(identity)) for identity in still]
+    for start in range(0, len(investigations), _IDS):
+        some = investigations[start : start + _IDS]
+        yield _json(
+            {"v": _VERSION} | {kind: [identity for of, identity in some if of == kind] for kind in ("anew", "still")}
+        )
 
 
 def watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
@@ -183,7 +185,7 @@ def watchers(payload: str) -> tuple[list[UUID], list[UUID]]:
 def _said(payload: str) -> Any:
     """The JSON of a payload of this version; else None."""
     try:
-        said = json.loads(payload)
+        document = json.loads(payload)
     except (ValueError, RecursionError):
         return None
-    return said if isinstance(said, dict) and said.get("v") == _VERSION else None
+    return document if isinstance(document, dict) and document.get("v") == _VERSION else None

@@ -140,7 +140,7 @@ class PgJournal:
             investigation=self._claim.investigation,
             log_seq=self._log_seq,
             token=self._claim.token,
-            place=self._place,
+            where=self._place,
         )
         written = await self._database.run(statement, **values)
         if not written and await work.last_entry(self._database, self._claim) != self._log_seq + len(batch):
@@ -167,9 +167,10 @@ async def load(database: databases.Database, claim: work.Claim) -> record.Record
         raise snapshots.UnreadableError(f"the log does not hold the entries 1 to {claim.log_seq}, and nothing else")
     for row in rows:
         if isinstance(row.entry, entries.Unreadable):
-            found = row.entry
+            unreadable = row.entry
             raise snapshots.UnreadableError(
-                f"entry {row.seq} (kind {found.kind!r}, version {found.version}) cannot be read: {found.problem}"
+                f"entry {row.seq} (kind {unreadable.kind!r}, version {unreadable.version}) cannot be read: "
+                f"{unreadable.problem}"
             )
         try:
             so_far.apply(row.entry)

@@ -203,7 +203,7 @@ _OBSERVE = text("""
 """)
 
 
-async def observe(database: databases.Database, found: investigations.AlertInvestigation) -> None:
+async def observe(database: databases.Database, manifest: investigations.AlertInvestigation) -> None:
     """Note what may have changed in an admitted object, if this generation of it is news.
 
     Suspended, a queued one stands still at once, a running one when its worker has given it back; its clock goes on
@@ -212,13 +212,13 @@ async def observe(database: databases.Database, found: investigations.AlertInves
     """
     seen = await database.run(
         _OBSERVE,
-        investigation=UUID(found.metadata.uid),
-        generation=found.metadata.generation,
-        ttl=found.spec.ttl_seconds_after_finished,
-        suspend=bool(found.spec.suspend),
+        investigation=UUID(manifest.metadata.uid),
+        generation=manifest.metadata.generation,
+        ttl=manifest.spec.ttl_seconds_after_finished,
+        suspend=bool(manifest.spec.suspend),
     )
     if seen:
-        uid = found.metadata.uid
+        uid = manifest.metadata.uid
         await notify.send(database, (notify.CANCEL, uid), (notify.WORK, ""), (notify.STATUS, uid))
 
 
@@ -316,8 +316,8 @@ async def sweep(database: databases.Database) -> int:
     One after the other, each in its own transaction: as many processes as like may sweep at once.
     """
     ended = 0
-    for found in await database.run(_STRANDED):
-        identity = {"id": found.investigation}
+    for stranded in await database.run(_STRANDED):
+        identity = {"id": stranded.investigation}
         async with database.begin() as connection:
             held = (await connection.execute(_HOLD_STRANDED, identity)).one_or_none()
             if held is None:  # somebody else is at it
@@ -325,9 +325,9 @@ async def sweep(database: databases.Database) -> int:
             if held.cancel is None:
                 await connection.execute(_STAND_STILL, identity)
             else:
-                await _end_cancelled(connection, found.investigation, held.cancel)
+                await _end_cancelled(connection, stranded.investigation, held.cancel)
                 ended += 1
-        await notify.send(database, (notify.STATUS, str(found.investigation)))
+        await notify.send(database, (notify.STATUS, str(stranded.investigation)))
     return ended
 
 
@@ -394,17 +394,17 @@ async def end(
         )
     )
     ends: list[entries.Entry] = [
-        entries.ExecutionEnded(execution=one.id, outcome=ending, error=message) for one in executions
+        entries.ExecutionEnded(execution=execution.id, outcome=ending, error=message) for execution in executions
     ]
     ends += [entries.StageEnded(run=row.run, stage=stage.name, outcome=ending, message=message) for stage in stages]
     ends.append(entries.RunEnded(run=row.run, ending=ending, reason=reason, message=message))
-    places = {one.id: (row.run, one.stage) for one in executions}
+    places = {execution.id: (row.run, execution.stage) for execution in executions}
     statement, values = log.appending(
         [log.prepare(end) for end in ends],
         investigation=investigation,
         log_seq=row.log_seq,
         token=row.token,
-        place=places.__getitem__,
+        where=places.__getitem__,
         forget_token=True,
     )
     await connection.execute(statement, values)

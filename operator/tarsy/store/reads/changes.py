@@ -124,5 +124,5 @@ _NOW = text(_MOMENT)
 async def now(database: databases.Database) -> int:
     """From where on to ask for what changes from now on."""
     (row,) = await database.run(_NOW)
-    found: int = row.settled_below
-    return found
+    horizon: int = row.settled_below
+    return horizon

@@ -273,9 +273,9 @@ def previous_of(facts: Mapping[str, Any]) -> Previous | None:
 
 
 def _stage(stored: str) -> Stage:
-    found = json.loads(stored)
-    times = {key: found[key] and datetime.fromisoformat(found[key]) for key in ("started_at", "ended_at")}
-    return Stage(**found | times)
+    stage = json.loads(stored)
+    times = {key: stage[key] and datetime.fromisoformat(stage[key]) for key in ("started_at", "ended_at")}
+    return Stage(**stage | times)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,15 +324,15 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
     `runs`: how many there are at most, its own and the newest questions.
     """
     async with database.snapshot() as connection:
-        found = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
-        if found is None:
+        summary_row = (await connection.execute(_SUMMARY, {"id": investigation})).mappings().one_or_none()
+        if summary_row is None:
             return None
         facts = (await connection.execute(_FACTS, {"id": investigation})).one()
         asked = (await connection.execute(_RUNS, {"id": investigation, "runs": runs})).all()
         numbers = {"id": investigation, "runs": [row.number for row in asked]}
         asked_for = [logged(row) for row in await connection.execute(_ASKED, numbers)]
     return Head(
-        summary=summarised(dict(found)),
+        summary=summarised(dict(summary_row)),
         runs=_runs([row._mapping for row in asked], asked_for),
         alert_data=facts.alert_data,
         severity=facts.severity,
@@ -340,7 +340,9 @@ async def head(database: databases.Database, investigation: UUID, *, runs: int |
         runbook_url=facts.runbook_url,
         chain=_object(facts.chain),
         log_seq=facts.log_seq,
-        mcp=next((one.entry.mcp for one in asked_for if isinstance(one.entry, entries.ToolsSelected)), None),
+        mcp=next(
+            (log_entry.entry.mcp for log_entry in asked_for if isinstance(log_entry.entry, entries.ToolsSelected)), None
+        ),
     )
 
 
@@ -369,17 +371,17 @@ _RUNS = text("""
 
 
 def _runs(rows: Iterable[Any], log: Iterable[entries.Logged]) -> list[Run]:
-    asked = {one.entry.run: one.entry.question for one in log if isinstance(one.entry, entries.RunStarted)}
+    asked = {logged.entry.run: logged.entry.question for logged in log if isinstance(logged.entry, entries.RunStarted)}
     return [Run(**row, question=asked.get(row["number"], "")) for row in rows]
 
 
 def _object(stored: str | None) -> dict[str, Any] | None:
     """The JSON object that is stored; None where there is none, or something else."""
     try:
-        found = json.loads(stored or "null")
+        document = json.loads(stored or "null")
     except (ValueError, RecursionError):
         return None
-    return messages.storable_json(found) if isinstance(found, dict) and messages.is_plain_json(found) else None
+    return messages.storable_json(document) if isinstance(document, dict) and messages.is_plain_json(document) else None
 
 
 COLUMNS = "seq, at, claim, kind, version, run, stage, execution, CAST(body AS text), CAST(opaque AS text)"
@@ -508,13 +510,13 @@ async def log_page(
         last_entry = await connection.scalar(_LAST_ENTRY, {"id": investigation})
         if last_entry is None:
             return None
-        known = {"id": investigation, "after": after, "upto": _LAST if upto is None else upto}
-        own = (await connection.execute(_PAGE, {**known, "rows": limit, "bytes": size or PAGE_BYTES})).all()
+        values = {"id": investigation, "after": after, "upto": _LAST if upto is None else upto}
+        own = (await connection.execute(_PAGE, {**values, "rows": limit, "bytes": size or PAGE_BYTES})).all()
         last = own[-1].seq if own else after
         concerned = sorted({row.execution for row in own if row.execution})
-        at = {**known, "last": last, "executions": concerned}
+        at = {**values, "last": last, "executions": concerned}
         around = (await connection.execute(_AROUND, at)).all() if concerned else []
-        claims = {row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, known)}
+        claims = {row.seq: row.claim for row in await connection.execute(_CLAIM_BEFORE, values)}
         kinds = (await connection.execute(_KINDS, at)).all()
     log = await asyncio.to_thread(_decoded, [*own, *around])
     return LogPage(

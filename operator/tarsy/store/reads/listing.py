@@ -157,12 +157,12 @@ async def page(
     Those that are left out are found as well, so what is asked for has a bound. A StoreDownError says that the database
     cannot serve just now, a TooLongError that a search takes longer than SEARCH_SECONDS.
     """
-    given = {name: value for name, value in _values(query).items() if value is not None}
+    values = {name: value for name, value in _values(query).items() if value is not None}
     if after:
-        given |= {"after": after.value, "after_id": after.id}
-    filters = frozenset(given.keys() & _FILTERS)
+        values |= {"after": after.value, "after_id": after.id}
+    filters = frozenset(values.keys() & _FILTERS)
     statement = _statement(filters, query.key, query.descending, begins=after is None, skips=skip > 0)
-    given |= {
+    values |= {
         "namespace": query.namespace,
         "namespace_uid": query.namespace_uid,
         "rows": skip + limit + 1,
@@ -170,19 +170,19 @@ async def page(
         "most": LOOKED_INTO,
     }
     if query.search:
-        rows = await database.run_within(SEARCH_SECONDS, statement, **given)
+        rows = await database.run_within(SEARCH_SECONDS, statement, **values)
     else:
-        rows = await database.run(statement, **given)
+        rows = await database.run(statement, **values)
     counted = json.loads(rows[0].count_of_ended or "{}") | json.loads(rows[0].count_of_open or "{}")
-    found = [_listed(row) for row in rows if row.id is not None]
+    listed = [_listed(row) for row in rows if row.id is not None]
     counts = {phase: counted.get(phase, 0) for phase in (*phase_rules.OPEN, *phase_rules.ENDED)}
     exact, further = True, None
     if query.search and query.search.phrases:
         exact = rows[0].exact
         further = Place(value=rows[0].last_key, id=rows[0].last_id) if rows[0].last_id else None
-    if len(found) > limit:
-        further = found[limit - 1].place(query.key)
-    return Page(items=found[:limit], counts=counts, exact=exact, next=further)
+    if len(listed) > limit:
+        further = listed[limit - 1].place(query.key)
+    return Page(items=listed[:limit], counts=counts, exact=exact, next=further)
 
 
 def _values(query: Query) -> dict[str, Any]:
@@ -304,11 +304,11 @@ def _statement(
     begins: bool,
     skips: bool,
 ) -> TextClause:
-    sorted_by, place = _KEYS[key]
+    sorted_by, position = _KEYS[key]
     before, way, back = ("<", "DESC", "ASC") if descending else (">", "ASC", "DESC")
     order = f"key {way}, id {way}"
     phases = _PHASES if "ended" in filters else "true"
-    begin = "true" if begins else f"(key, id) {before} ({place}, CAST(:after_id AS uuid))"
+    begin = "true" if begins else f"(key, id) {before} ({position}, CAST(:after_id AS uuid))"
     page = f"SELECT id, key FROM matched WHERE {phases} AND {begin} ORDER BY {order} LIMIT :rows"  # noqa: S608
     search, counts, columns, last = "", _COUNTS, "", ""
     if "words" in filters:
@@ -339,9 +339,9 @@ def _fits(filters: Iterable[str]) -> str:
 
 def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order: str) -> str:
     """The steps of a search: what is near the page's beginning, the list's first, and what the page looks into."""
-    fits, in_phrases, kept, most, looks = _fits(filters), "true", "NOT MATERIALIZED", "", "true"
+    fits, in_phrases, materialized, most, looks = _fits(filters), "true", "NOT MATERIALIZED", "", "true"
     if "phrases" in filters:
-        in_phrases, kept, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"
+        in_phrases, materialized, most = _IN_PHRASES, "MATERIALIZED", f"ORDER BY {order} LIMIT :most"
         # Words are the last column: to read it of all that are sorted takes half as long again.
         looks = f"(SELECT {_IN_PHRASES} FROM investigations AS its WHERE its.id = looked.id)"  # noqa: S608
 
@@ -361,7 +361,10 @@ def _search(filters: frozenset[str], key: Key, *, phases: str, begin: str, order
     ) AS matched
     WHERE {fits} AND {phases} AND {in_phrases} ORDER BY {order} LIMIT :rows"""  # noqa: S608 - our own texts
     behind = looked(f"{phases} AND {begin}") if (phases, begin) != ("true", "true") else "SELECT * FROM first"
-    return f"near AS MATERIALIZED ({near}), first AS {kept} ({looked('true')}), looked AS {kept} ({behind}),"
+    return (
+        f"near AS MATERIALIZED ({near}), first AS {materialized} ({looked('true')}), "
+        f"looked AS {materialized} ({behind}),"
+    )
 
 
 def _listed(row: Any) -> Listed:

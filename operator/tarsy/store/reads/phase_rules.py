@@ -46,14 +46,14 @@ def phase(
             return "Suspended" if suspend or unreadable else "Queued"
 
 
-def waits_for(found: investigation.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
+def waits_for(current_phase: investigation.Phase, unreadable: str | None, passed_over_since: datetime | None) -> str:
     """Return what an investigation that no worker runs waits for; "" if any worker may claim it, or it is suspended.
 
     `unreadable` is what of its log could not be read, `passed_over_since` the time since when all workers pass it over.
     """
-    if found == "Suspended" and unreadable:
+    if current_phase == "Suspended" and unreadable:
         return f"waits for a version of TARSy that can read its log: {unreadable}"
-    if found in ("Queued", "Running") and passed_over_since is not None:
+    if current_phase in ("Queued", "Running") and passed_over_since is not None:
         since = passed_over_since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return (
             f"waits for a worker that can run its chain: all workers have passed it over since {since}; "

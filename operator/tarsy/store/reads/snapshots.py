@@ -26,7 +26,7 @@ def chain_of(stored: str | None, *, version: int | None) -> chains.Spec:
         return decoder(json.loads(stored or "null"))
     except pydantic.ValidationError as error:
         first = error.errors(include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UnreadableError(f"the snapshot of the chain cannot be read: {place}: {first['msg']}") from error
+        location = ".".join(map(str, first["loc"]))
+        raise UnreadableError(f"the snapshot of the chain cannot be read: {location}: {first['msg']}") from error
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"the snapshot of the chain cannot be read: {type(error).__name__}: {error}") from error

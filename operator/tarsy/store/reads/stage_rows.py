@@ -146,22 +146,22 @@ async def conclusions(
     database: databases.Database, investigation: UUID, executions: Iterable[Execution], *, upto: int, length: int
 ) -> Mapping[str, str]:
     """What those executions that have completed concluded by entry `upto`, each cut to so many characters."""
-    strategies = {one.id: one.strategy for one in executions}
-    found = await database.run(_CONCLUDING, id=investigation, upto=upto, rows=EXECUTIONS_MAX)
+    strategies = {execution.id: execution.strategy for execution in executions}
+    concluding = await database.run(_CONCLUDING, id=investigation, upto=upto, rows=EXECUTIONS_MAX)
     concluded: dict[str, str] = {}
-    for start in range(0, len(found), ANSWERS_AT_ONCE):
-        seqs = [row.seq for row in itertools.islice(found, start, start + ANSWERS_AT_ONCE)]
+    for start in range(0, len(concluding), ANSWERS_AT_ONCE):
+        seqs = [row.seq for row in itertools.islice(concluding, start, start + ANSWERS_AT_ONCE)]
         rows = await database.run(_READ, id=investigation, seqs=seqs)
         concluded |= await asyncio.to_thread(_concluded, rows, strategies, length)
     return concluded
 
 
 def _concluded(rows: Sequence[Any], strategies: Mapping[str, str], length: int) -> dict[str, str]:
-    told = (history.logged(row) for row in rows)
+    logged_entries = (history.logged(row) for row in rows)
     return {
-        one.execution: record.conclusion(one.entry.messages[-1].text, strategy=strategies.get(one.execution, ""))[
-            :length
-        ]
-        for one in told
-        if isinstance(one.entry, entries.Answered)
+        logged.execution: record.conclusion(
+            logged.entry.messages[-1].text, strategy=strategies.get(logged.execution, "")
+        )[:length]
+        for logged in logged_entries
+        if isinstance(logged.entry, entries.Answered)
     }

@@ -160,18 +160,18 @@ async def page(
 
 def _placed(rows: Sequence[Any], before: Iterable[Any], among: Iterable[Any]) -> list[Placed]:
     """The entries of `rows`, numbered by what is `before` them, and `among` them and not asked for."""
-    said: dict[str, int] = {row.execution: row.messages for row in before}
+    messages_before: dict[str, int] = {row.execution: row.messages for row in before}
     asked, called = sum(row.model_calls for row in before), sum(row.tool_calls for row in before)
     placed = []
     counting = iter(among)
     counted = next(counting, None)
     for row in rows:
         while counted is not None and counted.seq < row.seq:
-            said[counted.execution] = said.get(counted.execution, 0) + counted.messages
+            messages_before[counted.execution] = messages_before.get(counted.execution, 0) + counted.messages
             asked, called = asked + counted.model_calls, called + counted.tool_calls
             counted = next(counting, None)
         *columns, _, _, _ = row
-        own = said.get(row.execution, 0)
+        own = messages_before.get(row.execution, 0)
         placed.append(Placed(logged=history.logged(columns), messages=own, model_calls=asked, tool_calls=called))
     return placed
 
@@ -188,7 +188,7 @@ async def walk(
     """All entries of these kinds from behind number `after` up to `upto`, in pages; arguments as `page` has them."""
     more = True
     while more:
-        found = await page(
+        entries_page = await page(
             database,
             investigation,
             kinds=kinds,
@@ -198,9 +198,9 @@ async def walk(
             limit=WALKED,
             size=WALKED_BYTES,
         )
-        if found.placed:
-            yield found.placed
-        after, more = found.last, found.more
+        if entries_page.placed:
+            yield entries_page.placed
+        after, more = entries_page.last, entries_page.more
 
 
 _NAMES = text("""
@@ -284,10 +284,10 @@ _ASKED = text("""
 
 async def call(database: databases.Database, investigation: UUID, *, kind: CallType, number: int) -> Call | None:
     """The call of that number, from 1; None where there is none."""
-    found = await database.run(_FOUND[kind], id=investigation, number=number)
-    if not found:
+    matches = await database.run(_FOUND[kind], id=investigation, number=number)
+    if not matches:
         return None
-    seq, execution = found[0].seq, found[0].execution
+    seq, execution = matches[0].seq, matches[0].execution
     own = await page(database, investigation, after=seq - 1, upto=seq, limit=1)
     first, asked_by = 0, 0
     last = seq - 1
@@ -329,8 +329,10 @@ async def summary(
 ) -> str | None:
     """What stands for one of the results that an entry tells of; None where nothing does, so far."""
     wanted = {"id": investigation, "execution": answered.execution, "after": answered.seq, "call_id": call_id}
-    found = [history.logged(row).entry for row in await database.run(_SUMMARY, **wanted)]
-    return next((one.text for one in found if isinstance(one, entries.ToolSummarised) and one.text), None)
+    logged_entries = [history.logged(row).entry for row in await database.run(_SUMMARY, **wanted)]
+    return next(
+        (entry.text for entry in logged_entries if isinstance(entry, entries.ToolSummarised) and entry.text), None
+    )
 
 
 _UNKNOWN = text("""
@@ -344,8 +346,8 @@ async def unknown(
     database: databases.Database, investigation: UUID, *, upto: int, limit: int
 ) -> list[tuple[int, entries.Unreadable]]:
     """The first entries whose kind or version this program does not know, by their numbers."""
-    known = [f"{kind}/{version}" for kind, version in entries.DECODERS]
-    rows = await database.run(_UNKNOWN, id=investigation, upto=upto, known=known, rows=limit)
+    readable = [f"{kind}/{version}" for kind, version in entries.DECODERS]
+    rows = await database.run(_UNKNOWN, id=investigation, upto=upto, known=readable, rows=limit)
     return [(row.seq, _unknown(row.kind, row.version)) for row in rows]
 
 
