@@ -27,9 +27,9 @@ _WRAP = re.compile(
     rb"|[bBuU](?=[\"'])|\s*+string\(\d++\)[ ](?=\")|(?<=[ \t])(?:&[\w-]++|!!?+\w++)[ \t]++"
     rb"|\{\s*+\\*+[\"']value\\*+[\"']\s*+:\s*+(?=\\*+[\"'])"
 )
-"""What stands around a value: Rust, Python and PHP print its type, YAML an anchor or a tag, Spring an object."""
+"""The wrappers around a value: Rust, Python and PHP print its type, YAML an anchor or a tag, Spring an object."""
 _CHANGED = re.compile(rb"\\*+[\"'][ \t]*+->[ \t]*+(?=\\*+[\"'])")
-"""Behind an old value, where the new one follows."""
+"""The arrow between an old value and the new one."""
 _WORD = rules.rule(rb"(?i)" + _WORDS)
 _FLAG = rules.rule(
     rb"(?i)(--?[\w-]*" + _WORDS + rb"[\w-]*)(?:\\*[\"'][ \t]*(,)(?:\s|\\+n)*|[ \t]+|\\*[\"']?\s*\n\s*(-)[ \t]+"
@@ -59,9 +59,9 @@ _BARE_END = rules.rule(
     rb"[\s\"'`]|\\+[nrt\"']|[,;&](?:[\"'{\[]|[ \t]?[\w.-]+[=:]|\s|\z)|[)\]}<>]+(?:[,;:.\s\"'\\<]|\z)|</"
 )
 _PLAIN_VALUE = re.compile(rb"[\w.+/=~%@!$*?^|-]++(?=[\s\"'`]|\Z)")
-"""What most values look like, and where they end."""
+"""The form of most values, and their end."""
 _FAR_END = rules.rule(rb"[\s\"'`\\]")
-"""What ends a value that is too long to be anything but a blob."""
+"""The end of a value that is so long that it must be a blob."""
 _ITEM_END = rules.rule(rb"[\s\"'`\\,;)\]}]")
 _LINE_END = rules.rule(rb"\r?\n|\\+[nr\"']|[\"'](?:[,}\]\s]|\z)|[,;]?[ \t]+(?:#|[\w.-]+[=:])")
 _BREAK = rb"(?:\r?\n|(?:\\++r)?+\\++n)"
@@ -78,7 +78,7 @@ _NEXT_LINE = re.compile(
 
 Behind the name may be a tag and a comment (YAML 1.2.2, sections 6.6 and 6.9)."""
 _KEY_LIKE = re.compile(rb"[\w./-]++(?::|=(?!=*\Z))|.*+(?<=[:{[(,])\Z|-++\Z|[-+*#<]")
-"""What begins, or is, a line of another kind: a name with its sign, an item of a list, a heading, an element."""
+"""The beginning of a line of another kind, or all of it: a name with its sign, a list item, a heading, an element."""
 _BLOCK = rules.rule(rb"[|>][+-]?\d?[ \t]*\r?\n([ \t]+)")
 _CODE = rules.rule(
     rb"[A-Za-z_][\w.]*[(\[](?:[^)\]]|[)\]]+(?:[^)\]\w]|\z))*|[A-Z]\w*<.*>,?"
@@ -94,10 +94,10 @@ _SCHEME_END = rules.rule(rb"[\s\"'\\\],]")
 _PARAMETERS_END = rules.rule(rb"[\"\n]")
 _MARKER = b"[MASKED:"
 _REST = re.compile(rb"[\w+/=~%@.-]++")
-"""What else may belong to a secret of which a vendor's look is masked already."""
+"""Further characters of a secret whose vendor-specific part is masked already."""
 _SPACE = re.compile(rb"\s*+")
 _SEPARATORS = {b"{", b",", b"[", b"&", b"?", b";"}
-"""What stands before a name that is no word of a sentence."""
+"""The characters before a name that is no word of a sentence."""
 _LEAD = 80
 _LEADS = {b"", b"export", b"ENV", b"ARG", b"set", b"declare", b"env:"}
 _NO_VALUES = (b"{", b"(", b"<", b"=", b"//", b"&", b"*")
@@ -220,7 +220,7 @@ def _is_tag(doc: bytes, start: int) -> bool:
 
 
 def _rest(doc: bytes, at: int, marked: int, *, kind: names.Kind | None) -> edits.Edit | None:
-    """What stands behind a marker that is not the whole value."""
+    """Return the edit for the rest of a value behind a marker that covers only a part."""
     rest = _REST.match(doc, marked) if kind else None
     end = marked + len(rest[0].rstrip(b".")) if rest else marked
     return edits.Edit(at, end, edits.marker(kind)) if kind and end - marked >= _REST_MIN else None

@@ -33,7 +33,7 @@ _HASH = 0x23
 _LINE_COST, _OPEN_COST = 9, 8
 _BREAK = re.compile(rb"---(?:\s|$)|\.\.\.\s*$|```|~~~")
 _JSON = {b",", b"{", b"["}
-"""What a line of JSON ends with; `flow` reads that."""
+"""The last characters of JSON lines, which `flow` reads."""
 _FRAGMENT = re.compile(rb"\s*+(?::\s++)?+\S++\s*+")
 """A line of one word, such as the end of a value."""
 _HEADING = re.compile(rb"\s*+[-\w./]++:\s*+")

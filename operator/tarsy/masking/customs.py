@@ -45,7 +45,7 @@ class Custom:
 
     rule: rules.Rule
     pieces: tuple[bytes | int, ...]
-    """What is to stand for what it finds: text, and the numbers of groups that stay."""
+    """The replacement: text, and the numbers of groups that stay."""
 
     def find(self, doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
         """The places where it changes something; a marker that is there already stays whole, or goes whole."""
@@ -128,6 +128,6 @@ def _settles(made: Custom) -> bool:
 
 
 def _told(error: str, pattern: str) -> str:
-    """What RE2 says, and of the pattern only a sign or two."""
+    """Return RE2's message with only a sign or two of the pattern."""
     what, _, where = error.partition(": ")
     return f"RE2 refuses it: {what}" + (f": {where}" if len(where) <= _TOLD_MAX and where != pattern else "")

@@ -1,4 +1,4 @@
-r"""Letters that look like ASCII's and are not, and characters that nobody sees: a name that is written with them.
+r"""Letters that look like ASCII's, and invisible characters, in the names of secrets.
 
 `pass\u200bword: x` and full-width letters look like a password's name to people and to models, and to no rule here:
 rules know ASCII. So a text with such letters is read a second time, without them; and without the colors of terminals,

@@ -1,7 +1,7 @@
-"""What the parts of this room hand one another: places in a document and what is to stand there.
+"""Edits, which the parts of this room exchange: places in a document and their replacements.
 
-Documents are UTF-8 bytes: RE2 then needs no decoding of offsets, and all that we look for is ASCII. Every place starts
-and ends beside an ASCII character, so no character is ever cut in two.
+Documents are UTF-8 bytes: RE2 then needs no decoding of offsets, and everything we look for is ASCII. Every place
+starts and ends beside an ASCII character, so no character is ever cut in two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Edit(NamedTuple):
 
 @functools.cache
 def marker(name: str) -> bytes:
-    """What stands where a secret stood: `[MASKED:password]`."""
+    """Return the marker for a secret: `[MASKED:password]`."""
     return b"[MASKED:%s]" % name.encode()
 
 

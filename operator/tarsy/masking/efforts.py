@@ -23,7 +23,7 @@ class TooMuchWorkError(Exception):
 
 
 class Effort:
-    """What may be done yet for one text."""
+    """The work that is left for one text."""
 
     def __init__(self, steps: int, *, clock: Callable[[], float], seconds: float) -> None:
         """Allow so many `steps` in all, and so many `seconds` from now."""

@@ -1,9 +1,9 @@
-"""Four digits in a marker, by which it can be seen that two places hold the same secret, or two: `[MASKED:token:7f3a]`.
+"""Fingerprints: four digits in a marker, equal for equal secrets: `[MASKED:token:7f3a]`.
 
-They are of a HMAC whose key belongs to one investigation, so that they say nothing beside another's. Four hex digits
-are 16 bits: two secrets of one investigation look alike once in 65,536 times. Whoever may have texts masked with
-that key, and reads what comes of it, can try out guesses all the same: a guess that looks like the secret is it in all
-but one of 65,536 cases. That is why nobody has them who does not ask for them, and no alert has.
+They come from an HMAC whose key belongs to one investigation, so that they say nothing beside another's. Four hex
+digits are 16 bits: two secrets of one investigation look alike once in 65,536 times. A person who can have texts masked
+with that key, and reads the result, can test guesses: a guess with the right fingerprint is the secret in all but one
+of 65,536 cases. So fingerprints are off unless they are asked for, and alerts never have them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tarsy.masking import edits
 
 _DIGITS = 4
 _AROUND = edits.SPACE + b"\\\"'`"
-"""What stands around a value and is no part of it."""
+"""The characters around a value that are no part of it."""
 _ENCODED = re.compile(rb"[A-Za-z0-9+/_-]{8,}+={0,2}+")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _LONGEST = 16 * 1024
@@ -48,7 +48,7 @@ def marker(text: bytes, value: bytes, *, key: bytes) -> bytes:
 
 
 def _plain(value: bytes) -> bytes:
-    """What a value says, the same in quotes and without, in base64 and plain."""
+    """Return the meaning of a value: the same in quotes and without, in base64 and plain."""
     value = value.strip(_AROUND)
     if len(value) > _LONGEST or _ENCODED.fullmatch(value) is None:
         return value

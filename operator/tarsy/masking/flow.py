@@ -22,7 +22,7 @@ _UNQUOTED = rules.rule(rb"\"(?:[^\"\n]|\\\")*\{(?:[^\"\n]|\\\")*(?:apiVersion|ki
 """YAML in braces or a print of Python, inside a string."""
 _KEY = re.compile(rb"(?:\s|\\++[nrt]?+|[\"'])*+[-.\w]{1,253}+[\s\"'\\]*+")
 _SAID = rules.rule(rb"kind\\*[\"']\s*:\s*\\*[\"'][Ss]ecret|stringData\\*[\"']\s*:|%b" % mappings.TYPE)
-"""What a Secret says that lost its beginning."""
+"""The keys of a Secret that lost its beginning."""
 _SENTENCE = re.compile(rb"\s*+[^\s\"':]++\s++\S")
 """How prose begins, and no end of a value."""
 _BRACKETS = {b"{", b"["}
@@ -40,7 +40,7 @@ def _quotes(level: int) -> tuple[bytes, bytes]:
 
 
 def _string(level: int) -> bytes:
-    """What follows a string's first quote, as a pattern."""
+    """Return a pattern for the rest of a string behind its first quote."""
     unit, quote = _quotes(level)
     return rb'(?:[^\\"\n]++|%b(?:%b|%b)|\\++(?!"))*+%b(?!\w)' % (unit, quote, unit, quote)
 
@@ -53,7 +53,9 @@ def _rest(level: int) -> re.Pattern[bytes]:
 
 @functools.cache
 def _tokens(level: int, *, every: bool = False) -> re.Pattern[bytes]:
-    """What to pass over, strings above all, up to the next punctuation or quote that ends an outer string (group 1).
+    """Return a pattern for one token.
+
+    Everything up to the next punctuation or quote that ends an outer string (group 1).
 
     A string ends on its line, and before something that may follow a string: else a quote in prose (5" disks) would
     turn the rest inside out. Every byte is looked at twice at most: once in a string that turns out not to be one, once

@@ -54,7 +54,7 @@ class _Sought:
     forms: list[bytes]
     """In order."""
     heads: frozenset[bytes]
-    """What they begin with."""
+    """The first bytes of the secrets."""
     longest: int
     """Bytes."""
 
@@ -94,7 +94,7 @@ class _Sought:
 
 
 class Given:
-    """What was given, as far as it can be told from other words."""
+    """The values that this process was given, as far as they differ from common words."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
@@ -154,16 +154,16 @@ class Given:
         return edits.apply(doc, changes) if changes else doc
 
     def key(self, investigation: str) -> bytes:
-        """What fingerprints of an investigation are made with."""
+        """Return the key of an investigation's fingerprints."""
         return fingerprints.key(investigation, pepper=self._pepper)
 
 
 KNOWN = Given()
-"""What is in force in this process."""
+"""The known secrets of this process."""
 
 
 def _told(value: str) -> Iterator[str]:
-    """Of a value what can be told from other words: the whole, and each line of one that has several."""
+    """Yield the searchable forms of a value: all of it, and each of several lines."""
     value = value.strip()
     if _can_be_told(value):
         yield value[:LONGEST]
@@ -216,4 +216,4 @@ def _written(value: str) -> Iterator[str]:
 
 
 _GO = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
-"""What Go's JSON has other signs for."""
+"""The characters that Go's JSON escapes."""

@@ -15,7 +15,7 @@ _WINDOW = 4096
 
 
 class Hints:
-    """What each pattern of a row needs."""
+    """The words that each pattern of a table needs."""
 
     def __init__(self, needs: Iterable[bytes]) -> None:
         """Take the words of each pattern, in lower case and with `|` between: one of them is in all that it matches.

@@ -134,7 +134,7 @@ def _said(escape: bytes) -> bytes:
 
 
 def _heads(doc: bytes, effort: efforts.Effort) -> list[bytes]:
-    """What stands before lines of Secrets."""
+    """Return the prefixes of the lines of Secrets."""
     heads: list[bytes] = []
     for anchor in effort.each(_ANCHOR.finditer(doc), cost=_COST):
         head = anchor[1].rstrip(b" ") + b" "

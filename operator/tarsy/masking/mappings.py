@@ -24,7 +24,7 @@ TYPE_WORDS = b"opaque|kubernetes.io/|helm.sh/release.v1"
 _TYPE = re.compile(TYPE)
 _ENV = frozenset({b"env", b"environment", b"Environment"})
 _NAMES = frozenset({b"name", b"Name", b"key", b"Key", b"path"})
-"""What stands beside a value and names it: a variable, a parameter, a tag, the place of a patch."""
+"""The keys beside a value that name it: a variable, a parameter, a tag, the path of a patch."""
 _VALUES = frozenset({b"value", b"Value"})
 _PATCH = b"/stringData/"
 TELLING = (
@@ -58,7 +58,7 @@ LOGGED = (
     rb"|[A-Z][a-z][a-z][ ]++\d++[ ]\d\d:\d\d:\d\d[ ][\w.-]++[ ][\w./-]++(?:\[\d++\])?+:[ ]"
     rb"|[\w.-]++[ ]++\|[ ])?+" % _STAMP
 )
-"""What stands before a line in a log: kubectl's and a node's stamps, klog's and syslog's heads, a container's name."""
+"""The prefixes of lines in a log: kubectl's and a node's stamps, klog's and syslog's heads, a container's name."""
 
 
 class Mapping:
@@ -73,7 +73,7 @@ class Mapping:
     value: Span | None = None
     data: list[Span]
     cut: list[Span]
-    """What the text begins with: the end of data whose own key was cut off, if this is a Secret."""
+    """The beginning of the text, if it is the end of a Secret's data whose own key was cut off."""
     orphans: list[Span]
     """Data of mappings below that do not say what they are, as items of a SecretList need not."""
     seen: frozenset[bytes] = frozenset()

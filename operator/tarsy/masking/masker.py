@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tarsy.masking import customs, disguises, efforts, given, patterns, repeats, secrets
 
 WITHHELD = "[withheld: it could not be masked]"
-"""What stands for a text that a masker failed at."""
+"""The replacement of a text that a masker failed at."""
 _PASSES = 8
 _FREE_STEPS = 150_000
 _STEPS_A_PASS, _STEPS = 0.5, 0.65
@@ -44,18 +44,17 @@ class Masker:
         self._clock = clock
 
     def text(self, text: str, *, investigation: str = "") -> str:
-        """`text` with markers, such as `[MASKED:password]`, where secrets were.
+        """Return `text` with markers, such as `[MASKED:password]`, in the place of secrets.
 
-        Masking twice changes nothing. Takes any text, in time linear in its length: what cannot be parsed is read as
-        plain text. A text that asks for more work than any honest one, or for more than 2 s and 0.5 s for each
-        megabyte beyond the first, is withheld, and `withheld` stands for all of it. More than 64 KB belong into a
-        thread.
+        Masking twice changes nothing. Takes any text, in time linear in its length: text that cannot be parsed is read
+        as plain text. A text that needs more work than any honest one, or more than 2 s and 0.5 s for each megabyte
+        beyond the first, is withheld: `withheld` replaces all of it. Mask more than 64 KB in a thread.
 
-        With the id of an `investigation` markers have fingerprints, `[MASKED:password:7f3a]`, if this masker makes
-        any: the same secret has the same one wherever this investigation meets it.
+        With the id of an `investigation` markers have fingerprints, `[MASKED:password:7f3a]`, if this masker makes any:
+        the same secret has the same one wherever this investigation meets it.
 
-        A text with letters that only look like ASCII's, or that nobody sees, is looked through twice, in twice the
-        time. Where only the second look finds a secret, the text is given without them.
+        A text with invisible letters, or letters that look like ASCII's, is searched twice, in twice the time. If only
+        the second search finds a secret, the text is returned without those letters.
         """
         doc = text.encode("utf-8", "surrogatepass")
         key = self._known.key(investigation) if self._fingerprints and investigation else b""
@@ -116,7 +115,7 @@ def or_withheld(mask: Callable[[str], str], text: str) -> str:
 
 
 def withheld(size: int) -> str:
-    """What stands for a text of so many bytes that was not masked in time."""
+    """Return the replacement of a text of so many bytes that was not masked in time."""
     return f"[MASKED:withheld] (all {size} bytes: there was no time to look through a text like this one)"
 
 

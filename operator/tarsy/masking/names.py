@@ -15,7 +15,7 @@ from tarsy.masking import edits, rules
 Kind: TypeAlias = Literal["api_key", "aws_secret_key", "password", "private_key", "secret_key", "token"]
 
 NEAR = 512
-"""What is longer is a secret, whatever it looks like: only so much of a value is looked at with care."""
+"""The bytes of a value that are looked at with care; a longer one is a secret, whatever it looks like."""
 
 _LONGEST = 128
 """Bytes of a name, its last ones, that are looked at: what is remembered of names is bounded by that."""
@@ -61,12 +61,12 @@ _KEYS: dict[bytes, Kind] = {
     b"secret": "secret_key",
     **dict.fromkeys((b"session", b"shared", b"signing", b"storage", b"webhook", b"consumer", b"app"), "api_key"),
 }
-"""What stands before `key` when that is a secret."""
+"""The words before `key` that make it a secret."""
 _OTHER_KEYS = {
     *(b"annotation", b"cache", b"foreign", b"hash", b"index", b"label", b"lookup", b"metric", b"object", b"partition"),
     *(b"primary", b"public", b"routing", b"row", b"s3", b"shard", b"sort", b"tag", b"topology", b"registry"),
 }
-"""What stands before `key` in names of environment variables that are no secrets."""
+"""The words before `key` in names of environment variables that are no secrets."""
 _OTHER_TOKENS = {b"cancel", b"continue", b"next", b"page", b"resume", b"stop", b"sync", b"unexpected"}
 _OTHER_SECRETS = {
     *(
@@ -83,7 +83,7 @@ _OTHER_SECRETS = {
     ),
     *(b"source", b"target", b"tls"),
 }
-"""What stands before `secret` when that is an object's name: `existingSecret: db`."""
+"""The words before `secret` in the name of an object: `existingSecret: db`."""
 _REFERENCES = {b"secretKey"}
 """Names that Kubernetes' objects give a key within a Secret: `secretKey: password` of an ExternalSecret."""
 _SUFFIXES = {

@@ -32,7 +32,7 @@ Name: TypeAlias = Literal[
     "ssh_key",
     "token",
 ]
-"""What can be masked by pattern; each stands in its marker."""
+"""The names of patterns, which markers show."""
 Group: TypeAlias = Literal["all", "basic", "cloud", "kubernetes", "secrets", "security"]
 NAMES: tuple[Name, ...] = get_args(Name)
 GROUPS: Mapping[Group, tuple[Name, ...]] = MappingProxyType(
@@ -51,7 +51,7 @@ _NARROWER: Mapping[str, tuple[Name, ...]] = {
     "secret_key": ("aws_secret_key",),
     "token": ("github_token", "slack_token"),
 }
-"""What else is meant by a name: a token of Slack's is a token."""
+"""The patterns that a name includes: a token of Slack's is a token."""
 RESERVED = frozenset({*NAMES, "kubernetes_secret", "secret", "withheld"})
 """Names that no pattern of one's own may have: what stands in a marker says what found it."""
 
@@ -68,7 +68,7 @@ _ENCODED_PEM = rules.rule(
 )
 _EMAIL = rules.rule(rb"[A-Za-z0-9_%+-][A-Za-z0-9._%+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z][A-Za-z]+\b")
 _NO_DOMAINS = {b"cluster", b"internal", b"local", b"mount", b"scope", b"service", b"slice", b"socket", b"svc", b"timer"}
-"""What an address in a cluster or one of systemd's units ends with."""
+"""The last labels of addresses in a cluster, and of systemd's units."""
 
 
 _COST, _CHECK_COST = 14, 10
@@ -83,7 +83,7 @@ class _Look(NamedTuple):
     """Words, as `hints` takes them."""
     rule: rules.Rule
     is_secret: Callable[[bytes], bool] | None = None
-    """What is asked of the value as well."""
+    """A further test of the value."""
 
 
 def _is_drawn(value: bytes) -> bool:
@@ -122,7 +122,7 @@ _TERRAFORM = (
     rb"(?i)\bvariable[ \t]+\\*\"[\w-]*(?:password|passwd|secret|token|api_?key)\\*\"[ \t]*\{"
     rb"[^{}]*?\bdefault[ \t]*=[ \t]*\\*\"([^\"\n\\]+)"
 )
-"""What a variable of Terraform's is, where nobody says."""
+"""The kind of a Terraform variable without a type."""
 _PGPASS = (
     rb"(?m)^(?:[\w.-]*[A-Za-z.][\w.-]*|\*|\[[0-9a-f:]+\]):(?:\d{4,5}|\*)"
     rb":[A-Za-z_*][^\s:]*:[A-Za-z_*][^\s:]*:([^\s:]+)\r?$"
@@ -246,7 +246,7 @@ def mask(doc: bytes, names: frozenset[str], effort: efforts.Effort, seen: repeat
 
 
 def _changes(doc: bytes, edits_found: Iterable[edits.Edit], markers: set[bytes]) -> Iterator[edits.Edit]:
-    """Of what was found that which is asked for, and never a part of a marker."""
+    """Yield the edits of the wanted patterns, and never a part of a marker."""
     for change in edits_found:
         start = change.start - (change.start > 0 and edits.marked(doc, change.start - 1) >= 0)
         if change.text in markers and edits.marked(doc, start) < change.end:
@@ -266,7 +266,7 @@ _ROW = rules.rule(rb"([\w.-]+)[ \t]+(\S[^\r\n]*)")
 
 
 def _tables(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
-    """What Vault prints: a table of keys and values."""
+    """Yield the secrets in Vault's output: a table of keys and values."""
     for table in effort.each(_TABLE.finditer(doc), cost=_COST):
         for row in effort.each(_ROW.finditer(doc, *table.span(1)), cost=_COST):
             kind = naming.promises(row[1])
@@ -279,7 +279,7 @@ _CHANGED = rules.rule(rb"(?m)^[<>][ ]+[\w.-]+:[ ]+[\"']?([^\s\"']+)")
 
 
 def _diffs(doc: bytes, effort: efforts.Effort) -> Iterator[edits.Edit]:
-    """What Argo CD prints of a Secret that changed: single lines, so its kind stands in the heading alone."""
+    """Yield the secrets in Argo CD's diff of a Secret: single lines, whose kind stands only in the heading."""
     for diff in effort.each(_DIFF.finditer(doc), cost=_COST):
         for line in effort.each(_CHANGED.finditer(doc, *diff.span(1)), cost=_COST + _CHECK_COST):
             if line[1].endswith(b"=") or _is_drawn(line[1]):
@@ -337,7 +337,7 @@ class Finder(NamedTuple):
     """One kind of secret, and how it is found."""
 
     name: str | None
-    """What has to be asked for; None is looked for always, and of what it finds only what is asked for is masked."""
+    """The pattern that must be asked for; None: always searched, and masked if its own pattern is asked for."""
     needs: bytes
     """Words, as `hints` takes them."""
     find: Callable[[bytes, efforts.Effort], Iterable[edits.Edit]]

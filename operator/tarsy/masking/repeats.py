@@ -73,7 +73,7 @@ class Repeats:
         self._effort = effort
         self._key = key
         self._forms: dict[bytes, tuple[bytes, bool]] = {}
-        """What is looked for: the marker that is to stand there, and whether it begins something in base64."""
+        """The forms that are searched for, each with its marker, and whether it is the beginning of a base64 text."""
         self._room = _ALL
         self._automaton: ahocorasick_rs.BytesAhoCorasick | None = None
 
@@ -140,7 +140,7 @@ class Repeats:
 
 
 def _values(text: bytes) -> Iterator[bytes]:
-    """What may be looked for of a masked place: its value, or the words in it; those in base64 plain too."""
+    """Yield the values to search for from a masked place: its value, or the words in it; base64 also plain."""
     text = text.strip(edits.SPACE).lstrip(b"\\")
     if (quote := text[:1]) in _QUOTES and text.endswith(quote):
         text = text[1:-1].rstrip(b"\\")
@@ -177,7 +177,7 @@ def _is_telling(value: bytes) -> bool:
 
 
 def _encoded(value: bytes) -> Iterator[bytes]:
-    """What all base64 of texts has in common that have `value` in them, by its place in a group of three bytes."""
+    """Yield the common parts of all base64 texts that contain `value`, by its offset in a group of three bytes."""
     for before, lost in ((0, 0), (1, 2), (2, 3)):
         encoded_length = (before + len(value)) // 3 * 4
         yield base64.b64encode(bytes(before) + value)[lost:encoded_length]

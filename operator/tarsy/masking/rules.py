@@ -33,7 +33,7 @@ class Rule(Protocol):
 
     @property
     def pattern(self) -> bytes:
-        """What was compiled."""
+        """The source of the pattern."""
 
     @property
     def groups(self) -> int:
@@ -74,10 +74,10 @@ def rule(pattern: bytes) -> Rule:
 
 
 def unicode_rule(pattern: bytes, *, is_strange: bool = False) -> Rule:
-    """Compile a pattern in UTF-8, whose letters are whole letters; a PatternError says what is wrong with it.
+    """Compile a pattern in UTF-8, whose letters are whole letters; raises PatternError with the problem.
 
-    `is_strange`: nobody here wrote it, and it is only to say whether something is there. It has no groups then, and
-    little memory: what it takes is in proportion to its program and to the text.
+    `is_strange`: a user wrote it, and it is only to say whether a text matches. Then it has no groups and little
+    memory: its costs are in proportion to its program and to the text.
     """
     try:
         return _compiled(pattern, re2.Options.Encoding.UTF8, is_strange=is_strange)

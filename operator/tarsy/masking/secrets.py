@@ -33,7 +33,7 @@ _ENCODED = rules.rule(
     rb"((?:[A-Za-z0-9+/]{60,}\r?\n[ \t]*)*[A-Za-z0-9+/]*(?:U2VjcmV0|NlY3Jld|TZWNyZX)[A-Za-z0-9+/]*"
     rb"(?:\r?\n[ \t]*[A-Za-z0-9+/]{60,})*(?:\r?\n[ \t]*[A-Za-z0-9+/]+={0,2}(?:\s|\z))?)={0,2}"
 )
-"""What has the word Secret in it, in base64."""
+"""The word Secret in base64."""
 _KIND = rules.rule(rb"kind\\*[\"']?\s*:\s*\\*[\"']?Secret")
 
 
@@ -106,7 +106,7 @@ def _encoded(doc: bytes, effort: efforts.Effort) -> list[edits.Edit]:
 
 
 def _decoded(text: bytes) -> bytes:
-    """What it says in base64, as far as it goes: it may have been cut."""
+    """Return the decoded base64, as far as it goes: it may have been cut."""
     text = text.translate(None, edits.SPACE + b"=")
     return base64.b64decode(text[: len(text) // 4 * 4])
 
@@ -117,6 +117,6 @@ FINDERS: dict[Callable[[bytes, efforts.Effort], list[edits.Edit]], bytes] = {
     _printed: b"map[string]",
     _encoded: b"u2vjcmv0|nly3jld|tzwnyzx",
 }
-"""What is looked for, and the words that it needs, as `hints` takes them."""
+"""The searches, and the words that each needs, in the form of `hints`."""
 _STRUCTURE = 0
 _HINTS = hints.Hints(FINDERS.values())

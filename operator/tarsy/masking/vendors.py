@@ -33,7 +33,7 @@ _ALNUM, _UPPER, _HEX, _UUID, _WORD, _DOTTED, _BASE64, _ENCODED, _PATH = _ALPHABE
 
 
 class Fact(NamedTuple):
-    """What a vendor's tokens look like: a prefix, and at least so many characters of an alphabet behind it."""
+    """The form of a vendor's tokens: a prefix, and a minimum of characters from an alphabet behind it."""
 
     vendor: str
     prefixes: str

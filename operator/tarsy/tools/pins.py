@@ -1,11 +1,11 @@
-"""Whether a tool is still what it was: what a server says of each is pinned when it is first seen.
+"""Pins: the hash of a tool's description, taken when the tool is first seen, and the search for drift.
 
-Agents trust a tool by what its server says of it, and a server may say something else later, when nobody looks any
-more. So a hash of that is kept for all processes and past their ends (`Keep`), and a tool that is not what was pinned
-is stopped until a person says that it may be what it is now: in the platform file, or by the API.
+Agents trust a tool by its server's description, and a server may change that later, when it is no longer reviewed. So a
+hash of the description is kept for all processes and past their ends (`Keep`). A tool that differs from its pin is
+stopped until a person accepts the change: in the platform file, or by the API.
 
-What is hashed is what the server said, before it was masked or cut: all that the model is told of a tool, and the hints
-by which it is taken for one that only reads. The order of an object's keys does not count.
+The hash covers the server's own words, before masking and cutting: everything that the model reads of a tool, and the
+hints by which it counts as read-only. The order of an object's keys does not count.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ class Keep(Protocol):
     """Where pins are kept."""
 
     async def pinned(self, server: str, *, seen: Mapping[str, str], confirmed: Mapping[str, str]) -> Mapping[str, str]:
-        """The hashes at which the tools that were `seen` are pinned: whoever is first pins one at what he has seen.
+        """Return the pins of the tools that were `seen`.
 
-        What is `confirmed` is pinned at that from now on, whatever it was. A tool that has no hash afterwards is one
-        too many. A TemporaryError: it cannot be said now.
+        A tool without a pin is pinned at the hash that was seen first.
+
+        A `confirmed` hash replaces the pin from now on. A tool without a hash afterwards is beyond the limit. Raises
+        TemporaryError if the pins cannot be read now.
         """
         ...
 
@@ -77,7 +79,7 @@ class Stopped:
 
     @property
     def short(self) -> str:
-        """What it was, and what it is now, with the beginnings of both hashes."""
+        """The drift in short: the beginnings of the pinned and the offered hash."""
         return self._told(_short(self.pinned), _short(self.offered))
 
     def _told(self, pinned: str, offered: str) -> str:
@@ -87,7 +89,7 @@ class Stopped:
 
 
 class Pins:
-    """What the tools of one server are held against."""
+    """The pins of one server's tools."""
 
     def __init__(self, server: str, *, keep: Keep, written: Mapping[str, str]) -> None:
         """`written` are the hashes of the platform file, by tool: of a tool that is there nothing else counts."""

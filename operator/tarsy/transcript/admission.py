@@ -1,4 +1,4 @@
-"""What becomes of an object that asks for an investigation: a snapshot to run, or a refusal. Facts, not yet stored."""
+"""The admission of an object that asks for an investigation: a snapshot to run, or a refusal, not yet stored."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class Admission:
     namespace_uid: str | None = None
     """The uid that its namespace has: a later one of the same name does not inherit it."""
     author: str = ""
-    """Who asked for it, by the object's own word."""
+    """The author, by the object's own claim."""
     severity: str | None = None
     runbook_url: str | None = None
     fingerprint: str | None = None
     starts_at: datetime | None = None
     """With `fingerprint`: the alert's episode."""
     receipt: str | None = None
-    """What the object shows for being intake's; only the store knows whether it is."""
+    """The receipt that the object shows; only the store knows whether it is intake's."""
     digest: str = ""
     """With `receipt`: that of the spec it was made with."""
     priority: int = 0
     suspend: bool = False
     mcp: investigation.MCP | None = None
-    """What it says of its agents' tools."""
+    """The tool selection of the object."""
     ttl_seconds: int | None = None
     """How long the object stays once it has ended, by its own word; None leaves that to its chain."""
     target: str = ""
     """The subject of the alert, on one line."""
     chain: AdmittedChain | Refusal
-    """What it runs, or why it cannot."""
+    """The chain that it runs, or the reason of its refusal."""

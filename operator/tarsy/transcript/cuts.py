@@ -15,7 +15,7 @@ _HEAD = 3
 
 
 def note(lines: int, characters: int) -> str:
-    """What is left out, for who reads the result of a tool."""
+    """Return the note about the part that is left out of a tool's result."""
     return f"[cut: {left_out(lines, characters)}; ask for less]"
 
 

@@ -35,8 +35,11 @@ Ending = Literal["Completed", "CompletedWithErrors", "Failed", "Cancelled", "Tim
 """How a run ends."""
 
 ExecutionKind = Literal["agent", "synthesis", "summary", "chat"]
-"""What an execution does: the work of an agent of a stage, to join the results of a stage's agents, to sum up the
-investigation in a few lines, or to answer a question about it. The last two are of no stage."""
+"""The work of an execution.
+
+`agent` in a stage, `synthesis` of a stage's results, `summary` of the investigation in a few lines, or `chat`, the
+answer to a question. The last two belong to no stage.
+"""
 
 Grounds = Literal["Inspected", "InspectedWithGaps", "NothingInspected", "ServersAway", "UnknownReferences"]
 """The grounds of a run's result: whether its agents looked, and whether it names only calls that there were.
@@ -98,8 +101,10 @@ class StageStarted:
     run: int = INVESTIGATION
     stage: str
     clock: float
-    """Seconds that its run had been running, without those in which it was suspended: a stage's age is counted from
-    here, whoever runs it later."""
+    """Seconds for which its run had been running, without suspensions.
+
+    The age of a stage counts from here, across takeovers.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,19 +115,19 @@ class ExecutionStarted:
     stage: str
     """"" where it is of no stage."""
     execution: str
-    """Opaque, and the same for whoever starts it (`record.execution_id`)."""
+    """The opaque id, the same after a takeover (`record.execution_id`)."""
     kind: ExecutionKind = "agent"
     index: int
     """Its place in the stage, from 0."""
     parent: str = ""
     """The execution that it works for, if any."""
     name: str
-    """What it is called beside its siblings, such as KubernetesAgent-2."""
+    """The name among its siblings, such as KubernetesAgent-2."""
     agent: resolve.ResolvedAgent | None
     """None where it never got that far: a name that nothing answers to, or its stage's time was over."""
     tools: tuple[messages.ToolSpec, ...] = ()
     messages: tuple[messages.Message, ...] = field(default_factory=tuple)  # no attribute that hides the module
-    """What the conversation begins with: the system prompt and the task."""
+    """The first messages of the conversation: the system prompt and the task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +136,11 @@ class Attempt:
 
     error: str
     usage: messages.Usage = field(default_factory=messages.Usage)
-    """What the provider had counted until then; no part of the call's own, which is the last request's."""
+    """The provider's count until then; the last request's count is the call's own."""
     provider: str = ""
     """"" where it was written before attempts named theirs: then it is the call's."""
     code: str = ""
-    """What the provider calls the error: an HTTP status, or a word; "" where nothing does."""
+    """The provider's name for the error: an HTTP status, or a word; "" if it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,8 +208,10 @@ class Unanswered:
     failure: messages.Failure
     call: ModelCall
     messages: tuple[messages.Message, ...] = field(default_factory=tuple)  # no attribute that hides the module
-    """What was added to the conversation for this call, if anything. It was sent, so it stays, and the next call does
-    not add it again."""
+    """The messages that were added for this call, if any.
+
+    They were sent, so they stay, and the next call does not add them again.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +226,7 @@ class FellBack:
     failure: messages.Failure
     """Why the one before it is given up."""
     call: ModelCall
-    """What it cost there."""
+    """The cost at that provider."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,13 +243,13 @@ class ContextCompacted:
     shown: int = 0
     """Characters of each of these that are still shown."""
     tokens: int
-    """What the request would have had, by our estimate."""
+    """The tokens that the request would have had, by our estimate."""
     limit: int
     """The tokens that a request to this provider may have; 0 where that is not known."""
     failure: messages.Failure | None = None
     """How the provider refused the request as too large; None where it was not sent."""
     call: ModelCall | None = None
-    """What it cost to be refused."""
+    """The cost of the refusal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +259,7 @@ class SummaryDue:
     provider: str
     """The one that is asked for it."""
     tokens: int
-    """What it is asked to stay under."""
+    """The limit of the summary."""
     reads: int
     """Characters of the result that it is shown at most."""
 
@@ -293,13 +300,13 @@ class ToolSummarised:
     tool: str
     """`server.tool`."""
     word: str
-    """Of the markers in what it was asked."""
+    """The word in the markers of its request."""
     text: str = ""
     """The summary; "" where there is none that could be used."""
     failure: messages.Failure | None = None
     """Why there is none."""
     call: ModelCall
-    """What it cost."""
+    """The cost of the summary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,9 +329,9 @@ class StageEnded:
     stage: str
     outcome: StageOutcome
     message: str = ""
-    """What failed, or why it was skipped."""
+    """The errors of the stage, or the reason why it was skipped."""
     lacks: tuple[str, ...] = ()
-    """What its agents had to do without, a sentence each: servers that could not be reached."""
+    """The things that its agents lacked, a sentence each: servers that could not be reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,7 +348,7 @@ class RunEnded:
     summary: str = ""
     """The final analysis in a few lines."""
     gaps: tuple[Gap, ...] = ()
-    """What its agents could not inspect; the first ten."""
+    """The things that its agents could not inspect; the first ten."""
     grounds: Grounds | None = None
     """None where there is no analysis that could stand on anything."""
 
@@ -403,7 +410,7 @@ class Logged:
 
 
 _COLUMNS = ("run", "stage", "execution", "final_analysis")
-"""What is stored beside the body."""
+"""The fields that are stored beside the body."""
 _KINDS: dict[str, type[Any]] = {
     "RunStarted": RunStarted,
     "ToolsSelected": ToolsSelected,

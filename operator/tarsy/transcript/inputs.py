@@ -1,7 +1,7 @@
-"""What a model gives a tool, as arguments: JSON mostly, and else what comes natural to it.
+"""The arguments that a model writes for a tool: usually JSON, and otherwise what models tend to write.
 
-No tool is known here, so what may have been meant as a number or as a text stays text where the number would not be
-written as it was: `1.10` is a version to one tool, and a share to another. `tools.calls.arguments` knows which.
+No tool is known here. So a value that may have been meant as a number or as a text stays text if the number would be
+spelled otherwise: `1.10` is a version to one tool, and a share to another. `tools.calls.arguments` knows which.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import yaml
 from tarsy.transcript import messages
 
 _NOTHING = frozenset({"", "none", "null", "n/a", "-"})
-"""What says that there are no arguments."""
+"""The texts that mean no arguments."""
 DEEPEST = 100
 """Levels of lists and objects in one another."""
 LONGEST = 32 * 1024
 """Characters that are read as anything but JSON; to read as many takes some hundredths of a second."""
 _UNREADABLE = (*(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),)
-"""What the parsers raise; PyYAML's constructors stumble over a tag on what it does not fit."""
+"""The exceptions of the parsers; PyYAML's constructors fail with them on a tag that does not fit."""
 
 INTEGER_LONGEST = 1200
 """Characters of an integer, in any notation; a longer one stays text. Python writes none of more than 4,300 digits."""
@@ -48,7 +48,7 @@ _PAIR = re.compile(
 
 
 RAW = "input"
-"""The argument that a text becomes which nobody can read."""
+"""The argument that holds an unreadable text."""
 
 
 def as_json(raw: str) -> str:
@@ -122,7 +122,7 @@ _JSON = json.JSONDecoder(strict=False, parse_float=_number, parse_int=_integer, 
 
 
 def loads(text: str) -> Any:
-    """What JSON says, if it is JSON; a ValueError or RecursionError if not. Numbers that are too large stay text."""
+    """Return the value of a JSON text; raises ValueError or RecursionError. Numbers that are too large stay text."""
     return _JSON.decode(text)
 
 

@@ -110,7 +110,7 @@ class ScriptedModel:
 
 
 class NoThrottle:
-    """Whoever asks may; `taken` and `corrected` hold what it was told."""
+    """A throttle that admits every request; `taken` and `corrected` hold its calls."""
 
     def __init__(self) -> None:
         self.taken: list[ports.Taken] = []

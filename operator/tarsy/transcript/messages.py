@@ -28,7 +28,7 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderState:
-    """What a provider wants back unchanged with one of its answers (signatures, encrypted reasoning)."""
+    """The state that a provider wants back unchanged with one of its answers (signatures, encrypted reasoning)."""
 
     provider: str
     """The provider that gave it; to any other it is not sent."""
@@ -38,7 +38,7 @@ class ProviderState:
 
 @dataclass(frozen=True, kw_only=True)
 class NativeResult:
-    """What a provider's own tool came to, within an answer."""
+    """The result of a provider's own tool, within an answer."""
 
     tool: chain.NativeTool
     content: str
@@ -55,10 +55,10 @@ class Message:
     role: Literal["system", "user", "assistant", "tool"]
     text: str = ""
     thinking: str = ""
-    """What the model let us see of its thoughts; never sent as text."""
+    """The thoughts that the model made visible; never sent as text."""
     calls: tuple[ToolCall, ...] = ()
     native: tuple[NativeResult, ...] = ()
-    """What the provider's own tools brought on the way to it."""
+    """The results of the provider's own tools for this answer."""
     call_id: str = ""
     """With role tool: the call that this is the result of."""
     tool_name: str = ""
@@ -80,7 +80,7 @@ class Failure:
     """timeout: nothing in time. rejected: an answer that is none; asking again may help. fatal: it cannot."""
     text: str
     code: str = ""
-    """What the provider calls it (an HTTP status, or a word such as context_overflow); "" where nothing does."""
+    """The provider's name for the failure (an HTTP status, or a word such as context_overflow); "" if it has none."""
 
 
 CONTEXT_OVERFLOW = "context_overflow"
@@ -91,7 +91,7 @@ RETRIES = "retries"
 """The code of a failure that might have been none, had requests been left to repeat: no provider's fault."""
 
 Log: TypeAlias = list[Message | Failure]
-"""What happened in one execution, in order."""
+"""The events of one execution, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ class RunbookError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a model is asked: the whole conversation, and the tools it may call."""
+    """A request to a model: the whole conversation, and the tools that it may call."""
 
     tools: tuple[messages.ToolSpec, ...]
     messages: tuple[messages.Message, ...]
@@ -47,16 +47,16 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a model answered. Its calls carry no ids yet: those are given when the answer is committed."""
+    """The answer of a model. Its calls carry no ids yet: the commit assigns them."""
 
     message: messages.Message
     call: entries.ModelCall
 
 
 class Stream(Protocol):
-    """An answer as it comes in, and what tools say while they are at work for it, for whoever watches.
+    """An answer as it arrives, and the messages of tools at work for it, for viewers.
 
-    Nothing that it is told counts, and nobody waits for it.
+    Nothing in it counts, and its producers never wait for it.
     """
 
     def text(self, piece: str) -> None:
@@ -68,11 +68,11 @@ class Stream(Protocol):
         ...
 
     def again(self) -> None:
-        """What came so far does not count: it is asked for again."""
+        """Discard the text so far: the model is asked again."""
         ...
 
     def tool(self, call: str, piece: str) -> None:
-        """What a tool says of the call of that id, which is under way, goes on with `piece`."""
+        """Add `piece` to the messages of the tool during the call of that id."""
         ...
 
 
@@ -91,7 +91,7 @@ class _Unwatched:
 
 
 UNWATCHED: Stream = _Unwatched()
-"""A stream that nobody watches."""
+"""A stream without a viewer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Retry:
 
 
 async def _untold(_: Retry) -> None:
-    """Nobody is told."""
+    """Ignore a notice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Scope:
     investigation: str = ""
     """That of its investigation; "" is none, by which no fingerprints are made."""
     ensure_lease: Callable[[], Awaitable[None]]
-    """See `Journal.ensure_lease`. Whoever sends awaits it last before each sending, behind whatever he waited for."""
+    """See `Journal.ensure_lease`. It is awaited last before each sending, after every other wait."""
     waiting: Callable[[], AbstractContextManager[object]] = nullcontext
     """Entered for as long as a model waits for the calls of others to end: that is no time of the execution's."""
     has_fallback: bool = False
@@ -144,7 +144,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOutput:
-    """What a tool call came to: its text, and whether it is an error."""
+    """The result of a tool call: its text, and whether it is an error."""
 
     text: str
     """Masked, and whole, up to 8 Mi characters: how much of it is shown is for who asked."""
@@ -202,9 +202,9 @@ class Toolbox(Protocol):
 
     @property
     def problems(self) -> Sequence[str]:
-        """What is missing, one sentence each: servers that cannot be reached, tools that cannot be used.
+        """The things that are missing, a sentence each: unreachable servers, unusable tools.
 
-        Behind the first colon of one stand the words of others: they are for people, and not for prompts.
+        The text behind a sentence's first colon is from others: it is for people, and not for prompts.
         """
         ...
 
@@ -226,11 +226,11 @@ class Journal(Protocol):
 
     @property
     def record(self) -> record.Record:
-        """What has been committed so far; every commit adds to it."""
+        """The record of everything that is committed; every commit adds to it."""
         ...
 
     def clock(self) -> float:
-        """Seconds that the run has been running, whoever ran it; it stands still while the run is suspended."""
+        """Seconds for which the run has been running, across takeovers; suspension stops them."""
         ...
 
     def suspended(self) -> bool:
@@ -273,7 +273,7 @@ class Turn:
     """The call whose result is summed up before it, where it is that which is streamed."""
     kind: str
     strategy: str
-    """Of its execution; both say what its text is to people."""
+    """The strategy of its execution; with the kind it decides what its text is to people."""
 
 
 async def _no_runbook(_: str) -> str:
@@ -282,10 +282,10 @@ async def _no_runbook(_: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """What the engine works with, all of one platform file.
+    """The parts that the engine works with, all of one platform file.
 
-    Files change. So whoever begins something, an execution or a run, enters the one that is `in_force` then, and works
-    with that one to the end.
+    Files change. So an execution or a run enters the runtime that is `in_force` at its start, and works with that one
+    to the end.
     """
 
     platform: platform.Platform

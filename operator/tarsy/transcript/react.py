@@ -31,7 +31,7 @@ READ_MAX = 128 * 1024
 """Characters of an answer: all answers are read again with each request, on the loop."""
 
 LABEL = r"(?:thought|action(?:[ \t_]*+input)?|final[ \t_]*+answer|observation)"
-"""What a step's label says, in a regular expression for any case."""
+"""The labels of steps, as a regular expression for any case."""
 
 _Kind: TypeAlias = Literal["thought", "action", "input", "answer", "observation"]
 _KINDS: dict[str, _Kind] = {"a": "action", "t": "thought", "f": "answer", "o": "observation"}
@@ -66,14 +66,14 @@ _JSON = json.JSONDecoder(strict=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What an answer asks for: an action, or nothing more because it is the conclusion, or what is wrong with it."""
+    """The request of an answer: an action, or nothing more because it is the conclusion, or the problem with it."""
 
     thought: str = ""
-    """What the model says that it thought, before it came to act or to conclude."""
+    """The model's thoughts before an action or the conclusion."""
     action: str = ""
     """The tool that it names, as it wrote it; "" where it calls none."""
     input: str = ""
-    """What it gives the tool, as it wrote it; see `arguments`."""
+    """The input of the tool, as the model wrote it; see `arguments`."""
     answer: str = ""
     """Its conclusion."""
     problem: str = ""
@@ -88,7 +88,7 @@ class _Label:
     start: int
     """Where its line begins."""
     end: int
-    """Behind its colon."""
+    """The offset behind its colon."""
     is_item: bool
     """It stands in a list."""
     is_small: bool
@@ -178,7 +178,7 @@ class _Reply:
         return (self._marks[at] for at in range(index + 1, len(self._marks)))
 
     def _thought(self, start: int, end: int) -> str:
-        """What stands there, without the fence that only wraps what follows or what came before."""
+        """Return the text of a thought, without the fence that only wraps the text before or after it."""
         thought = self._text[start:end].strip()
         fences = list(_FENCE_LINE.finditer(thought))
         if len(fences) % 2:

@@ -17,10 +17,10 @@ class OutOfOrderError(Exception):
 
 
 SUMMARY = "[a summary of {length:,} characters; to read their own words, ask for less of them]\n{text}"
-"""What stands for a result that was summed up."""
+"""The text that replaces a result with a summary."""
 
 CHAIN_VERSION = 4
-"""Of the stored shape of a snapshot's chain (`chain.Spec`); rises with each change of it."""
+"""The version of a snapshot's stored chain (`chain.Spec`); rises with each change of its shape."""
 CHAIN_DECODERS: dict[int, Callable[[Any], chain.Spec]] = dict.fromkeys((1, 2, 3, 4), chain.Spec.model_validate)
 """A decoder for each version that was ever stored; what it raises is a ValueError.
 
@@ -29,13 +29,13 @@ Each newer version has more fields and more strategies, none of them required, s
 
 
 def build() -> str:
-    """What tells programs apart that can read different things: 16 hex digits of what this one can."""
+    """Return the identity of all programs that can read the same: 16 hex digits."""
     return hashlib.sha256(repr((sorted(entries.DECODERS), sorted(CHAIN_DECODERS))).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What is investigated, and by which chain; fixed when the investigation was admitted."""
+    """The alert and the chain of an investigation, fixed at its admission."""
 
     id: str
     """The object's uid."""
@@ -51,7 +51,7 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Reported:
-    """What a provider counted of a request."""
+    """The provider's count of a request."""
 
     provider: str
     tokens: int
@@ -72,7 +72,7 @@ OfExecution: TypeAlias = (
     | entries.ToolSummarised
     | entries.ExecutionEnded
 )
-"""What may follow the start of an execution."""
+"""The entries that may follow the start of an execution."""
 
 
 @dataclass(kw_only=True)
@@ -121,7 +121,7 @@ class Execution:
 
     @property
     def analysis(self) -> str:
-        """What it found: its last answer; "" where it has not completed."""
+        """The finding: its last answer; "" if it has not completed."""
         if self.ended is None or self.ended.outcome != "Completed":
             return ""
         answers = messages.answers(self.log)
@@ -180,7 +180,7 @@ class Execution:
         )
 
     def conclusion(self, answer: str) -> str:
-        """What an answer concludes, in whichever dialect."""
+        """Return the conclusion of an answer, in either dialect."""
         return conclusion(answer, strategy=self.started.agent.strategy if self.started.agent else "")
 
 
@@ -201,7 +201,7 @@ class Stage:
 
     @property
     def synthesis(self) -> Execution | None:
-        """What joins its agents' results, if that has begun."""
+        """The execution that joins its agents' results, if it has started."""
         return next(
             (execution for execution in self.executions.values() if execution.started.kind == "synthesis"), None
         )
@@ -212,7 +212,7 @@ class Run:
     """One run so far: the investigation, or what was asked about it later."""
 
     question: str = ""
-    """What was asked, where it is not the investigation itself."""
+    """The question, unless it is the investigation itself."""
     runbook: entries.RunbookRead | None = None
     """None where none was looked for: then what is built in is read."""
     stages: dict[str, Stage] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class Run:
 
 
 Scope: TypeAlias = tuple[str, ...]
-"""What begins and ends, and lies in another: a run, a stage of it, an execution of that."""
+"""A scope that begins, ends, and lies in another: a run, a stage of it, an execution of that."""
 
 
 @dataclass(kw_only=True)
@@ -355,7 +355,7 @@ class Record:
     executions: dict[str, Execution] = field(default_factory=dict)
     """All of them, by their ids."""
     mcp: investigation.MCP | None = None
-    """What the alert says of its agents' tools."""
+    """The alert's selection of tools."""
     _scopes: _Scopes = field(default_factory=_first_run, compare=False, repr=False)
 
     @property
@@ -448,7 +448,7 @@ def is_react(strategy: str) -> bool:
 
 
 def conclusion(answer: str, *, strategy: str) -> str:
-    """What an answer of this strategy concludes; one that was forced may have no label."""
+    """Return the conclusion of an answer of this strategy; a forced one may have no label."""
     if not is_react(strategy):
         return answer
     reading = react.read(answer)
@@ -456,14 +456,14 @@ def conclusion(answer: str, *, strategy: str) -> str:
 
 
 def results(log: Iterable[messages.Message | messages.Failure]) -> list[messages.Message]:
-    """What tools have shown: their results, but for errors."""
+    """Return the results of tools, without errors."""
     return [entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool" and not entry.failed]
 
 
 def said(
     entry: entries.Answered | entries.Unanswered | entries.ToolsAnswered,
 ) -> Sequence[messages.Message | messages.Failure]:
-    """What an entry adds to its execution's log."""
+    """Return the messages that an entry adds to its execution's log."""
     match entry:
         case entries.Answered():
             return entry.messages
@@ -474,9 +474,10 @@ def said(
 
 
 def _reported(entry: entries.Answered | entries.Unanswered, execution: Execution) -> Reported | None:
-    """What the provider counted of the request behind `entry`, which is in the log; None where it told nothing.
+    """Return the provider's count of the request behind `entry`, which is in the log; None if there is none.
 
-    Nor does it of an answer for which its own tools were at work: what they read it counts as well, each time.
+    Answers with results of the provider's own tools have none either: the count includes what those tools read, each
+    time.
     """
     tokens = entry.call.usage.input_tokens
     if tokens <= 0 or any(message.native for message in entry.messages):
@@ -487,6 +488,6 @@ def _reported(entry: entries.Answered | entries.Unanswered, execution: Execution
 
 
 def execution_id(investigation: str, *, run: int, stage: str, kind: entries.ExecutionKind, index: int) -> str:
-    """An execution's id: 16 hex digits, the same whoever starts it, and parsed by nobody."""
+    """Return an execution's id: 16 hex digits, the same after a takeover, and without a meaning to parse."""
     identity = "\n".join([investigation, str(run), kind, str(index), stage])
     return hashlib.sha256(identity.encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ from typing import Any
 from tarsy.transcript import messages, ports
 
 CHARACTERS = 3
-"""Of a token. Prose has more; logs and JSON, of which requests are full, have as few."""
+"""Characters of a token. Prose has more; logs and JSON, of which requests are full, have as few."""
 _SCALAR = 4
 """Characters of a number, or of another word of JSON's."""
 

@@ -1,11 +1,11 @@
-"""What is shown of an answer while it is being written: the events that the timeline will have of it. Pure.
+"""The visible parts of an answer that is being written: the events that the timeline will have of it. Pure.
 
-Of its calls it is what their tools say while they are at work; the result takes the place of that.
+Of its calls these are the messages of their tools during the call; the result replaces them.
 
-They have the ids under which `timeline` tells of the answer once it is committed. What an answer in the ReAct dialect
-says is read again as it grows, so what was shown of it may have to be corrected, and what was a thought may turn out to
-be none: the commit has the last word. What this process was given is looked for in all that is there, so that it does
-not matter which piece brought what of it; an end that may be the beginning of such a value is shown with what follows.
+The events have the ids that `timeline` gives them once the answer is committed. An answer in the ReAct dialect is
+parsed again as it grows, so a text that was shown may have to be corrected, and a thought may turn out to be none: the
+commit has the last word. Known secrets are searched for in the whole text, so that they may arrive in any pieces; an
+end that may be the beginning of a secret is held back until more follows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Shown:
     event: str
     """Its id."""
     type: timeline.Type
-    """Of a text it is what it mostly turns out to be; whether it concludes is known at its end."""
+    """The type that a text usually turns out to have; only its end tells whether it concludes."""
     text: str
 
 
@@ -95,12 +95,12 @@ class Written:
         self._told()
 
     def again(self) -> None:
-        """What came so far does not count: it is asked for again."""
+        """Discard the text so far: the model is asked again."""
         self._text, self._thinking = [], []
         self._told()
 
     def tool(self, call: str, piece: str) -> None:
-        """What a tool says of the call of that id goes on with `piece`."""
+        """Add `piece` to the messages of the tool during the call of that id."""
         self._tools[call] = self._tools.get(call, "") + piece
         self._told()
 
@@ -110,7 +110,7 @@ class Written:
         return self._known.values()
 
     def reading(self) -> tuple[Callable[[], list[Shown]], bool]:
-        """What makes out its events as they are now, in any thread, and whether that takes long."""
+        """Return a function that computes its present events, in any thread, and whether that takes long."""
         self._text, self._thinking = ["".join(self._text)], ["".join(self._thinking)]
         (text,), (thinking,) = self._text, self._thinking
         is_long = record.is_react(self._turn.strategy) and len(text) > _LONG

@@ -70,7 +70,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What an execution is, as its start says."""
+    """The kind of an execution, and its strategy."""
 
     kind: str
     strategy: str
@@ -159,9 +159,9 @@ _DAY = 24 * 3600.0
 
 
 def _turned_out(last: Event, entry: entries.Entry | entries.Unreadable) -> Type | None:
-    """What the last text of an execution turns out to be with `entry`, if it was told as something else.
+    """Return the last text of an execution as `entry` reveals it, if it was reported as something else.
 
-    Who is asked again, or fails, had not concluded; who completes has, in whatever form.
+    A text before a further request, or before a failure, was no conclusion; the last text of a completed execution was.
     """
     match entry:
         case entries.ExecutionEnded(outcome="Completed"):
@@ -174,7 +174,7 @@ def _turned_out(last: Event, entry: entries.Entry | entries.Unreadable) -> Type 
 
 
 def _events(logged: entries.Logged, kind: Kind) -> Iterator[Event]:
-    """What an entry tells by itself, of an execution of that kind."""
+    """Yield the events of an entry itself, in an execution of that kind."""
     new = _maker(logged)
     match logged.entry:
         case entries.RunStarted() | entries.ToolsSelected() | entries.RunbookRead() as entry:
@@ -263,7 +263,7 @@ _RUNBOOKS: dict[entries.RunbookOrigin, str] = {
 
 
 def _of_run(entry: entries.RunStarted | entries.ToolsSelected | entries.RunbookRead, new: _New) -> Event:
-    """What is asked, what the alert says of tools, or what agents are to go by."""
+    """Yield the events of a run's start: the question, the tool selection, the runbook."""
     match entry:
         case entries.RunStarted():
             return new("question", "user_question", "completed", entry.question, {"run": entry.run})
@@ -291,7 +291,7 @@ _NATIVE: dict[chain.NativeTool, Type] = {
 
 
 def _changed(entry: entries.FellBack | entries.ContextCompacted | entries.ToolSummarised, new: _New) -> Event:
-    """What changes what the model is asked from here on, or who is."""
+    """Yield the events of a change of the requests or of the provider."""
     match entry:
         case entries.FellBack():
             return _fell_back(entry, new)
@@ -347,7 +347,7 @@ def _selected(mcp: investigation.MCP, new: _New) -> Event:
 
 
 def selection(mcp: investigation.MCP) -> str:
-    """What an alert says of its agents' tools, in words."""
+    """Return the alert's tool selection in words."""
     parts = []
     if mcp.servers is not None:
         named = [

@@ -1,9 +1,9 @@
-"""The commits of one journal take turns: agents side by side share it, and each commit needs the one before it.
+"""The commit queue of one journal: agents side by side share it, and each commit needs the one before it.
 
-Whoever has the turn writes all that waits as one batch, in the order in which it came. A commit belongs to the journal
-from the moment it is asked for: whoever asked may be cancelled while it waits, or while it is being written, and it is
-kept all the same, by the next commit or by `settle`. So what was paid for is not lost, and a batch whose reply was lost
-is written again as it was.
+One writer at a time writes everything that waits as one batch, in the order of arrival. A commit belongs to the journal
+from the moment of the call: if the caller is cancelled while the commit waits or is being written, it is kept all the
+same, by the next commit or by `settle`. So nothing that was paid for is lost, and a batch whose reply was lost is
+written again unchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Turns(Generic[T]):
         self._turn = asyncio.Lock()
         self._waiting: list[_Commit[T]] = []
         self._batch: list[_Commit[T]] = []
-        """What is being written, or was when its writer was cancelled."""
+        """The commits that are being written, or were when their writer was cancelled."""
         self._lost: ports.LeaseLostError | None = None
 
     async def commit(self, *added: entries.Entry) -> None:
@@ -65,7 +65,7 @@ class Turns(Generic[T]):
         await self._until_kept(own)
 
     async def settle(self) -> None:
-        """Bring to its end what was asked for by somebody who has been cancelled since; errors as with `commit`."""
+        """Complete the commits of callers that were cancelled since; errors as with `commit`."""
         if unsettled := [*self._batch, *self._waiting]:
             await self._until_kept(unsettled[-1])
 

@@ -1,9 +1,8 @@
-"""From what a model wrote to the arguments that a tool gets, or to why it gets none.
+"""The way from a model's text to the arguments of a tool, or to the reason why it gets none.
 
-Arguments are data: they are sent as JSON and never become part of a command line of ours. What a server that we started
-makes of them is another matter: some build command lines, in which `--server=...` for a name, or `../..`, is taken for
-something else than a name (mcp-server-kubernetes, issue 328). So there such a value is refused where the schema does
-not ask for it.
+Arguments are data: they are sent as JSON and never become part of a command line of ours. A server that we started may
+still build a command line from them, in which `--server=...` for a name, or `../..`, is taken for something else
+(mcp-server-kubernetes, issue 328). So such a value is refused there, unless the schema asks for it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PLAINLY = "write numbers with a few digits, texts in quotes, and few levels"
 _TOO_DEEP = f"they are nested deeper than {inputs.DEEPEST} levels"
 
 Said: TypeAlias = Sequence[Mapping[str, Any]]
-"""What the schema says of one value (`schemas.Schema.said`)."""
+"""The subschemas for one value (`schemas.Schema.said`)."""
 
 
 class UnfitError(ValueError):
@@ -97,14 +96,14 @@ def _first_line(error: Exception) -> str:
 
 
 def _parameters(schema: schemas.Schema) -> dict[str, Said]:
-    """What is said of each parameter that it names."""
+    """Return the subschemas of each named parameter."""
     parts = schema.of_all()
     names = {name: None for part in parts if isinstance(part.get("properties"), dict) for name in part["properties"]}
     return {name: schema.said(schema.below(parts, name)) for name in names}
 
 
 def _expected(schema: schemas.Schema) -> str:
-    """What a tool takes."""
+    """Return the description of the tool's parameters."""
     required = {name for part in schema.of_all() for name in _strings(part.get("required"))}
     named = [
         f"{name[:100]} ({schemas.wanted(parts[0] if parts else {})}{', required' if name in required else ''})"

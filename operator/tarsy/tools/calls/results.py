@@ -1,7 +1,8 @@
-"""From what an MCP server answers to the text that the model reads and the transcript keeps.
+"""The way from an MCP server's answer to the text that the model reads and the transcript keeps.
 
-Text is told as it is; what is no text is named, with its type and size, and never told: nobody here could read it. All
-of a result is masked before anything of it is cut: a cut could take the head off a secret, and leave its body unknown.
+Text is passed on unchanged; other content is named, with its type and size, and not passed on, because it cannot be
+read here. A result is masked before anything of it is cut: a cut could take the head off a secret, and leave its body
+unknown.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _text(block: types.ContentBlock) -> str:
 
 
 def _told(name: str) -> str:
-    """What a server calls something, on one line; of a URI that is data itself only of which type."""
+    """Return a server's name for something, on one line; of a data URI only the type."""
     line = " ".join(name.split())
     return f"{line.partition(',')[0]},…" if line.startswith("data:") else line
 
@@ -134,7 +135,7 @@ def _says(content: Sequence[types.ContentBlock], structured: Any) -> bool:
 
 
 def _said(texts: Sequence[str]) -> Iterator[Any]:
-    """What texts may say, as JSON: each for itself, and all of them as a list."""
+    """Yield the JSON that texts may hold: each for itself, and all of them as a list."""
     read = [_read(text) for text in texts]
     yield from texts
     yield from read

@@ -51,7 +51,7 @@ class Fault:
 
     place: Place
     problem: str
-    """What is wrong there, and what would be right."""
+    """The problem there, and the remedy."""
 
     def __str__(self) -> str:
         return f"{told(self.place)}: {self.problem}" if self.place else self.problem
@@ -78,14 +78,14 @@ class Schema:
         self._is_older = isinstance(dialect, str) and _OLDER.search(dialect) is not None
 
     def faults(self, value: Any) -> list[Fault]:
-        """What of `value` is refused, the first few; nothing where it takes too long to find out."""
+        """Return the first faults of `value`; none if the check takes too long."""
         try:
             return self._faults(value, self._root, ())[:FAULTS_MAX]
         except (_TooMuchError, RecursionError):
             return []
 
     def of_all(self) -> list[Mapping[str, Any]]:
-        """What it says of the arguments as a whole."""
+        """Return the subschemas for the arguments as a whole."""
         return self.said([self._root])
 
     def said(self, schemas: Iterable[Any]) -> list[Mapping[str, Any]]:
@@ -136,7 +136,7 @@ class Schema:
             raise _TooMuchError
 
     def _target(self, reference: Any) -> Any:
-        """What a reference within the schema leads to; True, which says nothing, for any other."""
+        """Return the target of a reference within the schema; True, which allows everything, for any other."""
         if not isinstance(reference, str) or not reference.startswith("#") or len(reference) > REFERENCE_MAX:
             return True
         target = self._root
@@ -194,7 +194,7 @@ class Schema:
         return [] if fits else [_not(value, schema, location)]
 
     def _none_of(self, value: Any, several: Sequence[Any], location: Place) -> list[Fault]:
-        """What is wrong where none of `several` takes the value: of one that is about it, or of all together."""
+        """Return the faults of a value that none of `several` accepts: of the closest one, or of all together."""
         tried: list[list[Fault]] = []
         for option in several:
             if not (faults := self._faults(value, option, location)):
@@ -302,7 +302,7 @@ _NAMES = {
 
 
 def types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The types that it names; none where it says nothing of them, or what nobody knows."""
+    """Return the types that the schema names; none if it names none, or an unknown one."""
     named = schema.get("type")
     several = named if isinstance(named, list) else [named]
     if len(several) > TYPES_MAX or not all(isinstance(type_name, str) and type_name in _NAMES for type_name in several):
@@ -335,7 +335,7 @@ def _is_of(value: Any, wanted: frozenset[str]) -> bool:
 
 
 def wanted(schema: Any) -> str:
-    """What it asks for, in a few words."""
+    """Return the schema's demand in a few words."""
     if not isinstance(schema, dict):
         return "something else" if schema is False else "anything"
     if "const" in schema:
@@ -379,7 +379,7 @@ def same(value: Any, other: Any) -> bool:
 
 
 _CLASS = re.compile(r"\\[wWdDsSbB]|\(\?i")
-"""What is ASCII to some, and Unicode to others."""
+"""The classes that are ASCII to some engines, and Unicode to others."""
 _FOREIGN = re.compile(r"\\(?:\\|[^a-zA-Z]|[dDwWsSbBnrtfvxpP])|(?P<foreign>\\[a-zA-Z])")
 """An escape; a foreign one is something else to RE2 than to others."""
 
@@ -409,7 +409,7 @@ def _number(value: float, schema: Mapping[str, Any], location: Place) -> list[Fa
 
 
 def _is_no_multiple(value: float, step: float) -> bool:
-    """Of a whole number that is exact; of others nobody knows how the server rounds."""
+    """Return whether it is no multiple: exact for whole numbers; for others the server's rounding is unknown."""
     is_exact = 1 <= step <= _EXACT_MAX and abs(value) <= _EXACT_MAX and float(step).is_integer()
     return is_exact and value % step != 0
 

@@ -14,13 +14,13 @@ AWAY_SECONDS = 5.0
 
 
 class Patience:
-    """What is left of it."""
+    """The wait for servers that is left to an execution."""
 
     def __init__(self) -> None:
         self._left: defaultdict[str, float] = defaultdict(lambda: AWAY_SECONDS)
 
     async def wait(self, name: str, there: Callable[[], Awaitable[T]]) -> T | None:
-        """What `there` gives, or None if the server of that name has been waited for long enough."""
+        """Return the result of `there`, or None if the server of that name has been waited for long enough."""
         clock = asyncio.get_running_loop().time
         left, began = self._left[name], clock()
         try:

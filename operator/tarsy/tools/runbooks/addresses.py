@@ -28,7 +28,7 @@ _NOT_FOR_ALL = tuple(
 )
 """Source: IANA, IPv4 and IPv6 Special-Purpose Address Registries. What is tunnelled hides an address in another."""
 _UNICAST = ipaddress.ip_network("2000::/3")
-"""All of IPv6 that is given to anybody: the rest is local, mapped, translated or nobody's."""
+"""The public part of IPv6: the rest is local, mapped, translated or unassigned."""
 
 
 def is_anybodys(address: str) -> bool:

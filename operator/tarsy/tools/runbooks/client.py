@@ -1,10 +1,10 @@
-"""Runbooks by their addresses, which whoever writes an alert chooses: what may be asked is the platform file's word.
+"""Runbooks by address. The author of an alert chooses the address; the platform file limits the hosts.
 
 An address is https, at a host that the file allows by its whole name, on the usual port, and names no user; so is each
-that it redirects to. Its host has to stand for public addresses alone (`addresses`). What it answers is taken for text
-if it says so and is, is bounded in time and size, and is masked before anybody reads it.
+redirect. Its host must resolve to public addresses alone (`addresses`). Its answer counts as text if it declares that
+and is text, is bounded in time and size, and is masked before it is read.
 
-Behind a proxy of the environment's the names are the proxy's to resolve: which addresses are reached is its word then.
+Behind a proxy of the environment, the proxy resolves the names, and decides which addresses are reached.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _FILE = re.compile(
 _LOOPBACK = (*runbooks.LOOPBACK, "[::1]")
 _REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
 _PRIVATE = frozenset({401, 403, 404})
-"""What GitHub says of what it does not show to us."""
+"""The statuses of GitHub for files that it does not show to us."""
 _TEXTS = re.compile(r"text/(?!html\b)[\w.+-]+|application/(json|yaml|x-yaml|toml|markdown)", re.ASCII)
 _HEADERS = {"Accept": "text/plain, text/*;q=0.9, */*;q=0.1", "Accept-Encoding": "identity", "User-Agent": "TARSy"}
 
@@ -70,9 +70,9 @@ log = logging.getLogger(__name__)
 def session(
     *, loopback: bool, names: abc.AbstractResolver | None = None, tls: ssl.SSLContext | bool = True
 ) -> aiohttp.ClientSession:
-    """What runbooks are fetched over, where no proxy is: to public addresses, or this machine's with `loopback`.
+    """Return the session for runbooks without a proxy: to public addresses, or this machine's with `loopback`.
 
-    `names` knows what names stand for, as the system does where it is not given; `tls` whose certificates count.
+    `names` resolves names, the system's resolver by default; `tls` has the trusted certificates.
     """
     resolver = addresses.Resolver(names or aiohttp.ThreadedResolver(), loopback=loopback)
     connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True, limit=0, ssl=tls)
@@ -120,7 +120,7 @@ def repository(address: yarl.URL) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """What private repositories are asked with."""
+    """The token for private repositories."""
 
     value: str = ""
     problem: str = ""
@@ -150,7 +150,7 @@ def token(settings: runbooks.Runbooks, environment: Mapping[str, str]) -> Token:
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcome:
-    """What came of an address: its text, or why there is none."""
+    """The outcome of an address: its text, or the reason why there is none."""
 
     text: str = ""
     problem: str = ""
@@ -208,7 +208,7 @@ class Runbooks:
         return outcome.text
 
     async def _shared(self, address: yarl.URL) -> _Outcome:
-        """What comes of an address, by one request for all who wait; when nobody does any more, it ends."""
+        """Return the outcome of an address, by one request for all waiting callers; it ends without them."""
         fetch = self._under_way.get(address)
         if fetch is None:
             with logs.nobodys():

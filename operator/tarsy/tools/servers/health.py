@@ -31,7 +31,7 @@ def at(transport: platform.Transport, client: mcp.Client) -> AbstractAsyncContex
 
 
 async def unless(broken: asyncio.Event, look: Look) -> bool | None:
-    """What a look says; None where the connection breaks meanwhile, which ends it."""
+    """Return the result of a look; None if the connection breaks meanwhile, which ends it."""
     looking = asyncio.ensure_future(look())
     breaking = asyncio.ensure_future(broken.wait())
     try:
@@ -55,11 +55,11 @@ class Calls:
 
     @property
     def tell(self) -> bool:
-        """Whether who calls notices by himself that the server is gone, and might be cut off for nothing."""
+        """Whether callers notice by themselves that the server is gone, and might be cut off for nothing."""
         return self.under_way > 0 and self._unanswered < UNANSWERED
 
     async def turn(self, slots: asyncio.Semaphore, seconds: float) -> None:
-        """Take one of `slots`; a TimeoutError where there is none so long, or once nobody may call any more."""
+        """Take one of `slots`; raises TimeoutError if none is free in time, or once calls are turned away."""
         async with asyncio.timeout(seconds) as deadline:
             self._waiting.add(deadline)
             try:
@@ -68,7 +68,7 @@ class Calls:
                 self._waiting.remove(deadline)
 
     def turn_away(self) -> None:
-        """Have nobody wait for his turn any longer."""
+        """End the wait of all callers."""
         for deadline in self._waiting:
             if not deadline.expired():
                 deadline.reschedule(0.0)

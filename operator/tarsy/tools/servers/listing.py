@@ -1,4 +1,4 @@
-"""What an MCP server offers: asked for, masked, and told to people."""
+"""The offer of an MCP server: listed, masked, and reported."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def offer(server: str, client: mcp.Client, *, mask: toolbox.Mask) -> bound
 
 
 def told(server: str, offer: bounds.Offer, *, before: standing.Fact | None) -> standing.Fact:
-    """What a server offers, as people are told; the same as `before` where that has not changed."""
+    """Return the offer of a server as a fact; the same as `before` if it has not changed."""
     tools = [
         {
             "name": tool.name,

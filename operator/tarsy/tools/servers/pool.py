@@ -1,16 +1,17 @@
-"""Connections to MCP servers: one a server and process, shared by all investigations, each with an owner task.
+"""Connections to MCP servers: one per server and process, shared by all investigations, each with an owner task.
 
-Another platform file brings another set of servers. What it says of as before stays as it is; what it says otherwise is
-another server, beside the one of before, which goes once nobody uses it: neither the file in force nor a toolbox.
+Another platform file brings another set of servers. Servers with unchanged settings stay. A server with changed
+settings is another server beside the former one, which ends once it is used neither by the file in force nor by a
+toolbox.
 
-The owner alone enters and leaves the client's context; others only call through it. A client that broke never heals,
-and a call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off that
-gives way while somebody waits. It is looked at every so often, too: nobody else would notice that a server is gone of
-which nothing is asked, nor that it says something else of its tools than what was pinned (`pins`). Owners are started
-with an empty context: inside an investigation's, its end would be everybody's.
+Only the owner enters and leaves the client's context; others call through it. A client that broke never heals, and a
+call made inside its context is cancelled with it, so the owner drops it and connects anew, with back-off that gives way
+while a caller waits. The owner also looks at the server at intervals: otherwise the end of an idle server, or a drift
+of its tools from their pins (`pins`), would go unnoticed. Owners are started with an empty context: inside an
+investigation's, its end would be everybody's.
 
-Of a server that is `stateful` each toolbox has another connection, with an owner of its own; the one that all share is
-there to know what it offers, and that it is there.
+A `stateful` server has another connection for each toolbox, with an owner of its own; the shared one only serves to
+know its offer, and that it is there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CONNECT_SECONDS = 30.0
 FIRST_BACKOFF = 0.5  # seconds; doubled with each failure
 LONGEST_BACKOFF = 30.0  # seconds
 LOOK_SECONDS = 15.0
-"""How often a server is looked at that nobody calls, or that leaves its calls without an answer."""
+"""Seconds between looks at a server that is idle, or that leaves its calls without an answer."""
 RELIST_SECONDS = 30.0
 """How often a server is asked again what it offers: it need not tell."""
 RELIST_LEAST = 5.0
@@ -58,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 _OF_OTHERS = ("instructions", "tools", "write_tools", "selectable")
-"""What the platform file says of a server to others: to prompts, toolboxes and alerts."""
+"""The settings that concern others than the connection: prompts, toolboxes and alerts."""
 
 
 class Server:
@@ -78,9 +79,9 @@ class Server:
         self.is_child = isinstance(settings.transport, platform.StdioTransport)
         """Whether it is a program that we started."""
         self.tools: Sequence[types.Tool] = ()
-        """What it offered when it was last connected, as far as it can be used."""
+        """The usable tools of the last connection."""
         self.missing = ""
-        """What is missing of its tools, or ""."""
+        """The problem with its tools, or ""."""
         self.stopped: Mapping[str, pins.Stopped] = {}
         """Its tools that are not what was pinned, by their names."""
         self.problem = "is not connected yet"
@@ -97,11 +98,11 @@ class Server:
         """Set once the first attempt to connect has succeeded or failed."""
         self._settings = settings
         self._files = server_files.digests(settings.transport)
-        """Of the files that it is reached with, as they were."""
+        """The digests of the files that it is reached with."""
         self._without = view.of({"mcp_servers": {name: settings.model_dump(mode="json")}}).without
         """Takes out of a text what was written as an argument, a variable or the query of an address."""
         self.reports = progress.Reports()
-        """What it says of calls that are under way."""
+        """The progress reports of calls under way."""
         self._spoken = stderr.Chatter(name, mask=self.mask)
         self._client: mcp.Client | None = None
         self._backoff = FIRST_BACKOFF
@@ -118,7 +119,7 @@ class Server:
         self._relists = asyncio.Event()
         """Set where what it offers, or what was pinned, may have changed."""
         self._offered: standing.Fact | None = None
-        """What it offered, as it is told."""
+        """The offer as a fact."""
         self._users = 0
         self._unused = asyncio.Event()
 
@@ -129,7 +130,7 @@ class Server:
         return not self._unused.is_set() and is_same and server_files.digests(settings.transport) == self._files
 
     def lent(self, start: Callable[[Server], object]) -> Server:
-        """What one toolbox has of it: itself, or where it is stateful another connection, whose owner `start` runs."""
+        """Return the connection for one toolbox: itself, or one more of a stateful server, whose owner `start` runs."""
         if not self._settings.stateful:
             return self
         return _Own(self.name, self._settings, calls=self.slots, keep=self._keep, start=start)
@@ -145,7 +146,7 @@ class Server:
             self._unused.set()
 
     async def serve(self) -> None:
-        """Keep the server connected until nobody uses it any more, or cancelled."""
+        """Keep the server connected until it has no user any more, or cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 owner = group.create_task(self.own())
@@ -195,15 +196,16 @@ class Server:
         return self._client
 
     def _hurry(self) -> None:
-        """Have it tried again soon: somebody wants it now."""
+        """Retry the connection soon: a caller waits for it."""
         soon = asyncio.get_running_loop().time() + self._least_backoff
         if self._pausing is not None and not self._pausing.expired() and (self._pausing.when() or 0.0) > soon:
             self._pausing.reschedule(soon)
 
     def broke(self, client: mcp.Client) -> None:
-        """Say that a call through `client` found it broken.
+        """Report that a call through `client` found it broken.
 
-        Nobody gets it from now on, though to leave it takes a while: a call through it would be in doubt for nothing.
+        It is lent no more from now on, though closing it takes a while: a call through it would be in doubt for
+        nothing.
         """
         if client is self._client:
             self._client, self.problem = None, "lost its connection"
@@ -244,10 +246,10 @@ class Server:
             self._client = None
 
     async def _breaks(self, client: mcp.Client, look: health.Look) -> None:
-        """Return when the connection is broken, by its own word or that of a call; raise where the server is gone.
+        """Return when the connection is broken, by its own report or that of a call; raise if the server is gone.
 
-        Nobody gets one that has answered, and then is silent twice, until it answers again. A child that stays silent,
-        and has nothing to do for us, is gone.
+        A server that has answered, and then is silent twice, is lent no more until it answers again. A child process
+        that stays silent without work is gone.
         """
         answers, silences = self.is_child, 0  # a child has answered by now; not every remote one knows the question
         while not self._broken.is_set():
@@ -290,10 +292,10 @@ class Server:
                 return
 
     async def _relist(self, client: mcp.Client) -> None:
-        """Ask again what it offers: every so often, and when something may have changed.
+        """List its tools again: at intervals, and after a possible change.
 
-        Who gives no answer, or none that can be used, leaves what he offered before: that he is gone is noticed by
-        others, and what is not listed is told to no model.
+        Without a usable answer the former offer stays: the end of a server is noticed elsewhere, and tools that are not
+        listed are offered to no model.
         """
         while True:
             await asyncio.sleep(RELIST_LEAST)
@@ -314,7 +316,7 @@ class Server:
                 self._offer_now(offer)
 
     def look_again(self) -> None:
-        """Ask it again what it offers, and hold that against the pins: somebody may have confirmed something."""
+        """List its tools again and compare them with the pins: a change may have been accepted."""
         self._relists.set()
 
     async def _hear(self, message: types.ServerNotification | Exception) -> None:
@@ -408,7 +410,7 @@ class Tools:
 
     servers: Mapping[str, Server]
     settings: Mapping[str, platform.MCPServer]
-    """What the platform file says of each."""
+    """The platform file's settings of each server."""
     limits: platform.Limits
     start: Callable[[Server], object]
     """Has the owner of a connection run."""
@@ -459,7 +461,7 @@ class Pool:
             server.slots.allow(tools.limits.server_calls)
 
     def drop(self, tools: Tools) -> None:
-        """Have no use for them any more: what nobody else has ends."""
+        """Release servers; those without other users end."""
         for server in tools.servers.values():
             server.let_go()
 
@@ -476,7 +478,7 @@ class Pool:
             yield from server.facts()
 
     def look_again(self) -> None:
-        """Ask all servers again what they offer: somebody may have confirmed something."""
+        """List the tools of all servers again: a change may have been accepted."""
         for server in self._owned:
             server.look_again()
 

@@ -26,7 +26,7 @@ from tarsy.transcript import messages, ports
 log = logging.getLogger(__name__)
 
 _CLOSED = {(-32000, "Connection closed"), (-32600, "Session terminated")}
-"""What the SDK answers itself, as code and message, once a client is of no more use. A server may use the codes too."""
+"""The SDK's own answers, as code and message, of a client that is closed. A server may use the same codes."""
 
 
 class Mask(Protocol):
@@ -44,7 +44,7 @@ class Server(Protocol):
     tools: Sequence[types.Tool]
     problem: str
     missing: str
-    """What is missing of its tools, or ""."""
+    """The problem with its tools, or ""."""
     stopped: Mapping[str, pins.Stopped]
     """Its tools that are not what was pinned, by their names."""
     mask: Mask
@@ -53,7 +53,7 @@ class Server(Protocol):
     is_child: bool
     """Whether it is a program that we started."""
     reports: progress.Reports
-    """What it says of calls that are under way."""
+    """The progress reports of calls under way."""
     calls: health.Calls
     """Those over this connection."""
 

@@ -33,7 +33,7 @@ SCHEMA_MAX = 64 * 1024
 """Characters of a tool's schema."""
 
 _USABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
-"""What Gemini takes for the name of a function; a request with any other is refused whole."""
+"""The form of a function's name for Gemini; a request with any other is refused whole."""
 
 
 _PLACE_MAX = 4
@@ -53,7 +53,7 @@ def checked(received: message.SessionMessage | Exception) -> message.SessionMess
 
 
 def told(error: BaseException) -> str:
-    """What `error` says, without the groups around it; of many things wrong with a message, how many, and the first."""
+    """Return the message of `error`, without the groups around it; of validation errors their count and the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, TimeoutError) and not str(error):
@@ -77,17 +77,17 @@ class Offer:
     server: str
     tools: list[types.Tool] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    """What its other tools call themselves, as text for a log."""
+    """The names of its other tools, as text for a log."""
     full: bool = False
     """Whether there was a tool that found no place."""
     hashes: dict[str, str] = field(default_factory=dict)
-    """Of what the server said of its tools, by their names."""
+    """The hashes of the server's descriptions of its tools, by name."""
     stopped: Mapping[str, pins.Stopped] = field(default_factory=dict)
     """Its tools that are not what was pinned, by their names."""
 
     @property
     def problem(self) -> str:
-        """What is missing of the tools, or ""; no word of it is the server's but what stands behind a colon."""
+        """The problem with the tools, or ""; only the text behind a colon is the server's."""
         of_names = f"has {len(self.left_out)} tools that are left out, because of their names" if self.left_out else ""
         if len(self.left_out) == 1:
             of_names = "has 1 tool that is left out, because of its name"
@@ -116,7 +116,7 @@ class Offer:
 
 
 def _cut(tool: types.Tool) -> types.Tool:
-    """What we read of a tool."""
+    """Return the fields of a tool that are read."""
     text = tool.description or tool.title or ""
     if len(text) > DESCRIPTION_MAX:
         text = f"{text[:DESCRIPTION_MAX]} [cut]"

@@ -1,11 +1,11 @@
-"""What a server says of a call while that is under way: to whoever watches, line by line.
+"""Progress reports and log messages of a server during calls, for viewers, line by line.
 
-Taken out of what a connection brings before the SDK sees it, which would make two tasks of each: a server that says a
-hundred thousand things costs only that they are read. Each line is masked whole before it is cut; what is too much is
-dropped, but for the last.
+They are taken off the connection before the SDK sees them, which would make two tasks of each: a server that sends a
+hundred thousand of them costs only their parsing. Each line is masked whole before it is cut; lines beyond the limit
+are dropped, but for the last.
 
-How far a call is goes by its token, which nobody else knows. A log message names no call, so over a connection that
-many share it is shown only where nobody else has called for a while: it might be about what somebody else asked.
+A progress report belongs to its call by a token that no other call knows. A log message names no call, so over a shared
+connection it is shown only if no other caller has used it for a while: it might be about another request.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ BURST = 20
 LINES_A_SECOND = 2.0
 """Lines that are shown of a call that goes on and on."""
 MASKING_SECONDS = 0.05
-"""Of the processor's, that may go into masking what one connection brings at once."""
+"""Processor seconds for masking at once the messages of one connection."""
 MASKING_SHARE = 0.05
-"""Of the processor, that may go into it as long as that goes on."""
+"""The share of the processor for masking, as long as messages go on."""
 LATE_SECONDS = 120.0
 """How long a server may still speak of a call that has ended."""
 
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
-"""What a request says of the log messages that it wants (MCP 2026-07-28, "Logging")."""
+"""The key of a request that asks for log messages (MCP 2026-07-28, "Logging")."""
 _LARGEST = 2**53
 """From there on numbers of steps say nothing."""
 _TOO_LONG = "[a message that is too long is not shown]"
 
 
 class Reports:
-    """What one connection brings of the calls that are under way over it."""
+    """The reports of one connection on the calls under way over it."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -81,7 +81,7 @@ class Reports:
             self._callers[execution] = self.clock()
 
     def takes(self, received: message.SessionMessage | Exception) -> bool:
-        """Whether this was said of a call; nobody else has to hear it then."""
+        """Return whether this is a report on a call; then it goes no further."""
         notification = received.message if isinstance(received, message.SessionMessage) else None
         if not isinstance(notification, types.JSONRPCNotification):
             return False
@@ -132,7 +132,7 @@ class _Call:
         self._counted = reports.clock()
         self._left = LINES_MAX
         self._last: Callable[[], str] | None = None
-        """What tells what was said last and is not shown yet."""
+        """The text of the last report that is not shown yet."""
         self._later: asyncio.TimerHandle | None = None
 
     def hear(self, describe: Callable[[], str]) -> None:
@@ -182,7 +182,7 @@ class _Call:
 
 
 def _progress(about: Mapping[str, Any]) -> str:
-    """What a notification says of how far a call is: `4/10 reading the log`."""
+    """Return the text of a progress notification: `4/10 reading the log`."""
     done, total, text = about.get("progress"), about.get("total"), about.get("message")
     numbers = [
         _number(number) for number in (done, total) if isinstance(number, int | float) and not isinstance(number, bool)

@@ -1,7 +1,7 @@
-"""The HTTP of MCP servers that run elsewhere: who we are to them, whom we believe, and how much of an answer is read.
+"""HTTP to MCP servers that run elsewhere: credentials, certificates, and limits of an answer.
 
-What is sent goes to the origin of a server's address and to no other, wherever that redirects to. An answer that a
-server has compressed is not unpacked, because that would come on top of its limits.
+Requests go to the origin of a server's address and to no other, whatever it redirects to. Compressed answers are not
+unpacked, because that would circumvent the limits.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NOTIFIES = re.compile(rb'"method":\s*"notifications/')
 LOOK_LASTS_SECONDS = 10.0
 """A look in all, however slowly an answer comes."""
 _LOOK_CONNECTS = 0.8
-"""What of it may go into connecting, so that who cannot be reached is told from who is silent."""
+"""The share of a look for connecting, which tells an unreachable server from a silent one."""
 _AWAY = frozenset({502, 503, 504})
-"""What a proxy says of a server that is not there."""
+"""The statuses of a proxy whose server is away."""
 
 
 @contextlib.asynccontextmanager
@@ -59,9 +59,9 @@ async def client(settings: platform.RemoteTransport, *, streams: bool = False) -
 
 @contextlib.asynccontextmanager
 async def looking(settings: platform.RemoteTransport) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
-    """What tells whether a server is there: whether it answers at all, be it with a refusal; None is silence.
+    """Yield a function that looks whether a server answers at all, be it with a refusal; None is silence.
 
-    Each time over a new connection, so that no call can suffer from it. Who is silent may be busy.
+    It uses a new connection each time, so that no call can suffer from it. A silent server may be busy.
     """
     timeout = httpx2.Timeout(LOOK_LASTS_SECONDS, connect=_LOOK_CONNECTS * LOOK_LASTS_SECONDS)
     async with _client(settings, kind=transport.Transport, timeout=timeout, headers={"Connection": "close"}) as http:
@@ -165,9 +165,9 @@ class _Patient(transport.Transport):
 
 
 def _bound(response: httpx2.Response, *, is_endless: bool) -> None:
-    """Put a limit on the body of `response`, which nobody has read yet.
+    """Limit the body of `response`, which is not read yet.
 
-    Also where it is the stream of a server's own messages: we do nothing on them, so it may end.
+    The limit also holds for the stream of a server's own messages: they have no effect here, so the stream may end.
     """
     assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is an asynchronous one
     encoding = response.headers.pop("Content-Encoding", "identity")

@@ -23,7 +23,7 @@ from tarsy.config.model import platform
 from tarsy.tools.transports import bounds, progress, remote, wire
 
 _GONE = (404, 410)
-"""What is answered of a session that there is no longer."""
+"""The statuses of a session that has ended."""
 _OK = range(200, 300)
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
-"""What an MCP server that we started writes to its standard error, as lines of our log.
+"""The standard error of a stdio MCP server, as lines of our log.
 
-A child's words are as foreign as an alert's: they are masked, cut, cleaned of control characters, and few; what is too
-much is counted and dropped, so that a child that writes without end fills neither our log nor our memory.
+It is as foreign as an alert: lines are masked, cut, cleaned of control characters, and limited in number. Lines beyond
+the limit are counted and dropped, so that a child that writes without end fills neither our log nor our memory.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Stdio(wire.Wire):
 
 @contextlib.asynccontextmanager
 async def looking(client: mcp.Client) -> AsyncIterator[Callable[[], Awaitable[bool | None]]]:
-    """What tells whether the program of `client` answers; None is silence. That it has ended is told by itself."""
+    """Yield a function that looks whether the program of `client` answers; None is silence. Its end shows by itself."""
 
     async def is_there() -> bool | None:
         try:
@@ -180,7 +180,7 @@ class _Child(asyncio.SubprocessProtocol):
         self._writable.set()
 
     async def write(self, chunk: bytes) -> bool:
-        """Write when there is room; False when nobody reads any longer."""
+        """Write when there is room; return False if the reader is gone."""
         await self._writable.wait()
         if self._input.is_closing():
             return False

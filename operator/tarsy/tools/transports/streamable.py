@@ -72,7 +72,7 @@ async def _refusals(http: httpx2.AsyncClient) -> AsyncIterator[Refused]:
 
 
 def _with_status(response: Any, refused: Refused) -> Any:
-    """What was received; an error that the SDK made of a refusal says with which status that came."""
+    """Return the received message; an error that the SDK made of a refusal gets its status."""
     if not isinstance(response, message.SessionMessage) or not isinstance(response.message, types.JSONRPCError):
         return response
     error, status = response.message.error, refused.pop(response.message.id, None)

@@ -1,7 +1,7 @@
-"""What a connection of ours to an MCP server is to `mcp.Client`, where the SDK's own does not do.
+"""The connection to an MCP server, as `mcp.Client` needs it, where the SDK's own falls short.
 
-Messages are parsed here, over every transport. The SDK's parser quotes the beginning and the end of what it cannot
-parse, in errors and in its log; a secret that is cut so is found by no mask. And it leaves the request unanswered.
+Messages are parsed here, over every transport. The SDK's parser quotes the beginning and the end of unparsable text, in
+errors and in its log; a mask cannot find a secret that is cut so. And it leaves the request unanswered.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class Requests:
             self._ids.discard((request.params or {}).get("requestId", ""))
 
     def read(self, raw: str | bytes) -> Received:
-        """Return the message that `raw` is; the error of its request where it is an answer that cannot be read.
+        """Return the message in `raw`; for an unreadable answer, the error of its request.
 
-        An UnreadableError stands for what is no answer, or nobody's.
+        Raises UnreadableError if it is no answer, or the answer to no request.
         """
         try:
             received = parse(raw)
